@@ -130,7 +130,7 @@ class Near(Memory):
 
     def told(self):
         self.optimizer.finish()
-        return {"stats": self.optimizer.stats(), "start": self.optimizer._session.seconds}
+        return {"stats": self.optimizer.stats(), "start": self.optimizer._session.start_seconds}
 
 
 class DeepSpeed:

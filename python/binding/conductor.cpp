@@ -232,12 +232,14 @@ bool Conductor::open(const engine::Wish& wish) {
     return opened_->begins_anew();
 }
 
-std::vector<std::string> Conductor::begin(std::span<const StartValues> values) {
+std::vector<std::string> Conductor::begin(std::vector<StartValues> values) {
     std::vector<std::string> lines;
     do_and_wait([&] {
         meet(Purpose::begin);
-        lines = fill_state(values);
+        lines = prepare_state(values);
     });
+    post([this, values = std::move(values)] { fill_state(values); });
+    start_work_ = posted_;
     return lines;
 }
 
@@ -297,31 +299,45 @@ void Conductor::open_run(const engine::Wish& wish) {
     facts_ = engine().facts();
 }
 
-std::vector<std::string> Conductor::fill_state(std::span<const StartValues> values) {
+std::vector<std::string> Conductor::prepare_state(std::span<const StartValues> values) {
     tell(Deed::begin, 0, formats_of(values));
     if (opened_->begins_anew() && !serves()) {
         share_start_values(values);
         pass_to_servers(values);
     }
     const double began = now();
-    engine::BeginReport begun = opened_->begin(
-        [&](std::size_t first, std::span<float> masters) { fill(values, first, masters); });
-    start_ = {.state_bytes = static_cast<double>(facts_.copies) *
-                             static_cast<double>(
-                                 csd::state_bytes(run_.csd.state, shard::tiles_of(layout_.elems))),
-              .seconds = now() - began,
-              .rated_tbw = run_.csd.rated_tbw};
+    engine::BeginReport begun = opened_->prepare();
     lines_ = {engine().line().run};
     for (const store::Branch& parent : engine().line().parents) {
         lines_.push_back(parent.run);
     }
     find_program_state();
     const std::lock_guard lock(mutex_);
+    start_ = {.state_bytes = static_cast<double>(facts_.copies) *
+                             static_cast<double>(
+                                 csd::state_bytes(run_.csd.state, shard::tiles_of(layout_.elems))),
+              .seconds = now() - began,
+              .rated_tbw = run_.csd.rated_tbw};
     blocks_here_ = layout_.blocks.size();
     steps_ = engine().steps_done();
     stats_.step = steps_;
     loss_scale_ = engine().loss_scale();
     return std::move(begun.lines);
+}
+
+void Conductor::fill_state(std::span<const StartValues> values) {
+    if (!opened_->begins_anew()) {
+        return;
+    }
+    const double began = now();
+    opened_->fill(
+        [&](std::size_t first, std::span<float> masters) { fill(values, first, masters); });
+    const std::lock_guard lock(mutex_);
+    start_.seconds += now() - began;
+}
+
+bool Conductor::holds(Dtype dtype) const {
+    return dtype == Dtype::bf16 || csd::master_dtype(run_.csd.state) == Dtype::fp32;
 }
 
 std::span<std::byte> Conductor::bytes_of(std::size_t tensor, const Piece& piece) const {

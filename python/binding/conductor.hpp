@@ -62,7 +62,7 @@ struct Plan {
 // What the start measured about the drives.
 struct StartFacts {
     double state_bytes = 0;  // of all ranks; a step reads and writes this much each
-    double seconds = 0;      // time to write it for a new run, else to read it
+    double seconds = 0;      // time to write it for a new run, as far as it is, else to read it
     double rated_tbw = 0;    // TB, of a device's drive; 0: unknown
 };
 
@@ -104,8 +104,10 @@ public:
     // ranks.
     bool open(const engine::Wish& wish);
     // Initialises or resumes the state. All ranks use rank 0's start values in host memory, and
-    // must have the same files. Returns messages for the user. Waits for all ranks.
-    std::vector<std::string> begin(std::span<const StartValues> values);
+    // must have the same files. Returns messages for the user. Waits for all ranks, but a new
+    // state's values are written in the background: keep `values` until is_done(start_work()).
+    std::vector<std::string> begin(std::vector<StartValues> values);
+    std::uint64_t start_work() const { return start_work_; }
 
     // Begins a step. `absent` are the tensors without a gradient on this rank, as far as known.
     // With `is_given_up` no gradient of this rank has left: no rank's step takes place, put() does
@@ -165,7 +167,12 @@ public:
 
     std::span<const std::byte> vector() const { return vector_; }
     const trace::RunFacts& facts() const { return facts_; }
-    const StartFacts& start() const { return start_; }
+    StartFacts start() const {
+        const std::lock_guard lock(mutex_);
+        return start_;
+    }
+    // Whether masters have start values of this format bit by bit.
+    bool holds(Dtype dtype) const;
     const config::Run& run() const { return run_; }
     int rank() const { return rank_; }
     // Those that compute.
@@ -207,7 +214,8 @@ private:
     void open_run(const engine::Wish& wish);
     void let_go();
     engine::Engine& engine() { return opened_->engine(); }
-    std::vector<std::string> fill_state(std::span<const StartValues> values);
+    std::vector<std::string> prepare_state(std::span<const StartValues> values);
+    void fill_state(std::span<const StartValues> values);
     void share_start_values(std::span<const StartValues> values);
     void pass_to_servers(std::span<const StartValues> values);
     std::vector<StartValues> take_from_rank_0(const std::string& formats);
@@ -270,9 +278,9 @@ private:
     // Set in open() and begin().
     std::span<const std::byte> vector_;
     trace::RunFacts facts_;
-    StartFacts start_;
     std::vector<std::string> lines_ = {""};
     std::string program_state_;
+    std::uint64_t start_work_ = 0;
     int rank_ = 0;
     int ranks_ = 1;
     bool is_alone_ = true;
@@ -287,6 +295,7 @@ private:
     std::int64_t steps_ = 0;
     double loss_scale_ = 1;
     double waited_s_ = 0;
+    StartFacts start_;
     StepStats stats_;
     std::exception_ptr failure_;
     bool is_closed_ = false;

@@ -271,11 +271,27 @@ NB_MODULE(_engine, m) {
         .def(
             "begin",
             [](Driver& self, const Pieces& values, const Safetensors* weights,
-               const std::vector<std::string>& names) {
-                const nb::gil_scoped_release without_python;
-                return self.begin(start_values(values, weights, names));
+               const std::vector<std::string>& names, nb::object owners) {
+                std::vector<std::string> lines;
+                {
+                    const nb::gil_scoped_release without_python;
+                    lines = self.begin(start_values(values, weights, names));
+                }
+                self.hold(self.start_work(), std::move(owners));
+                return lines;
             },
-            nb::arg("values"), nb::arg("weights").none(), nb::arg("names"))
+            nb::arg("values"), nb::arg("weights").none(), nb::arg("names"),
+            nb::arg("owners").none())
+        .def(
+            "await_start", [](Driver& self) { self.await_work(self.start_work(), check_signals); },
+            nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "holds",
+            [](const Driver& self, const std::string& dtype) {
+                return self.holds(dtype_of(dtype));
+            },
+            nb::arg("dtype"))
+        .def("has_started", [](const Driver& self) { return self.is_done(self.start_work()); })
         .def(
             "begin_step",
             [](Driver& self, const std::string& optimizer, const Hypers& groups, double clip_norm,

@@ -212,6 +212,14 @@ void Server::open(const Order& order) {
     engine->open_run(wish);
 }
 
+void Server::begin(Conductor& engine, const Order& order) {
+    const std::vector<StartValues> values = engine.opened_->begins_anew()
+                                                ? engine.take_from_rank_0(order.content)
+                                                : std::vector<StartValues>();
+    engine.prepare_state(values);
+    engine.fill_state(values);
+}
+
 void Server::follow(const Order& order) {
     if (order.deed == Deed::meet) {
         MpiThread::instance().meet(static_cast<Purpose>(order.what), false, MpiThread::kEndLimit);
@@ -231,9 +239,7 @@ void Server::follow(const Order& order) {
             case Deed::open:
                 break;
             case Deed::begin:
-                engine.fill_state(engine.opened_->begins_anew()
-                                      ? engine.take_from_rank_0(order.content)
-                                      : std::vector<StartValues>());
+                begin(engine, order);
                 break;
             case Deed::expect:
                 engine.expect_on_all();

@@ -27,6 +27,7 @@ private:
     void follow_all();
     void follow(const Order& order);
     void open(const Order& order);
+    static void begin(Conductor& engine, const Order& order);
 
     std::vector<std::string> settings_;
     std::string granted_devices_;

@@ -35,7 +35,7 @@ class Session:
         self.extra = None  # what save() was given for the step that the run began from
         self.saved = (-1, "")  # the step of the last checkpoint of this process, and its path
         self.device: torch.device | None = None
-        self.seconds: dict = {}  # of the parts of the start
+        self._start_seconds: dict = {}
         self._said_skipped = 0
         self._is_expected = False  # whether the engine knows that a step comes
 
@@ -47,6 +47,12 @@ class Session:
     def stream_seconds(self) -> dict:
         """See Optimizer.stats()."""
         return self.streaming.seconds if self.streaming else {}
+
+    @property
+    def start_seconds(self) -> dict:
+        """Of the parts of the start: memory and files, values to and from the host with all that waits for the state, and the
+        state, of which a part may be written during the first step."""
+        return {**self._start_seconds, "state": self.conductor.facts()["start_s"]}
 
     # --- Start ---
 
@@ -96,7 +102,7 @@ class Session:
         try:
             if self.streaming:
                 self.streaming.prepare(conductor, self.parameters, self.device)
-            lines = begin_state(conductor, self.parameters, layout.params, self.module, self._weights, self._seed, needs_values, self.streaming)
+            lines, is_beside = begin_state(conductor, self.parameters, layout.params, self.module, self._weights, self._seed, needs_values, self.streaming)
             if conductor.program_state:
                 self.program.restore(conductor.program_state, self.device)
         except BaseException:
@@ -104,12 +110,11 @@ class Session:
             conductor.close()
             raise
         self.conductor = conductor
-        # Memory and files; values to and from the host, and the state.
-        self.seconds = {"open": opened - began, "values": time.perf_counter() - opened, "state": conductor.facts()["start_s"]}
+        self._start_seconds = {"open": opened - began, "values": time.perf_counter() - opened}
         self.extra = (extra.read(os.path.dirname(checkpoint), conductor.steps) if checkpoint
                       else extra.read(conductor.checkpoint_folder, conductor.steps, conductor.lines))
         if conductor.rank == 0:
-            print(f"nearstep {_engine.version()}: {description.of_run(conductor, layout.params, self.device)}", *lines, sep="\nnearstep: ", file=sys.stderr)
+            print(f"nearstep {_engine.version()}: {description.of_run(conductor, layout.params, self.device, is_beside)}", *lines, sep="\nnearstep: ", file=sys.stderr)
         if self.streaming:
             self.streaming.open()
         self.intake.open(conductor, self.parameters, self.device, encodes, weakref.WeakMethod(optimizer._step_to_take), looks_late=optimizer._is_read_elsewhere)

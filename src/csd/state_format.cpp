@@ -162,6 +162,9 @@ void narrow(StateFormat format, const StateArrays& from, std::span<std::byte> pa
         const StatePointers to = state_of_tile(format, payload, tiles, tile);
         const std::size_t at = tile * kTileElems;
         convert_from_fp32(&from.master[at], master_dtype(format), to.master, kTileElems);
+        if (from.moment1.empty()) {
+            continue;
+        }
         if (!has_scales(format)) {
             convert_from_fp32(&from.moment1[at], moment_dtype(format), to.moment1, kTileElems);
             convert_from_fp32(&from.moment2[at], moment_dtype(format), to.moment2, kTileElems);
@@ -181,6 +184,9 @@ void widen(StateFormat format, std::span<std::byte> payload, const StateArrays& 
         const StatePointers from = state_of_tile(format, payload, tiles, tile);
         const std::size_t at = tile * kTileElems;
         convert_to_fp32(master_dtype(format), from.master, &to.master[at], kTileElems);
+        if (to.moment1.empty()) {
+            continue;
+        }
         if (!has_scales(format)) {
             convert_to_fp32(moment_dtype(format), from.moment1, &to.moment1[at], kTileElems);
             convert_to_fp32(moment_dtype(format), from.moment2, &to.moment2[at], kTileElems);

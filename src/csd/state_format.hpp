@@ -38,7 +38,8 @@ std::array<std::span<std::byte>, 5> arrays_of(StateFormat format, const StatePoi
 void copy_state(StateFormat format, const StatePointers& from, std::size_t count,
                 const StatePointers& to);
 
-// Stores fp32 state, rounded to nearest. Values from widen() are stored unchanged.
+// Stores fp32 state, rounded to nearest. Values from widen() are stored unchanged. Without spans
+// for moments these are zero, in any format zero bytes.
 void narrow(StateFormat format, const StateArrays& from, std::span<std::byte> payload);
 
 void widen(StateFormat format, std::span<std::byte> payload, const StateArrays& to);

@@ -26,7 +26,16 @@ Run::Run(Run&& other) noexcept = default;
 Run& Run::operator=(Run&& other) noexcept = default;
 Run::~Run() = default;
 
-BeginReport Run::begin(const Engine::Fill& fill) { return engine_->begin(start_, fill); }
+BeginReport Run::begin(const Engine::Fill& fill) {
+    BeginReport begun = prepare();
+    if (begins_anew()) {
+        this->fill(fill);
+    }
+    return begun;
+}
+
+BeginReport Run::prepare() { return engine_->begin(start_); }
+void Run::fill(const Engine::Fill& fill) { engine_->fill(start_, fill); }
 
 Engine& Run::engine() { return *engine_; }
 const Engine& Run::engine() const { return *engine_; }

@@ -41,6 +41,11 @@ public:
     // Does what was decided; `fill` writes start values. Collective, once. If it throws, what was
     // durable before still is.
     BeginReport begin(const Engine::Fill& fill);
+    // The same in two calls. After prepare() the state has its space, and what the user can mend
+    // was refused. If begins_anew(), fill() comes next, and may take its time: it writes the
+    // values.
+    BeginReport prepare();
+    void fill(const Engine::Fill& fill);
 
     Engine& engine();
     const Engine& engine() const;

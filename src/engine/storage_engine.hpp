@@ -37,8 +37,11 @@ public:
     StorageEngine(const mpi::Communicator& world, const Start& start, const Layout& layout,
                   Identity identity, const EngineOptions& options);
 
-    // Does what was decided. If it throws, what was durable before still is.
-    BeginReport begin(const Start& start, const Fill& fill);
+    // Does what was decided, except that a fresh start has no values yet. If it throws, what was
+    // durable before still is.
+    BeginReport begin(const Start& start);
+    // After the begin() of a fresh start: writes start values of all parameters as generation 0.
+    void fill(const Start& start, const Fill& fill);
     StateTransfer first_transfer() const override;
     std::span<const std::byte> parameters() const override { return vector_.span(); }
     void read_parameters(shard::ElementRange range, std::span<std::byte> to) const override {
@@ -87,8 +90,8 @@ public:
     // Runs when all manifests name the new run and nothing is emptied yet; may be empty.
     using Claimed = std::function<void()>;
 
-    // Empties the state files and writes start values of all parameters as generation 0.
-    void start_anew(const Fill& fill, const Claimed& claimed);
+    // Empties the state files, which have space for all state from here on.
+    void start_anew(const Claimed& claimed);
     // Empties the state files and fills them from the decision's checkpoint of the same model,
     // whatever its layout. If that fails while another state is kept, the files are removed again.
     void restore(const Decision& decision);

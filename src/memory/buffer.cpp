@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace nearstep::memory {
@@ -37,6 +38,30 @@ void refuse_more_than_left(std::size_t bytes) {
         refuse(bytes, text(human_bytes(static_cast<double>(memory.available_bytes)), " of ",
                            human_bytes(static_cast<double>(memory.total_bytes)),
                            " are left in this process's cgroup"));
+    }
+}
+
+// The kernel clears a page when it is touched first, of which one thread does a few GB in a second.
+void touch(std::span<std::byte> memory) {
+    constexpr std::size_t kPage = 4 * KiB;
+    constexpr std::size_t kOfThread = 128 * MiB;
+    constexpr std::size_t kMostThreads = 16;
+    const std::size_t threads = std::min(
+        {memory.size() / kOfThread + 1, kMostThreads, static_cast<std::size_t>(usable_cores())});
+    const std::size_t each = round_up(memory.size() / threads + 1, kHugePage);
+    std::vector<std::jthread> others;
+    for (std::size_t begin = 0; begin < memory.size(); begin += each) {
+        const auto part = memory.subspan(begin, std::min(each, memory.size() - begin));
+        const auto touch_part = [part] {
+            for (std::size_t at = 0; at < part.size(); at += kPage) {
+                part[at] = std::byte{};
+            }
+        };
+        if (begin + each < memory.size()) {
+            others.emplace_back(touch_part);
+        } else {
+            touch_part();
+        }
     }
 }
 
@@ -71,7 +96,7 @@ Buffer::Buffer(std::size_t bytes) {
     }
     *this = Buffer(start + head, mapped_bytes, bytes);
     ::madvise(start + head, mapped_bytes, MADV_HUGEPAGE);
-    std::memset(start + head, 0, mapped_bytes);
+    touch({memory_.get(), mapped_bytes});
 }
 
 Buffer Buffer::untouched(std::size_t bytes) {

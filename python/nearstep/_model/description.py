@@ -23,18 +23,18 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _state(facts: dict) -> str:
+def _state(facts: dict, is_beside: bool) -> str:
     """``facts`` of the engine: bytes of the state, seconds that reading or writing it took at the start, the devices,
-    and the rated TB of a device's drive, or 0."""
+    and the rated TB of a device's drive, or 0. ``is_beside``: it is written during the first step."""
     state_bytes = facts["state_bytes"]
     unit, name = (1e9, "GB") if state_bytes >= 1e9 else (1e6, "MB")
-    line = f"its {state_bytes / unit:.3g} {name} took {facts['start_s']:.2g} s"
+    line = f"its {state_bytes / unit:.3g} {name} " + ("are written during the first step" if is_beside else f"took {facts['start_s']:.2g} s")
     if facts["rated_tbw"]:
         return f"{line}, and its drives are rated for {facts['rated_tbw'] * 1e12 * facts['devices'] / state_bytes:.3g} updates, each of which writes them once"
     return f"{line}; with config={{'csd.rated_tbw': TB}} this line says how long the drives last"
 
 
-def of_run(conductor, params: list, device) -> str:
+def of_run(conductor, params: list, device, is_beside: bool) -> str:
     """For the user."""
     facts = conductor.facts()
     count = _elements(params)
@@ -43,5 +43,5 @@ def of_run(conductor, params: list, device) -> str:
     return (
         f"{how_many} parameters on {device}, {_counted(conductor.ranks, 'rank')}, state on "
         f"{_counted(facts['devices'], 'device')} in {', '.join(conductor.paths)}, gradients of "
-        f"{facts['gradient_bytes_per_parameter']:.2f} bytes per parameter encoded {where}, step {conductor.steps}; {_state(facts)}"
+        f"{facts['gradient_bytes_per_parameter']:.2f} bytes per parameter encoded {where}, step {conductor.steps}; {_state(facts, is_beside)}"
     )

@@ -131,9 +131,21 @@ class Parameters:
         memory = [self._memory(i) for i in self.were_empty]
         return [fill(self._params[i], data) for i, data in zip(self.were_empty, memory)]
 
+    def keep_start(self) -> bool:
+        """Whether the parameters have the values that training starts from, so that nobody reads the vector while these are
+        written to the state, or only computes with them."""
+        if self._is_from_storage or not self._conductor.is_alone or not all(self._conductor.holds(DTYPES[p.dtype]) for p in self._params):
+            return False
+        values = [i for i in range(len(self._params)) if self.is_value(i)]
+        if not self._streamed.issuperset(values):
+            return False
+        for i in values:
+            self._params[i].data = self.values[i]
+        return True
+
     @torch.no_grad()
     def take_start(self) -> None:
-        """Gives the parameters the values that training starts from."""
+        """Gives the parameters the values that training starts from, which the state has."""
         self._unload()
         for block in range(len(self._blocks)):
             self._load_kept(block)
@@ -144,6 +156,8 @@ class Parameters:
             # Equal values stay: a live graph may hold the tensor.
             if self._was_empty[i] or not torch.equal(p, value.to(p.device, p.dtype)):
                 p.copy_(value)
+
+    def note_start(self) -> None:
         for block in range(len(self._blocks)):
             self._note(block)
         self.watch(self._streamed)
@@ -209,6 +223,7 @@ class Parameters:
             )
         self.bring(block)
         if i in self._streamed:
+            self._conductor.await_start()  # the program may write
             self._load([i])
             self._streaming.empty()
             self._digests.note([i])
@@ -277,6 +292,7 @@ class Parameters:
 
     def _equals_value(self, i: int) -> bool:
         """For a parameter that never was the value itself, which the program may have written then."""
+        self._conductor.await_start()
         p, value = self._params[i], self.values[i]
         return p.shape == value.shape and torch.equal(p.detach().cpu(), value.to(p.dtype))
 

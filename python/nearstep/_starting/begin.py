@@ -15,9 +15,10 @@ def refuse_empty_without_module(params: list, module) -> None:
         raise ValueError("Parameters from nearstep.empty() get their values by their modules: make the optimizer from the module, or from nearstep.groups(module).")
 
 
-def begin_state(conductor, parameters: Parameters, params: list, module, weights, seed: int, needs_values: bool, streaming) -> list[str]:
+def begin_state(conductor, parameters: Parameters, params: list, module, weights, seed: int, needs_values: bool, streaming) -> tuple:
     """Fills or resumes the state, and then the module. ``weights``: see Weights; None: empty parameters are drawn.
-    ``streaming``: see Streaming; or None. Returns the engine's messages. If it fails, empty parameters are empty again."""
+    ``streaming``: see Streaming; or None. Returns the engine's messages, and whether the state is written in the background from
+    here on. If it fails, empty parameters are empty again."""
     trained = set(map(id, params))
     frozen = [] if module is None else [p for p in module.parameters() if is_empty(p) and id(p) not in trained]
     filled = parameters.fill_empty()
@@ -33,22 +34,26 @@ def begin_state(conductor, parameters: Parameters, params: list, module, weights
         elif drawn or frozen:
             initial.draw(module, drawn + frozen, seed, parameters.device)
         lines = _fill_state(conductor, parameters, params, weights, needs_values)
+        is_beside = needs_values and weights is None and parameters.keep_start()
+        if not is_beside:
+            conductor.await_start()
+            parameters.take_start()
     except BaseException:
         give_back(filled)
         raise
-    parameters.take_start()
+    parameters.note_start()
     if weights is not None and weights.line:
         lines.append(weights.line)
     if weights is None and drawn + frozen:
         count = sum(p.numel() for p in drawn + frozen)
         lines.append(f"without weights=FOLDER, {count / 1e6:.2f} M parameters got random values from their modules")
-    return lines
+    return lines, is_beside
 
 
 @torch.no_grad()
 def _fill_state(conductor, parameters, params, weights, needs_values) -> list[str]:
     if not needs_values:
-        return conductor.begin([], None, [])
+        return conductor.begin([], None, [], None)
     were_empty = set(parameters.were_empty)
     kept, pieces, names = [], [], []
     for i, p in enumerate(params):
@@ -68,4 +73,4 @@ def _fill_state(conductor, parameters, params, weights, needs_values) -> list[st
         else:
             value.copy_(p)
         pieces.append((value.data_ptr(), DTYPES[value.dtype]))
-    return conductor.begin(pieces, weights and weights.files, names)
+    return conductor.begin(pieces, weights and weights.files, names, kept)

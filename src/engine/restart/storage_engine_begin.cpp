@@ -288,7 +288,7 @@ void StorageEngine::replace_runs(const Found& found) {
     });
 }
 
-BeginReport StorageEngine::begin(const Start& start, const Fill& fill) {
+BeginReport StorageEngine::begin(const Start& start) {
     const Decision& decision = start.decision;
     check_unchanged(world_, settings_, start.found);
     const LeftBehind left(world_, start);
@@ -303,7 +303,7 @@ BeginReport StorageEngine::begin(const Start& start, const Fill& fill) {
     begun.lines.insert(begun.lines.end(), decision.notes.begin(), decision.notes.end());
     switch (decision.action) {
         case Action::start_anew:
-            start_anew(fill, [&] { left.remove(state_); });
+            start_anew([&] { left.remove(state_); });
             break;
         case Action::resume_state:
             resume(*this, start, begun);
@@ -319,8 +319,8 @@ BeginReport StorageEngine::begin(const Start& start, const Fill& fill) {
     }
     if (decision.action != Action::start_anew) {
         left.remove(state_);
+        replace_runs(start.found);
     }
-    replace_runs(start.found);
     const std::vector<std::string> removed = left.describe();
     begun.lines.insert(begun.lines.end(), removed.begin(), removed.end());
     if (decision.action != Action::start_anew && line().run != decision.line.run) {

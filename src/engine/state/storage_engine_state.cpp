@@ -153,7 +153,7 @@ StateTransfer StorageEngine::first_transfer() const {
     return all;
 }
 
-void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
+void StorageEngine::start_anew(const Claimed& claimed) {
     line_ = {.run = draw_id()};
     empty_state_files("", claimed);
     // Now, and not after the start: while memory is pinned for a GPU, the model's own calls to the
@@ -161,6 +161,9 @@ void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
     for (const auto& device : pipeline_->devices()) {
         device->expect_updates();
     }
+}
+
+void StorageEngine::fill(const Start& start, const Fill& fill) {
     world_.together([&] {
         move_state(
             {.before =
@@ -169,11 +172,11 @@ void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
                      const std::size_t elems = std::min(state.master.size(), layout_.elems - first);
                      fill(first, state.master.first(elems));
                      std::ranges::fill(state.master.subspan(elems), 0.0F);  // padding
-                     std::ranges::fill(state.moment1, 0.0F);
-                     std::ranges::fill(state.moment2, 0.0F);
                  },
-             .move = [](csd::Device& device, std::size_t subgroup,
-                        const csd::StateArrays& state) { device.write_state(subgroup, 0, state); },
+             .move =
+                 [](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                     device.write_state(subgroup, 0, {state.master, {}, {}});
+                 },
              .after =
                  [this](shard::TileRange tiles, const csd::StateArrays& state) {
                      load_masters_into_vector(tiles, state.master);
@@ -182,6 +185,8 @@ void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
     go_on_from(0);
     pipeline_->gather();
     commit();
+    replace_runs(start.found);
+    count_from_here();
 }
 
 // Its description of the model is ours, but somebody else may have written it.
