@@ -164,6 +164,9 @@ void add_gpu_codecs(const MicroOptions& options) {
     add_pass("gpu_codec/copy", options, settings, &GpuCodecWork::copy);
     for (const std::string& name : codec::codec_names()) {
         settings.name = name;
+        if (!codec::make_codec(settings)->kernel_form()) {
+            continue;  // hosts alone encode it
+        }
         add_pass("gpu_codec/" + name, options, settings, &GpuCodecWork::encode);
     }
 }

@@ -34,7 +34,7 @@ class Optimizer(torch.optim.Optimizer):
         path: folder or folders for the state, one per drive; the devices of a node's ranks take them in order, or those
             that ``launch/slurm`` grants. Default ``runs/state``.
         state: format of the stored state: "fp32", "bf16", "q8" or "compact"; see docs/pytorch.md.
-        codec: format of gradients: "dense", "q8", "q4" or "topk".
+        codec: format of gradients, such as "q4"; see docs/pytorch.md.
         clip_norm: largest norm of the gradient over all ranks; None: no clipping. ``clipping="delayed"`` clips by the
             norm of the previous step.
         accumulation: backward passes per step. None: as many as in earlier steps; then the first step's gradients are

@@ -167,8 +167,7 @@ void add_plan(CLI::App& program, Action& action) {
         ->check(CLI::Range(1, 1024));
     command
         .add_option("--codecs", arguments->codecs,
-                    "gradient codecs that may be chosen, those to prefer first: dense, q8, q4, "
-                    "topk")
+                    "gradient codecs (compress.codec) that may be chosen, those to prefer first")
         ->delimiter(',')
         ->capture_default_str();
     command.add_option("--calibrate", arguments->calibration,

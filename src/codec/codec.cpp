@@ -7,6 +7,8 @@
 #include "shard/partition.hpp"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 
 namespace nearstep::codec {
 
@@ -30,7 +32,8 @@ GradientCodec dense_codec(Dtype dtype) {
 class DenseCodec : public Codec {
 public:
     explicit DenseCodec(const CodecSettings& settings)
-        : Codec(settings, {dense_codec(settings.dtype)}, kTileElems * size_bytes(settings.dtype)) {}
+        : Codec(settings, KernelForm{dense_codec(settings.dtype)},
+                kTileElems * size_bytes(settings.dtype)) {}
 
 private:
     void encode_tile(std::span<const float> tile, std::byte* payload,
@@ -49,9 +52,10 @@ private:
 class BlockCodec : public Codec {
 public:
     BlockCodec(const CodecSettings& settings, GradientCodec codec)
-        : Codec(settings, {codec},
+        : Codec(settings, KernelForm{codec},
                 kTilePieces *
                     (arith::piece_code_bytes(codec) + kPieceBlocks * sizeof(std::uint16_t))),
+          codec_(codec),
           piece_bytes_(arith::piece_code_bytes(codec)) {}
 
 private:
@@ -60,9 +64,8 @@ private:
         auto* codes = reinterpret_cast<std::uint8_t*>(payload);
         auto* scales = reinterpret_cast<std::uint16_t*>(codes + kTilePieces * piece_bytes_);
         for (std::size_t piece = 0; piece < kTilePieces; ++piece) {
-            kernels().encode_piece({kernel_form().codec, settings().rounding},
-                                   tile.data() + piece * kPieceElems, key,
-                                   static_cast<std::uint32_t>(piece * kPieceElems),
+            kernels().encode_piece({codec_, settings().rounding}, tile.data() + piece * kPieceElems,
+                                   key, static_cast<std::uint32_t>(piece * kPieceElems),
                                    codes + piece * piece_bytes_, scales + piece * kPieceBlocks);
         }
     }
@@ -73,24 +76,68 @@ private:
             reinterpret_cast<const std::uint16_t*>(codes + kTilePieces * piece_bytes_);
         for (std::size_t at = 0; at < sum.size(); at += kPieceElems) {
             const std::size_t piece = (first + at) / kPieceElems;
-            kernels().decode_add_piece(kernel_form().codec, codes + piece * piece_bytes_,
+            kernels().decode_add_piece(codec_, codes + piece * piece_bytes_,
                                        scales + piece * kPieceBlocks, sum.data() + at);
         }
     }
 
+    GradientCodec codec_;
     std::size_t piece_bytes_;  // of its codes
 };
+
+struct Row {
+    const char* name;
+    std::unique_ptr<Codec> (*make)(const CodecSettings& settings);
+    bool has_block_codes = false;
+};
+
+// Every codec. Settings, planner, tests and fuzz targets read this table.
+constexpr std::array kCodecs = {
+    Row{"dense",
+        [](const CodecSettings& settings) -> std::unique_ptr<Codec> {
+            return std::make_unique<DenseCodec>(settings);
+        }},
+    Row{"topk", make_topk_codec},
+    Row{"q8",
+        [](const CodecSettings& settings) -> std::unique_ptr<Codec> {
+            return std::make_unique<BlockCodec>(settings, GradientCodec::q8);
+        },
+        true},
+    Row{"q4",
+        [](const CodecSettings& settings) -> std::unique_ptr<Codec> {
+            return std::make_unique<BlockCodec>(settings, GradientCodec::q4);
+        },
+        true},
+};
+
+const Row& row_of(const std::string& name) {
+    const auto* const row = std::ranges::find(kCodecs, name, &Row::name);
+    if (row == kCodecs.end()) {
+        std::string names;
+        for (const Row& known : kCodecs) {
+            names += text(names.empty() ? "\"" : ", \"", known.name, "\"");
+        }
+        throw ConfigError(
+            text(Term::codec, " \"", name, "\" is not known: use one of ", names, "."));
+    }
+    return *row;
+}
 
 }  // namespace
 
 const std::vector<std::string>& codec_names() {
-    static const std::vector<std::string> names = {"dense", "topk", "q8", "q4"};
+    static const std::vector<std::string> names = [] {
+        std::vector<std::string> all;
+        std::ranges::transform(kCodecs, std::back_inserter(all), &Row::name);
+        return all;
+    }();
     return names;
 }
 
-bool has_block_codes(const std::string& name) { return name == "q8" || name == "q4"; }
+bool has_block_codes(const std::string& name) { return row_of(name).has_block_codes; }
 
-Codec::Codec(const CodecSettings& settings, KernelForm form, std::size_t payload_bytes)
+Codec::Codec(const CodecSettings& settings, std::optional<KernelForm> form,
+             std::size_t payload_bytes)
     : settings_(settings),
       kernels_(settings.kernels == nullptr ? best_kernels() : *settings.kernels),
       form_(form),
@@ -99,7 +146,7 @@ Codec::Codec(const CodecSettings& settings, KernelForm form, std::size_t payload
 }
 
 std::optional<Dtype> Codec::plain_dtype() const {
-    return arith::is_dense(form_.codec) ? std::optional(settings_.dtype) : std::nullopt;
+    return form_ && arith::is_dense(form_->codec) ? std::optional(settings_.dtype) : std::nullopt;
 }
 
 void Codec::encode(std::span<const float> tile, std::span<std::byte> payload,
@@ -119,18 +166,12 @@ void Codec::decode_add(std::span<const std::byte> payload, std::size_t first,
 }
 
 std::unique_ptr<Codec> make_codec(const CodecSettings& settings) {
-    if (settings.name == "dense") {
-        return std::make_unique<DenseCodec>(settings);
-    }
-    if (settings.name == "topk") {
-        return make_topk_codec(settings);
-    }
-    if (has_block_codes(settings.name)) {
-        return std::make_unique<BlockCodec>(
-            settings, settings.name == "q8" ? GradientCodec::q8 : GradientCodec::q4);
-    }
-    throw ConfigError(text(Term::codec, " \"", settings.name,
-                           R"(" is not known: use "dense", "topk", "q8" or "q4".)"));
+    return row_of(settings.name).make(settings);
+}
+
+double bytes_per_parameter(const CodecSettings& settings) {
+    return static_cast<double>(make_codec(settings)->payload_bytes()) /
+           static_cast<double>(kTileElems);
 }
 
 void decode_sum(const Codec& codec, std::span<const std::span<const std::byte>> payloads,

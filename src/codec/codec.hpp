@@ -17,7 +17,8 @@
 
 namespace nearstep::codec {
 
-// "dense", "topk", "q8", "q4".
+// Of the table in codec.cpp: "dense", "topk", "q8", "q4". A codec has a row there and its word in
+// config::PayloadCodec.
 const std::vector<std::string>& codec_names();
 
 // True if the codec has block codes, which share one scale per block and allow stochastic rounding.
@@ -53,7 +54,8 @@ public:
     // Size of one tile's payload.
     std::size_t payload_bytes() const { return payload_bytes_; }
 
-    KernelForm kernel_form() const { return form_; }
+    // None if only hosts encode and decode it, not GPUs and cards.
+    const std::optional<KernelForm>& kernel_form() const { return form_; }
 
     // Element format if the payload is just the tile's values; else none.
     std::optional<Dtype> plain_dtype() const;
@@ -68,7 +70,7 @@ public:
                     std::span<float> sum) const;
 
 protected:
-    Codec(const CodecSettings& settings, KernelForm form, std::size_t payload_bytes);
+    Codec(const CodecSettings& settings, std::optional<KernelForm> form, std::size_t payload_bytes);
 
     const Kernels& kernels() const { return kernels_; }
 
@@ -81,12 +83,15 @@ private:
 
     CodecSettings settings_;
     Kernels kernels_;
-    KernelForm form_;
+    std::optional<KernelForm> form_;
     std::size_t payload_bytes_;
 };
 
 // Throws ConfigError for an unknown name or a share outside (0, 1].
 std::unique_ptr<Codec> make_codec(const CodecSettings& settings);
+
+// The payload bytes per parameter of a codec of that name. Throws as make_codec() does.
+double bytes_per_parameter(const CodecSettings& settings);
 
 // The same for topk alone: it keeps the largest magnitudes of a tile, as the paper's SmartComp
 // does, with a fixed quota per tile: exactly the q = ceil(keep x 65,536) largest; ties go to the

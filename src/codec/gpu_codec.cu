@@ -67,7 +67,8 @@ void encode_on_gpu(const Codec& codec, const GpuEncoding& encoding, const memory
     if (encoding.tiles == 0) {
         return;
     }
-    const KernelForm form = codec.kernel_form();
+    expects(codec.kernel_form().has_value(), "a GPU encodes a codec that has kernels");
+    const KernelForm form = *codec.kernel_form();
     switch (form.codec) {
         case arith::GradientCodec::dense_fp32:
         case arith::GradientCodec::dense_bf16:

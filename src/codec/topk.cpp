@@ -133,9 +133,9 @@ class TopkCodec : public Codec {
 public:
     TopkCodec(const CodecSettings& settings, std::size_t kept)
         : Codec(settings,
-                {settings.dtype == Dtype::fp16 ? arith::GradientCodec::topk_fp16
-                                               : arith::GradientCodec::topk_bf16,
-                 static_cast<std::uint32_t>(kept)},
+                KernelForm{settings.dtype == Dtype::fp16 ? arith::GradientCodec::topk_fp16
+                                                         : arith::GradientCodec::topk_bf16,
+                           static_cast<std::uint32_t>(kept)},
                 4 * kept),
           kept_(kept),
           is_fp16_(settings.dtype == Dtype::fp16) {}

@@ -82,10 +82,10 @@ void check_codec(const Run& run, const Given& given) {
                    R"(: set mode = "su+o+c", or )", Term::codec, R"( = "dense".)"));
     const bool is_dense = run.compress.codec == PayloadCodec::dense;
     const std::string codec = given("compress.codec", quoted(run.compress.codec));
-    refuse_if(run.compress.rounding == arith::Rounding::stochastic &&
-                  (is_dense || run.compress.codec == PayloadCodec::topk),
-              text(given("compress.rounding", quoted(run.compress.rounding)), " does not fit ",
-                   codec, R"(: set compress.rounding = "nearest", or the codec q8 or q4.)"));
+    refuse_if(
+        run.compress.rounding == arith::Rounding::stochastic && !has_codes(run.compress.codec),
+        text(given("compress.rounding", quoted(run.compress.rounding)), " does not fit ", codec,
+             R"(: set compress.rounding = "nearest", or the codec q8 or q4.)"));
     refuse_if(run.compress.error_feedback && is_dense,
               text(given("compress.error_feedback", "true"), " has nothing to add with ", codec,
                    ": set it to false, or another codec."));
@@ -215,8 +215,8 @@ int devices_of(const std::vector<int>& per_rank) {
 
 // What only a llama has.
 void check_no_llama_keys(const ModelSettings& model, const Given& given) {
-    const std::string other =
-        " is for model.architecture = \"llama\", not for \"gpt\": leave it out.";
+    const std::string other = text(" is for model.architecture = \"llama\", not for ",
+                                   quoted(model.architecture), ": leave it out.");
     refuse_if(model.key_heads() != model.heads, given("model.kv_heads", model.kv_heads) + other);
     refuse_if(model.qkv_bias, given("model.qkv_bias", "true") + other);
     refuse_if(model.rope_theta != ModelSettings().rope_theta,

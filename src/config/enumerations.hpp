@@ -38,6 +38,10 @@ enum class IoKind : std::uint8_t { automatic, io_uring, threads };
 enum class GpuShare : std::uint8_t { apart, whole, split };
 
 enum class PayloadCodec : std::uint8_t { dense, q8, q4, topk, automatic };
+// Whether the codec has codes that compress.rounding rounds.
+constexpr bool has_codes(PayloadCodec codec) {
+    return codec == PayloadCodec::q8 || codec == PayloadCodec::q4;
+}
 enum class ParameterCodec : std::uint8_t { dense, delta };
 
 // One copy per rank, per node, or in all, from narrow to wide.

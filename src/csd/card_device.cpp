@@ -193,7 +193,7 @@ void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scala
                     .format = settings_.state,
                     .parameter_dtype = settings_.parameter_dtype,
                     .delivery = settings_.delivery,
-                    .gradient = payloads_.codec().kernel_form(),
+                    .gradient = *payloads_.codec().kernel_form(),
                     .sources = static_cast<std::uint32_t>(settings_.sources),
                     .payloads = payloads_.place_of(subgroup)},
                    group_table(settings_.groups, scalars, own.tiles));

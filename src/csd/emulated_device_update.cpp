@@ -158,7 +158,7 @@ std::vector<std::size_t> EmulatedDevice::begin_on_gpu(std::size_t slot, std::siz
     all.payloads = payloads_->of(layout().first_tile(subgroup), 0).data();
     all.payload_stride = payloads_->stride();
     all.sources = static_cast<unsigned>(settings_.sources);
-    all.codec = payloads_->codec().kernel_form();
+    all.codec = *payloads_->codec().kernel_form();
     all.parameters = parameters.data();
     all.parameter_dtype = settings_.parameter_dtype;
     all.first_tile = settings_.subgroups[subgroup].tiles.begin;

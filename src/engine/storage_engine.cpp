@@ -100,7 +100,8 @@ void StorageEngine::make_groups() {
                            GpuConditions{.groups = route_.groups(),
                                          .nodes = nodes_,
                                          .owners = owners_,
-                                         .is_shaped = links_ != nullptr},
+                                         .is_shaped = links_ != nullptr,
+                                         .has_kernels = route_.has_kernels()},
                            options_.gpu);
 }
 
@@ -124,7 +125,7 @@ void StorageEngine::make_pipeline() {
              .set = set_,
              .executor = &beside_,
              .ranks_beside = static_cast<int>(nodes_.ranks_beside(world_.rank()).size()),
-             .gpu = is_pinned ? options_.gpu : std::nullopt,
+             .gpu = is_pinned && route_.has_kernels() ? options_.gpu : std::nullopt,
              .fills_gpu = options_.fills_gpu,
              .groups = scalar_sets_.elements(),
              .parameters = options_.parameters},
@@ -225,9 +226,16 @@ void StorageEngine::make_facts() {
         facts_.gradient_bytes = offload::GpuGradients::gpu_bytes(
             layout_.blocks, route_.most_sent_bytes(), ranks, layout_.dtype);
     }
-    facts_.lines = {plan::describe_links(settings_), route_.describe(settings_),
-                    facts_.encodes_on_gpu ? "gradients of rank 0 are encoded on its GPU" : "",
-                    gpu_transport_->describe_gradients(), gpu_transport_->describe_parameters()};
+    facts_.lines = {
+        plan::describe_links(settings_),
+        route_.describe(settings_),
+        facts_.encodes_on_gpu ? "gradients of rank 0 are encoded on its GPU" : "",
+        options_.gpu && memory::gpus() > 0 && !route_.has_kernels()
+            ? text("gradients are encoded and decoded on the host: no GPU has the codec ",
+                   config::name_of(settings_.compress.codec))
+            : "",
+        gpu_transport_->describe_gradients(),
+        gpu_transport_->describe_parameters()};
     std::erase(facts_.lines, "");
 }
 

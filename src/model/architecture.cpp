@@ -10,18 +10,20 @@
 
 namespace nearstep::model {
 
+// Each is in families/.
+extern const Architecture kGpt;
+extern const Architecture kLlama;
+
 namespace {
 
 // In the order of config::Network.
-constexpr std::array<Architecture, kWords<config::Network>.size()> kArchitectures{{
-    {describe_gpt, make_gpt_functions},
-    {describe_llama, make_llama_functions},
-}};
+constexpr std::array<const Architecture*, kWords<config::Network>.size()> kArchitectures{&kGpt,
+                                                                                         &kLlama};
 
 }  // namespace
 
 const Architecture& architecture_of(config::Network network) {
-    return kArchitectures.at(index_of(network));
+    return *kArchitectures.at(index_of(network));
 }
 
 int block_of(const Geometry& geometry, std::size_t parameter) {

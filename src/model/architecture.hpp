@@ -1,6 +1,6 @@
 // The known architectures, each with its parameters and its block functions. A new one (BERT,
-// BLOOM, ViT) is one more row in the table of architecture.cpp; runner and trainer do not change.
-// Below it are the parts that architectures share.
+// BLOOM, ViT) is a source in families/ and a row in the table of architecture.cpp; runner and
+// trainer do not change. Below it are the parts that architectures share.
 #pragma once
 
 #include "config/run.hpp"
@@ -30,15 +30,6 @@ int block_of(const Geometry& geometry, std::size_t parameter);
 // The blocks whose parameters each block reads: itself first, then the blocks it borrows from.
 std::vector<feed::Visit> blocks_read(const Geometry& geometry,
                                      const std::vector<BlockFunction>& functions);
-
-// The blocks are "embedding", "h.0", "h.1", ..., "head".
-Geometry describe_gpt(const config::ModelSettings& settings);
-std::vector<BlockFunction> make_gpt_functions(const config::ModelSettings& settings);
-
-// The blocks are "embedding", "layers.0", "layers.1", ..., "head". Throws ConfigError for an
-// unusable model.rope_scaling.
-Geometry describe_llama(const config::ModelSettings& settings);
-std::vector<BlockFunction> make_llama_functions(const config::ModelSettings& settings);
 
 // For describe functions: append a block to the geometry, and a parameter to the last block.
 void append_block(Geometry& geometry, std::string name);

@@ -161,7 +161,6 @@ void read_gpt2(Published& json) {
     json.expect("scale_attn_by_inverse_layer_idx", false,
                 json.flag("scale_attn_by_inverse_layer_idx", false));
     json.expect("add_cross_attention", false, json.flag("add_cross_attention", false));
-    json.set("architecture", "gpt");
     json.set("layers", json.count("n_layer"));
     json.set("heads", json.count("n_head"));
     json.set("width", json.count("n_embd"));
@@ -202,7 +201,8 @@ void read_rope(Published& json) {
     json.set("rope_scaling", is_scaled ? on_one_line(scaling) : std::string());
 }
 
-void read_llama(Published& json, bool is_qwen2) {
+void read_llama(Published& json) {
+    const bool is_qwen2 = json.word("model_type", "") == "qwen2";
     json.expect<std::string>("hidden_act", "silu", json.word("hidden_act", "silu"));
     json.expect("attention_bias", false, !is_qwen2 && json.flag("attention_bias", false));
     json.expect("mlp_bias", false, json.flag("mlp_bias", false));
@@ -212,7 +212,6 @@ void read_llama(Published& json, bool is_qwen2) {
     if (heads > 0) {
         json.expect("head_dim", width / heads, json.count("head_dim", width / heads));
     }
-    json.set("architecture", "llama");
     json.set("layers", json.count("num_hidden_layers"));
     json.set("heads", heads);
     json.set("kv_heads", is_qwen2 ? json.count("num_key_value_heads")
@@ -271,6 +270,37 @@ OrderedJson write_llama(const config::ModelSettings& settings) {
     return json;
 }
 
+struct Family {
+    config::Network network;
+    std::vector<std::string_view> types;  // the model_type of a config.json
+    void (*read)(Published& json);
+    OrderedJson (*write)(const config::ModelSettings& settings);
+};
+
+const std::vector<Family>& families() {
+    static const std::vector<Family> all = {
+        {config::Network::gpt, {"gpt2"}, read_gpt2, write_gpt2},
+        {config::Network::llama, {"llama", "qwen2"}, read_llama, write_llama},
+    };
+    return all;
+}
+
+const Family& family_of(const Published& json) {
+    const std::string type = json.word("model_type", "");
+    std::string known;
+    for (const Family& family : families()) {
+        for (const std::string_view name : family.types) {
+            if (name == type) {
+                return family;
+            }
+            known += text(known.empty() ? "" : ", ", config::written(name));
+        }
+    }
+    json.refuse(text("has the model_type ", config::written(std::string_view(type)),
+                     ", and nearstep knows ", known),
+                "name another model in model.from, or train it with the Python package");
+}
+
 }  // namespace
 
 std::vector<config::Entry> read_hugging_face_config(const std::string& path,
@@ -279,16 +309,9 @@ std::vector<config::Entry> read_hugging_face_config(const std::string& path,
     if (json.find("quantization_config") != nullptr) {
         json.refuse("describes quantised weights", "name the model in F32, F16 or BF16");
     }
-    const std::string type = json.word("model_type", "");
-    if (type == "gpt2") {
-        read_gpt2(json);
-    } else if (type == "llama" || type == "qwen2") {
-        read_llama(json, type == "qwen2");
-    } else {
-        json.refuse(text("has the model_type ", config::written(std::string_view(type)),
-                         ", and nearstep knows \"gpt2\", \"llama\" and \"qwen2\""),
-                    "name another model in model.from, or train it with the Python package");
-    }
+    const Family& family = family_of(json);
+    json.set("architecture", std::string(name_of(family.network)));
+    family.read(json);
     const Json ids = json.token_ids();
     for (const auto& [name, value] : ids.items()) {
         if (!is_token_id(value)) {
@@ -321,7 +344,9 @@ std::string generation_config(const config::ModelSettings& settings) {
 }
 
 std::string hugging_face_config(const config::ModelSettings& settings, Dtype dtype) {
-    OrderedJson json = settings.is_llama() ? write_llama(settings) : write_gpt2(settings);
+    const auto family = std::ranges::find(families(), settings.architecture, &Family::network);
+    expects(family != families().end(), "a published config.json describes the architecture");
+    OrderedJson json = family->write(settings);
     json.update(token_ids_of(settings));
     json["tie_word_embeddings"] = settings.tied;
     json["torch_dtype"] = dtype == Dtype::fp32   ? "float32"

@@ -1,7 +1,7 @@
 // Formulas that several parts of the planner share. Used there and by the engine's route.
 #include "plan/formulas.hpp"
 
-#include "shard/partition.hpp"
+#include "codec/codec.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,6 @@ namespace nearstep::plan {
 
 namespace {
 
-constexpr auto kTile = static_cast<double>(shard::kTileElems);
 constexpr double kEntryBytes = 4;  // of a list entry: a 16-bit index and a 16-bit value
 
 }  // namespace
@@ -24,20 +23,9 @@ double layer_seconds(const Site& site, double bytes, double nodes) {
 }
 
 double payload_bytes(Codec codec, double keep, double element_bytes) {
-    constexpr double kScaleBytes = 2.0 / 64;
-    switch (codec) {
-        case Codec::dense:
-            return element_bytes;
-        case Codec::q8:
-            return 1 + kScaleBytes;
-        case Codec::q4:
-            return 0.5 + kScaleBytes;
-        case Codec::topk:
-            return std::ceil(keep * kTile) * kEntryBytes / kTile;
-        case Codec::automatic:
-            break;
-    }
-    return element_bytes;
+    return codec == Codec::dense || codec == Codec::automatic
+               ? element_bytes
+               : codec::bytes_per_parameter({.name = config::name_of(codec), .keep = keep});
 }
 
 double union_share(double keep, double lists) { return 1 - std::pow(1 - keep, lists); }

@@ -81,7 +81,8 @@ TEST_P(Topk, KeepsExactlyTheLargestMagnitudesTiesToTheLowerIndex) {
         const auto codec =
             make_codec({.name = "topk", .keep = GetParam().keep, .kernels = &kernels});
         const std::vector<std::byte> payload = encode(*codec, tile);
-        const std::vector<std::size_t> wanted = largest_by_sorting(tile, codec->kernel_form().kept);
+        const std::vector<std::size_t> wanted =
+            largest_by_sorting(tile, codec->kernel_form()->kept);
         ASSERT_EQ(payload.size(), 4 * wanted.size());
         for (std::size_t i = 0; i < wanted.size(); ++i) {
             std::uint16_t index = 0;

@@ -122,7 +122,7 @@ public:
     // The correct arguments for the settings.
     Launch launch() const {
         return {.tiles = static_cast<std::uint32_t>(settings_.tiles),
-                .codec = codec_->kernel_form().codec,
+                .codec = codec_->kernel_form()->codec,
                 .sources = static_cast<std::uint32_t>(settings_.sources),
                 .payload_stride = static_cast<std::uint32_t>(stride_),
                 .kept = kept(),

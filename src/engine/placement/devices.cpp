@@ -412,6 +412,12 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.storage = around.storage;
         if (is_on_card(settings, first_device + local)) {
             fpga::require_cards();
+            if (!route.has_kernels()) {
+                throw ConfigError(text(Term::codec, " is \"",
+                                       config::name_of(settings.compress.codec),
+                                       "\", which cards do not decode: set csd.device = "
+                                       "\"emulated\", or another codec."));
+            }
             devices.push_back(csd::make_card_device(
                 device,
                 {.card = card_of_device(settings, static_cast<std::size_t>(local)),

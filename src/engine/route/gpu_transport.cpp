@@ -50,9 +50,11 @@ std::string obstacle_in_groups(const mpi::Communicator& world, const mpi::Topolo
 
 GpuTransport::GpuTransport(const mpi::Communicator& world, const config::EngineSettings& settings,
                            const GpuConditions& conditions, std::optional<int> gpu)
-    : has_gpu_(gpu.has_value()) {
+    : has_gpu_(gpu.has_value()),
+      encodes_on_host_(settings.exchange.transport == config::GpuPath::host ||
+                       settings.compress.error_feedback || !conditions.has_kernels) {
     const std::optional<int> usable = memory::gpus() > 0 ? gpu : std::nullopt;
-    if (settings.exchange.transport != config::GpuPath::host && !settings.compress.error_feedback) {
+    if (!encodes_on_host_) {
         gradient_gpu_ = usable;
     }
     find_sums(world, settings, conditions.groups, gradient_gpu_);
@@ -108,8 +110,7 @@ void GpuTransport::find_payloads(const mpi::Communicator& world,
         payloads_.obstacle = kSettingForbids;
     } else if (!sums_.obstacle.empty()) {
         payloads_.obstacle = sums_.obstacle;
-    } else if (settings.exchange.transport == config::GpuPath::host ||
-               settings.compress.error_feedback) {
+    } else if (encodes_on_host_) {
         payloads_.obstacle = "they are encoded there";
     } else if (conditions.owners.copies() > 1) {
         payloads_.obstacle =

@@ -20,7 +20,8 @@ struct GpuConditions {
     const mpi::Topology& groups;  // ranks whose gradients are summed before they are encoded
     const mpi::Topology& nodes;
     const shard::Ownership& owners;
-    bool is_shaped = false;  // links limit the rate of transfers
+    bool is_shaped = false;   // links limit the rate of transfers
+    bool has_kernels = true;  // GPUs encode the run's codec
 };
 
 // One per rank; outlives the pipeline and the network that use it.
@@ -83,6 +84,7 @@ private:
                const config::EngineSettings& settings);
 
     bool has_gpu_;
+    bool encodes_on_host_;  // whatever GPU there is
     std::optional<int> gradient_gpu_;
     std::optional<nccl::Watchdog> watchdog_;  // outlives the groups
     Way sums_;

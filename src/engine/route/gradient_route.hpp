@@ -36,6 +36,8 @@ public:
     // Number of payloads per tile that reach its owner: groups that have gradients.
     int gradients() const { return gradients_; }
     bool is_dense_sum() const { return is_densified_; }
+    // Whether GPUs and cards have the run's codec; if not, hosts encode and decode it.
+    bool has_kernels() const { return codec_->kernel_form().has_value(); }
 
     std::size_t most_sent_bytes() const;
     std::size_t most_handed_bytes() const;

@@ -114,8 +114,8 @@ at::Tensor run_llama_head(const Tensors& parameters, const at::Tensor& input, do
     return output_product(rms_norm(input, parameters[0], epsilon), parameters[1]);
 }
 
-}  // namespace
-
+// The blocks are "embedding", "layers.0", "layers.1", ..., "head". Throws ConfigError for an
+// unusable model.rope_scaling.
 Geometry describe_llama(const config::ModelSettings& settings) {
     static_cast<void>(rope_of(settings, settings.context));  // throws early
     const Starts starts = starts_for(settings.layers);
@@ -153,5 +153,10 @@ std::vector<BlockFunction> make_llama_functions(const config::ModelSettings& set
             return run_llama_head(parameters, input, epsilon);
         });
 }
+
+}  // namespace
+
+extern const Architecture kLlama;
+const Architecture kLlama = {describe_llama, make_llama_functions};
 
 }  // namespace nearstep::model

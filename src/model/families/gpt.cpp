@@ -68,8 +68,7 @@ at::Tensor run_head(const Tensors& parameters, const at::Tensor& input, double e
                           parameters[2]);
 }
 
-}  // namespace
-
+// The blocks are "embedding", "h.0", "h.1", ..., "head".
 Geometry describe_gpt(const config::ModelSettings& settings) {
     const Starts starts = starts_for(settings.layers);
     const std::int64_t width = settings.width;
@@ -108,5 +107,10 @@ std::vector<BlockFunction> make_gpt_functions(const config::ModelSettings& setti
                                  return run_head(parameters, input, epsilon);
                              });
 }
+
+}  // namespace
+
+extern const Architecture kGpt;
+const Architecture kGpt = {describe_gpt, make_gpt_functions};
 
 }  // namespace nearstep::model
