@@ -6,6 +6,8 @@ import signal
 import sys
 import time
 
+from nearstep_output.options import Parser
+
 from ._files import Metrics, check_writable, gather, is_metrics, is_same_run, read_json, write_whole
 from ._tensorboard import open_board
 from ._values import Mistake
@@ -19,9 +21,9 @@ EPILOG = """examples:
   nearstep report runs --tensorboard runs/board      also event files: tensorboard --logdir runs/board"""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise Mistake(f"{message[:1].upper()}{message[1:]}: see nearstep report --help.")
+class _Parser(Parser):
+    def fail(self, sentence):
+        raise Mistake(f"{sentence[:1].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}")
 
 
 def _parser():

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 
+from nearstep_output.options import Parser
+
 from . import _open_mpi
 from ._boxes import Boxes
 
@@ -26,13 +28,8 @@ def _fail(words: str) -> None:
     sys.exit(2)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str):
-        _fail(f"{message}: nearstep-run --help lists the options")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="nearstep-run", allow_abbrev=False, description="Starts a program on several ranks: nearstep-run --nproc-per-node 4 train.py",
+def _parser() -> Parser:
+    parser = Parser(prog="nearstep-run", allow_abbrev=False, description="Starts a program on several ranks: nearstep-run --nproc-per-node 4 train.py",
                      usage="nearstep-run [--nproc-per-node N] [--nnodes N] [--hostfile FILE] [-m | --no-python] PROGRAM [ARGUMENT...]")
     parser.add_argument("--nproc-per-node", default="1", metavar="N", help="ranks on each host; auto or gpu: one per GPU")
     parser.add_argument("--nnodes", metavar="N", help="hosts; default: those of the file, of the Slurm allocation, or this one")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import array
 import codecs
 import contextlib
@@ -17,6 +16,7 @@ import struct
 import sys
 
 import nearstep_output
+from nearstep_output.options import Parser
 
 from ._read import HEADER_BYTES, MAGIC, read_tokens
 
@@ -310,7 +310,7 @@ def tokenize(out, tokenizer_path, inputs, end=None, show=None, column=None) -> i
 
 
 def main(arguments=None) -> int:
-    parser = argparse.ArgumentParser(prog="nearstep-tokenize", description="Writes text as a file of tokens, which nearstep train takes as data.train.")
+    parser = Parser(prog="nearstep-tokenize", description="Writes text as a file of tokens, which nearstep train takes as data.train.")
     parser.add_argument("out", help="the token file to write")
     parser.add_argument("inputs", nargs="+", help='text files, each a document; .jsonl files, each line with a "text" a document; tables (.tsv, .csv), each row one; or folders of them')
     parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, or the folder of a tokenizer")

@@ -2,6 +2,7 @@
 #include "config/load.hpp"
 
 #include "base/error.hpp"
+#include "base/likeness.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
 #include "config/removed_keys.hpp"
@@ -13,7 +14,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -49,24 +49,6 @@ std::string section_of(const std::string& key) {
 
 std::string leaf_of(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
-// Levenshtein distance: insertions, removals and replacements of letters that turn `from` into
-// `to`. Texts longer than any key are cut off, because comparing them would take seconds.
-std::size_t edits_between(std::string_view from, std::string_view to) {
-    constexpr std::size_t kMostLetters = 256;
-    from = from.substr(0, kMostLetters);
-    std::vector<std::size_t> row(to.size() + 1);
-    std::iota(row.begin(), row.end(), std::size_t{0});
-    for (std::size_t i = 0; i < from.size(); ++i) {
-        std::size_t diagonal = std::exchange(row[0], i + 1);
-        for (std::size_t j = 0; j < to.size(); ++j) {
-            const std::size_t replaced = diagonal + (from[i] == to[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-        }
-    }
-    return row.back();
-}
-
 // The known key that most resembles `key`, as a whole or by its name in another section.
 const Key& nearest(const std::vector<Key>& keys, const std::string& key) {
     const auto distance = [&](const Key& known) {
@@ -84,24 +66,17 @@ const Key* find(const std::vector<Key>& keys, const std::string& name) {
 }
 
 void check_section(const std::vector<Key>& keys, const Entry& entry) {
-    const std::string* likeliest = nullptr;
     std::vector<std::string> sections;
     for (const Key& key : keys) {
         if (key.name.find('.') != std::string::npos) {
             sections.push_back(section_of(key.name));
         }
     }
-    for (const std::string& section : sections) {
-        if (section == entry.key) {
-            return;
-        }
-        if (likeliest == nullptr ||
-            edits_between(entry.key, section) < edits_between(entry.key, *likeliest)) {
-            likeliest = &section;
-        }
+    if (std::ranges::count(sections, entry.key) > 0) {
+        return;
     }
     throw ConfigError(text("There is no section [", entry.key, "] (", entry.origin,
-                           "): did you mean [", *likeliest, "]?"));
+                           "): did you mean [", *nearest_word(entry.key, sections), "]?"));
 }
 
 void check_place(const Key& key, Source source, const std::string& origin) {

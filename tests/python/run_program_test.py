@@ -78,7 +78,8 @@ class Program(unittest.TestCase):
     def test_mistakes_are_one_sentence(self):
         for words, expected in (((self.folder / "none.py",), "there is no script"), (("--nproc-per-node", "two", self.script), "a number of 1 or more"),
                                 (("--nnodes", 2, self.script), "name the hosts with --hostfile"), (("--no-python", "/nowhere"), "there is no program"),
-                                (("--rdzv-endpoint", "host:1", self.script), "leave --rdzv-endpoint out"), (("--nprocs", 2, self.script), "--help"), ((), "--help")):
+                                (("--rdzv-endpoint", "host:1", self.script), "leave --rdzv-endpoint out"), (("--wrong", 2, self.script), "--help"), ((), "--help"),
+                                (("--nproc-per-nod", 2, self.script), "did you mean --nproc-per-node[?]")):
             said, = self.start(*words, code=2)
             self.assertRegex(said, f"^nearstep-run: .*{expected}")
 

@@ -82,9 +82,11 @@ COMMANDS = {
     "a plan of mode base": (
         ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--set", "mode=base"], ["base", "su+o"]),
     "no command": ([], ["--help"]),
-    "a command that there is not": (["trian"], ["--help"]),
+    "a command that there is not": (["trian"], ["command trian", "did you mean train?"]),
+    "a benchmark that there is not": (["bench", "cds"], ["did you mean csd?"]),
     "train without a config": (["train"], ["config"]),
-    "an option that there is not": (["train", "configs/tiny.toml", "--fast"], ["--fast"]),
+    "an option that there is not": (["train", "configs/tiny.toml", "--fast-path"], ["--fast-path", "--help"]),
+    "an option that is misspelt": (["train", "configs/tiny.toml", "--metrcs=steps.jsonl"], ["option --metrcs:", "did you mean --metrics?"]),
     "a config that is missing": (["train", "configs/nothing.toml"], ["configs/nothing.toml"]),
     "a config that is a folder": (["train", "configs"], ["configs"]),
     "a site that is missing": (["train", "configs/tiny.toml", "--site", "cluster/nowhere"], ["cluster/nowhere"]),
