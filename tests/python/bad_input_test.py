@@ -264,14 +264,18 @@ class BadInput(Package):
             opt.masters_digest()
         self.assertIn("closed", str(caught.exception))
 
-    def test_processes_of_torchrun_say_what_to_type(self):
+    def test_processes_of_other_launchers_say_what_to_type(self):
         script = self.folder / "train.py"
         script.write_text("import torch, nearstep, sys; nearstep.AdamW(torch.nn.Linear(4, 4), path=sys.argv[1])")
-        done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", script, self.path], text=True, capture_output=True,
-                              env=launcher.environment(), timeout=launcher.WORKERS_LIMIT_S)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn(f"Start the ranks with: nearstep-run --nproc-per-node 2 {script} {self.path}\n", done.stderr)
-        self.assertFalse(self.path.exists())
+        accelerate = () if launcher.missing("accelerate") else (("accelerate.commands.launch", "--multi_gpu", "--num_machines", "1", "--num_processes", "2",
+                                                                 "--mixed_precision", "no", "--dynamo_backend", "no"),)
+        for start in (("torch.distributed.run", "--nproc-per-node", "2"), *accelerate):
+            with self.subTest(start=start):
+                done = subprocess.run([sys.executable, "-m", *start, script, self.path], text=True, capture_output=True, env=launcher.environment(),
+                                      timeout=launcher.WORKERS_LIMIT_S)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(f"Start the ranks with: nearstep-run --nproc-per-node 2 {script} {self.path}\n", done.stderr)
+                self.assertFalse(self.path.exists())
 
 
 class Shown(Package):
