@@ -1,8 +1,9 @@
 """Training with the optimizer state in storage, and the optimizer step near it.
 
-    import nearstep
+    import itertools, nearstep
     opt = nearstep.AdamW(model, lr=3e-4, path="/nvme0/run")
-    for batch in itertools.islice(loader, opt.resume(), None):  # goes on behind the newest durable step
+    start = opt.resume()  # the number of steps done: 0, or those that were durable when the last run ended
+    for batch in itertools.islice(loader, start, None):
         model(**batch).loss.backward()
         opt.step()
         opt.zero_grad()

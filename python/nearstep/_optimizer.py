@@ -24,7 +24,9 @@ from ._streaming.stream import Stream, Streaming
 
 
 class Optimizer(torch.optim.Optimizer):
-    """A ``torch.optim.Optimizer`` whose state is in storage and is updated near it.
+    """A ``torch.optim.Optimizer`` whose state is in storage and is updated near it. Make one of its classes: AdamW,
+    Adam, SGD, Adagrad or Lion, whose ``help()`` begins with a whole program. "Collective" means that all ranks make the
+    call, in the same order.
 
     ``params``: a module, or ``groups(module)``, or tensors or parameter groups as for PyTorch's optimizers. With a
     module the update overlaps the next forward, and each layer waits only for its own parameters; with tensors
@@ -33,12 +35,12 @@ class Optimizer(torch.optim.Optimizer):
     Keyword arguments of every class:
         path: folder or folders for the state, one per drive; the devices of a node's ranks take them in order, or those
             that ``launch/slurm`` grants. Default ``runs/state``.
-        state: format of the stored state: "fp32", "bf16", "q8" or "compact"; see docs/pytorch.md.
-        codec: format of gradients, such as "q4"; see docs/pytorch.md.
+        state: format of the stored state: "fp32", "bf16", "q8" or "compact"; see docs/pytorch.md. Default "fp32".
+        codec: format of gradients, such as "q4"; see docs/pytorch.md. Default "dense".
         clip_norm: largest norm of the gradient over all ranks; None: no clipping. ``clipping="delayed"`` clips by the
             norm of the previous step.
-        accumulation: backward passes per step. None: as many as in earlier steps; then the first step's gradients are
-            sent in ``step()``.
+        accumulation: backward passes per step. None: as many as in the step before; the first step's gradients are
+            sent in ``step()`` then.
         keep_gradients: gradients stay in ``p.grad`` until ``step()``, as with PyTorch's optimizers, so that the program can
             read, clip and change them, and drop them at no cost. They take GPU memory, and the update begins later.
         keep_random: the random generators (PyTorch's, Python's, NumPy's) are durable with each step and come back by
@@ -387,6 +389,7 @@ class Optimizer(torch.optim.Optimizer):
         raise RuntimeError("GradScaler finds no gradients, which nearstep takes during backward: leave it out; float16 parameters need opt.scale(loss).backward().")
 
     def add_param_group(self, param_group: dict) -> None:
+        """Raises RuntimeError: the state is laid out when the optimizer is made, which needs all groups."""
         if getattr(self, "_is_ready", False):
             raise RuntimeError("nearstep lays its state out when it is made: give it all parameter groups then.")
         super().add_param_group(param_group)
