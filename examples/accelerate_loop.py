@@ -1,7 +1,7 @@
 """Trains a small GPT-2 in a loop of Accelerate, with micro-batches, on one rank or several, and resumes after a crash:
 
     python examples/accelerate_loop.py FOLDER
-    mpirun -np 2 python examples/accelerate_loop.py FOLDER
+    nearstep-run --nproc-per-node 2 examples/accelerate_loop.py FOLDER
 """
 import os
 import sys

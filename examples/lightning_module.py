@@ -1,5 +1,5 @@
 """Trains with Lightning and nearstep, on one rank or several, and resumes from Lightning's newest checkpoint:
-[mpirun -np 2] python examples/lightning_module.py FOLDER [--manual]"""
+nearstep-run [--nproc-per-node 2] examples/lightning_module.py FOLDER [--manual]"""
 import os
 import sys
 

@@ -1,7 +1,7 @@
 """Trains a small GPT-2 on made-up text with nearstep.AdamW, on one rank or several, and resumes after a crash.
 
-    python examples/train_loop.py FOLDER                  one rank
-    mpirun -np 2 python examples/train_loop.py FOLDER     two ranks, whose gradients the engine averages
+    python examples/train_loop.py FOLDER                              one rank
+    nearstep-run --nproc-per-node 2 examples/train_loop.py FOLDER     two ranks, whose gradients the engine averages
 
 Kill it at any time and start it again with the same command: it continues from the newest durable step.
 """

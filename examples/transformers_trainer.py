@@ -1,7 +1,7 @@
 """Fine-tunes a model with transformers.Trainer and nearstep, and keeps the best one. Start it on one rank or several:
 
     python examples/transformers_trainer.py FOLDER [--resume]
-    mpirun -np 2 python examples/transformers_trainer.py FOLDER [--resume]
+    nearstep-run --nproc-per-node 2 examples/transformers_trainer.py FOLDER [--resume]
 """
 import os
 import sys

@@ -1,7 +1,7 @@
 """Tunes LoRA adapters on instructions with TRL's SFTTrainer and nearstep. Start it on one rank or several:
 
     python examples/trl_sft.py FOLDER
-    mpirun -np 2 python examples/trl_sft.py FOLDER
+    nearstep-run --nproc-per-node 2 examples/trl_sft.py FOLDER
 
 Kill it at any time and start it again: it goes on from the newest durable step, and leaves out the rows of steps done.
 """
