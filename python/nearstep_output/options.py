@@ -15,5 +15,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str):
         unknown = re.search(r"unrecognized arguments: (?:[^-]\S* )*(--[^\s=]+)", message)
-        near = difflib.get_close_matches(unknown[1], self._option_string_actions, n=1) if unknown else []
+        known = [name for name, action in self._option_string_actions.items() if action.help != argparse.SUPPRESS]
+        near = difflib.get_close_matches(unknown[1], known, n=1) if unknown else []
         self.fail(f"there is no option {unknown[1]}: did you mean {near[0]}?" if near else f"{message}: {self.prog} --help lists the options")

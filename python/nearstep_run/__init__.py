@@ -4,6 +4,7 @@ options, and MPI finds the ranks. Standard library only."""
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import pathlib
 import shutil
@@ -17,6 +18,7 @@ from . import _open_mpi
 from ._boxes import Boxes
 
 _HERE = pathlib.Path(__file__).resolve().parent
+_PR_SET_PDEATHSIG = 1
 _SAID = (2, 75)  # a mistake of the user's and a stop on request: the ranks have said all
 _LEFT_OUT = ("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--node-rank", "--master-addr", "--master-port", "--max-restarts",
              "--role", "--monitor-interval", "--log-dir", "--redirects", "--tee", "--start-method")
@@ -133,9 +135,14 @@ def _launchers() -> pathlib.Path:
     return next(folder for folder in (_HERE / "launch", _HERE.parents[1] / "launch") if (folder / "start_ranks").is_file())
 
 
+def _end_with_parent() -> None:
+    """If nearstep-run is killed, the ranks get a notice to stop."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def _start(command: list, environment: dict) -> tuple[int, int | None]:
     """Runs mpirun. Returns its exit code, and the rank that failed first, if mpirun names one."""
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, preexec_fn=_end_with_parent)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: process.send_signal(number))
     boxes = Boxes()

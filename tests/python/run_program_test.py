@@ -4,6 +4,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import launcher
@@ -88,6 +89,24 @@ class Program(unittest.TestCase):
         for does, code, expected in (("sys.exit(3)", 3, "ank( 1)? ended with code 3"), ("os.kill(os.getpid(), 9)", 137, "ank( 1)? was ended by SIGKILL")):
             said, = self.start("--nproc-per-node", 2, self.script, does, code=code)
             self.assertRegex(said, f"^nearstep-run: .*{expected}.*, so all 2 ranks have ended.$")
+
+    def test_ranks_do_not_outlive_it(self):
+        self.script.write_text("import os, time\nopen(os.environ['OMPI_COMM_WORLD_RANK'] + '.pid', 'w').write(str(os.getpid()))\ntime.sleep(300)\n")
+        run = subprocess.Popen([sys.executable, "-c", RUN, "--nproc-per-node", "2", self.script], env=launcher.environment(), cwd=self.folder,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(run.kill)
+        files = [self.folder / f"{rank}.pid" for rank in range(2)]
+        self.wait_until(lambda: all(file.exists() and file.read_text() for file in files), "the ranks start")
+        run.kill()
+        run.wait()
+        pids = [int(file.read_text()) for file in files]
+        self.wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "the ranks end")
+
+    def wait_until(self, holds, what):
+        end = time.monotonic() + 100
+        while not holds():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.05)
 
 
 if __name__ == "__main__":
