@@ -17,6 +17,14 @@ int Topology::rank_in_group(int rank) const {
     return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
+int Topology::most_beside() const {
+    std::size_t most = 0;
+    for (const std::vector<int>& ranks : ranks_of) {
+        most = std::max(most, ranks.size());
+    }
+    return static_cast<int>(most);
+}
+
 int Topology::groups_below(int rank) const {
     return static_cast<int>(
         std::ranges::count_if(ranks_of, [&](const auto& ranks) { return ranks.front() < rank; }));
@@ -70,6 +78,27 @@ Topology set_apart_from(const Topology& topology, int rank) {
 Topology each_rank_alone(int ranks) {
     std::vector<int> label(static_cast<std::size_t>(ranks));
     std::iota(label.begin(), label.end(), 0);
+    return group_by(label);
+}
+
+Topology groups_of(const Topology& nodes, int ranks, int computing) {
+    const bool are_cut = ranks <= nodes.most_beside();
+    std::vector<int> label(nodes.group_of.size());
+    std::iota(label.begin(), label.end(), 0);
+    int first = 0;  // rank of the group that nodes are joined to
+    int joined = ranks;
+    for (int node = 0; node < nodes.groups_below(computing); ++node) {
+        const std::vector<int>& beside = nodes.ranks_of[static_cast<std::size_t>(node)];
+        if (joined >= ranks) {
+            first = beside.front();
+            joined = 0;
+        }
+        for (std::size_t place = 0; place < beside.size(); ++place) {
+            const std::size_t piece = place - place % static_cast<std::size_t>(ranks);
+            label[static_cast<std::size_t>(beside[place])] = are_cut ? beside[piece] : first;
+        }
+        joined += static_cast<int>(beside.size());
+    }
     return group_by(label);
 }
 

@@ -19,6 +19,9 @@ struct Topology {
 
     int groups() const { return static_cast<int>(ranks_of.size()); }
 
+    // The ranks of the largest group.
+    int most_beside() const;
+
     // How many groups have a rank below `rank`; they are numbered before all others.
     int groups_below(int rank) const;
 };
@@ -37,5 +40,10 @@ Topology restrict_to(const Topology& topology, const std::vector<int>& ranks);
 Topology set_apart_from(const Topology& topology, int rank);
 
 Topology each_rank_alone(int ranks);
+
+// Groups of `ranks` ranks each out of the first `computing`: nodes are cut into pieces of that
+// many, or whole nodes are joined, in their order, until they have as many. Each other rank forms
+// one of its own.
+Topology groups_of(const Topology& nodes, int ranks, int computing);
 
 }  // namespace nearstep::mpi

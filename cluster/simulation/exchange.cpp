@@ -254,7 +254,7 @@ private:
                 .devices = &map_,
                 .parameter_dtype = Dtype::bf16,
                 .nodes = nodes_,
-                .are_vectors_shared = settings_.are_vectors_shared,
+                .vectors = settings_.are_vectors_shared ? nodes_ : mpi::Topology(),
                 .in_flight = settings_.in_flight};
     }
 

@@ -71,12 +71,15 @@ void GradientScatter::allocate(std::span<const Route> rounds) {
     };
     const std::array messages = {
         Message{dense_out_, dense_bytes() * most([&](const Route& round) {
-                                return is_alone ? std::min<std::size_t>(round.tiles.size(), 1)
-                                                : round.tiles.size();
+                                return settings_.takes_payloads_alone ? 0
+                                       : is_alone ? std::min<std::size_t>(round.tiles.size(), 1)
+                                                  : round.tiles.size();
                             }),
                 !is_alone},
         Message{dense_in_, dense_bytes() * members * most([&](const Route& round) {
-                               return is_alone ? 0 : round.sliced.size();
+                               return is_alone || settings_.takes_payloads_alone
+                                          ? 0
+                                          : round.sliced.size();
                            }),
                 !is_alone},
         Message{payloads_out_,
@@ -137,7 +140,8 @@ std::size_t GradientScatter::count_and_tell_leaving(const Route& round) {
         }
     };
     const std::vector<int>& group = routes_.groups().ranks_beside(routes_.rank());
-    for (std::size_t member = 0; member < group.size(); ++member) {
+    for (std::size_t member = 0; member < group.size() && !settings_.takes_payloads_alone;
+         ++member) {
         count(group[member], round.slices.count(static_cast<int>(member)) * dense_bytes());
     }
     for (int to = 0; to < world_.size(); ++to) {
@@ -266,8 +270,12 @@ std::span<const TilePayloads> GradientScatter::collect(const Route& round,
     return taken_;
 }
 
+std::uint64_t source_key(std::uint64_t random_key, int group) {
+    return random_bits(random_key, 0, static_cast<std::uint64_t>(group));
+}
+
 std::uint64_t GradientScatter::source_key() const {
-    return random_bits(encoding_.random_key, 0, static_cast<std::uint64_t>(routes_.group()));
+    return exchange::source_key(encoding_.random_key, routes_.group());
 }
 
 std::span<const TilePayloads> GradientScatter::scatter(const Route& round,

@@ -32,7 +32,12 @@ struct ScatterSettings {
     bool has_residual = false;               // some steps use error feedback
     Dtype gradient_dtype = Dtype::bf16;      // of the dense gradients sent inside a group
     const link::NodeLinks* links = nullptr;  // limits the network rate; null: no limit
+    // Only scatter_payloads() is called, and what the payloads are sums of was counted before.
+    bool takes_payloads_alone = false;
 };
+
+// The key from which arith::tile_key() derives random numbers for encodings of a group in a step.
+std::uint64_t source_key(std::uint64_t random_key, int group);
 
 // How a step's gradients are encoded; the same on all ranks. The codec outlives the step.
 struct StepEncoding {
@@ -75,7 +80,7 @@ public:
     // network. All ranks call; none waits.
     std::span<const TilePayloads> take_arrived(const Route& round, std::span<const std::byte> came);
 
-    // The key from which arith::tile_key() derives random numbers for this rank's encodings.
+    // Of this rank's encodings.
     std::uint64_t source_key() const;
 
     // Call when the step's gradients were used: what the step lost becomes the residual. Without

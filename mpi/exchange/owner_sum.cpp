@@ -1,6 +1,5 @@
 #include "mpi/exchange/owner_sum.hpp"
 
-#include "base/random.hpp"
 #include "shard/partition.hpp"
 
 #include <algorithm>
@@ -12,10 +11,10 @@ namespace nearstep::exchange {
 OwnerSum::OwnerSum() : sum_(shard::kTileElems) {}
 
 void OwnerSum::begin_step(const codec::Codec& came, const codec::Codec* handed,
-                          std::uint64_t random_key) {
+                          std::uint64_t source_key) {
     came_ = &came;
     handed_ = handed;
-    random_key_ = random_key;
+    source_key_ = source_key;
     payload_.resize(handed != nullptr ? handed->payload_bytes() : 0);
 }
 
@@ -39,8 +38,7 @@ Handed OwnerSum::take(std::size_t tile, std::span<const std::span<const std::byt
         return {.payloads = payloads, .sum = sum_, .squares = squares};
     }
     codec::decode_sum(*came_, payloads, 0, sum_);
-    // Use the same key as the slicer of the first group.
-    handed_->encode(sum_, payload_, arith::tile_key(random_bits(random_key_, 0, 0), tile));
+    handed_->encode(sum_, payload_, arith::tile_key(source_key_, tile));
     only_ = payload_;
     const double squares = decode(*handed_, {&only_, 1}, squared);
     return {.payloads = {&only_, 1}, .sum = sum_, .squares = squares};

@@ -18,15 +18,17 @@ struct Handed {
 };
 
 // Decodes and sums a tile's payloads; can encode the sum again. With a dense codec (densification)
-// many payloads become fewer bytes, at the cost of one more rounding.
+// many payloads become fewer bytes, at the cost of one more rounding; with the run's codec, dense
+// sums of nodes become one payload of their group.
 // docs/formats/gradient-payload.md defines the result. Not collective.
 class OwnerSum {
 public:
     OwnerSum();
 
     // `came`: the codec of the received payloads. `handed`: encodes their sum; null: payloads are
-    // handed on as received. `random_key`: the step's key. The codecs outlive the step.
-    void begin_step(const codec::Codec& came, const codec::Codec* handed, std::uint64_t random_key);
+    // handed on as received. `source_key`: of the sum's source, see GradientScatter::source_key().
+    // The codecs outlive the step.
+    void begin_step(const codec::Codec& came, const codec::Codec* handed, std::uint64_t source_key);
 
     // `squared`: number of elements for Handed::squares.
     Handed take(std::size_t tile, std::span<const std::span<const std::byte>> payloads,
@@ -39,7 +41,7 @@ private:
     const codec::Codec* came_ = nullptr;
     const codec::Codec* handed_ = nullptr;
     const codec::Kernels* kernels_ = &codec::best_kernels();
-    std::uint64_t random_key_ = 0;
+    std::uint64_t source_key_ = 0;
     std::vector<float> sum_;
     std::vector<std::byte> payload_;
     std::span<const std::byte> only_;  // view of payload_

@@ -76,6 +76,14 @@ ParameterGather::ParameterGather(const mpi::Communicator& world, ParameterGather
       node_(settings_.nodes.group_of[static_cast<std::size_t>(rank_)]),
       slots_(settings_.in_flight) {
     expects(settings_.in_flight > 0, "at least one subgroup is received at a time");
+    if (settings_.sources.empty()) {
+        for (const shard::Subgroup& subgroup : settings_.partition->subgroups()) {
+            settings_.sources.push_back(settings_.devices->rank_of(subgroup.device));
+        }
+    }
+    if (settings_.vectors.group_of.empty()) {
+        settings_.vectors = mpi::each_rank_alone(world.size());
+    }
     for (std::size_t s = 0; s < settings_.partition->subgroups().size(); ++s) {
         subgroups_.push_back({s, settings_.partition->subgroups()[s].tiles});
     }
@@ -102,13 +110,18 @@ void ParameterGather::make_slots() {
     foreign_.clear();
 }
 
-int ParameterGather::owner_of(const Piece& piece) const {
-    return shard::owner_of(*settings_.partition, *settings_.devices, piece.subgroup);
-}
-
 // The rank of this node that has the piece first.
 int ParameterGather::relay_here(const Piece& piece) const {
     return relay_of(settings_.nodes, node_, owner_of(piece));
+}
+
+// Whether this rank of the node writes the piece to its vector: the relay, or another's vector's
+// rank that the relay sends it to.
+bool ParameterGather::writes(int rank, const Piece& piece) const {
+    const int relay = relay_here(piece);
+    const int vector = settings_.vectors.group_of[static_cast<std::size_t>(rank)];
+    const bool is_relays = settings_.vectors.group_of[static_cast<std::size_t>(relay)] == vector;
+    return rank == (is_relays ? relay : relay_of(settings_.vectors, vector, owner_of(piece)));
 }
 
 std::span<std::byte> ParameterGather::place(const Piece& piece) const {
@@ -133,11 +146,11 @@ ParameterGather::Message ParameterGather::read(std::span<const std::byte> room,
 
 void ParameterGather::spread_in_node(const Message& message, const Piece& piece,
                                      std::vector<mpi::Request>& requests) {
-    if (settings_.are_vectors_shared || !reads()) {
+    if (!reads()) {
         return;
     }
     for (const int rank : settings_.nodes.ranks_of[static_cast<std::size_t>(node_)]) {
-        if (rank != rank_) {
+        if (rank != rank_ && writes(rank, piece)) {
             requests.push_back(world_.start_send(message.bytes, rank, tag_of(piece.subgroup)));
             traffic_.add(trace::Counter::node_parameters, message.bytes.size());
         }
@@ -244,7 +257,7 @@ void ParameterGather::begin(std::span<std::byte> vector, std::span<const Piece> 
     for (const Piece& piece : pieces) {
         if (owner_of(piece) == rank_) {
             own_.push_back(piece);
-        } else if (reads() && (!settings_.are_vectors_shared || relay_here(piece) == rank_)) {
+        } else if (reads() && writes(rank_, piece)) {
             foreign_.push_back(piece);
         }
     }

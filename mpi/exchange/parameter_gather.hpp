@@ -2,11 +2,11 @@
 // owner to all ranks' vectors.
 //
 // A subgroup travels once to each other node, to one rank that relays it to the rest of the node.
-// If a node's ranks share a vector, only the owner or the relay writes to it. Parameters are
-// received in place; a delta arrives in a slot, whose size is that of the largest message, because
-// only the owner knows its size. Owners send as soon as a subgroup is ready; ranks receive in
-// forward order, a few subgroups at once. The gather is resumable: the MPI thread can do other work
-// between calls while transfers continue.
+// If ranks of a node share a vector, one of them writes to it. Parameters are received in place; a
+// delta arrives in a slot, whose size is that of the largest message, because only the owner knows
+// its size. Owners send as soon as a subgroup is ready; ranks receive in forward order, a few
+// subgroups at once. The gather is resumable: the MPI thread can do other work between calls while
+// transfers continue.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -31,12 +31,13 @@ namespace nearstep::exchange {
 
 struct ParameterGatherSettings {
     const shard::Partition* partition = nullptr;  // outlives the gather
-    const shard::DeviceMap* devices = nullptr;    // outlives the gather
+    const shard::DeviceMap* devices = nullptr;    // of the partition, used by the constructor alone
+    std::vector<int> sources = {};  // of each subgroup: the rank that has it; empty: its device's
     Dtype parameter_dtype = Dtype::bf16;
     mpi::Topology nodes;
-    int storage_nodes = 0;                   // the last ones, which get no parameters
-    bool are_vectors_shared = false;         // one vector per node, shared by its ranks
-    bool has_deltas = false;                 // begin_deltas() may be called; 16-bit parameters only
+    mpi::Topology vectors = {};  // ranks of a node that share a vector; empty: each has its own
+    int storage_nodes = 0;       // the last ones, which get no parameters
+    bool has_deltas = false;     // begin_deltas() may be called; 16-bit parameters only
     const link::NodeLinks* links = nullptr;  // limits the network rate; null: no limit
     std::size_t in_flight = 8;               // subgroups that a rank receives at once, at least 1
 };
@@ -116,8 +117,9 @@ private:
 
     int reading_nodes() const { return settings_.nodes.groups() - settings_.storage_nodes; }
     bool reads() const { return node_ < reading_nodes(); }
-    int owner_of(const Piece& piece) const;
+    int owner_of(const Piece& piece) const { return settings_.sources[piece.subgroup]; }
     int relay_here(const Piece& piece) const;
+    bool writes(int rank, const Piece& piece) const;
     std::span<std::byte> place(const Piece& piece) const;
     void make_slots();
     std::span<std::byte> room_of(const Slot& slot, const Piece& piece) const;

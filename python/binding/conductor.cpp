@@ -30,7 +30,9 @@ config::Run run_of(Dtype dtype, const std::vector<std::string>& settings) {
     std::vector<std::string> overrides = {text("model.dtype=\"", name_of(dtype), "\"")};
     overrides.insert(overrides.end(), settings.begin(), settings.end());
     config::Run run = config::parse({.overrides = std::move(overrides), .needs_data = false});
-    if (config::placement_of(run).parameters != config::Sharding::replicated) {
+    const config::GroupSize& parameters = run.placement.parameters;
+    if (!parameters.is_automatic() && parameters != config::GroupWord::replicated &&
+        parameters != 1) {
         throw ConfigError(
             "placement.parameters: every rank has all parameters of a PyTorch model, so this must "
             "be \"replicated\".");

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <future>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace nearstep::python {
@@ -140,9 +141,9 @@ void Conductor::pass_to_servers(std::span<const StartValues> values) {
 std::vector<StartValues> Conductor::take_from_rank_0(const std::string& formats) {
     const engine::Placed& placed = opened_->start().settings;
     const int ranks = world_->size();
-    const shard::Replica copy = engine::make_copy(
-        placed, layout_.elems,
-        engine::ranks_of_copy(placed, world_->rank(), {world_->rank()}, ranks), ranks);
+    std::vector<int> all(static_cast<std::size_t>(ranks));  // as there are storage ranks
+    std::iota(all.begin(), all.end(), 0);
+    const shard::Replica copy = engine::make_copy(placed, layout_.elems, all, ranks);
     served_ = memory::Buffer::untouched(layout_.elems * sizeof(float));
     std::vector<StartValues> values(formats.size());
     std::vector<std::byte> came;

@@ -16,30 +16,21 @@ namespace {
 
 // Replaces the placements that are automatic by the plan's choice.
 config::Run with_choice(config::Sources sources, const config::Placement& asked,
-                        const config::Placement& chosen) {
-    const auto take = [&](const char* key, config::Sharding of_run, config::Sharding of_plan) {
-        if (of_run == config::Sharding::automatic) {
-            sources.overrides.push_back(text(key, "=", config::name_of(of_plan)));
+                        const plan::Choice& choice) {
+    const auto take = [&](const char* key, const config::GroupSize& of_run,
+                          const plan::Mesh& of_plan) {
+        if (of_run.is_automatic()) {
+            sources.overrides.push_back(text(key, "=", of_plan.size()));
         }
     };
-    take("placement.parameters", asked.parameters, chosen.parameters);
-    take("placement.gradients", asked.gradients, chosen.gradients);
-    take("placement.optimizer", asked.optimizer, chosen.optimizer);
+    take("placement.parameters", asked.parameters, choice.parameters);
+    take("placement.gradients", asked.gradients, choice.gradients);
+    take("placement.optimizer", asked.optimizer, choice.optimizer);
     return config::parse(sources);
 }
 
-// Keeps the meshes that are asked for; all of them if that is automatic.
-void keep_meshes(std::vector<plan::Mesh>& meshes, config::Sharding asked,
-                 const plan::Problem& problem) {
-    if (asked != config::Sharding::automatic) {
-        meshes = {{.gpus = asked == config::Sharding::replicated ? 1 : problem.site.gpus,
-                   .nodes = asked == config::Sharding::global ? problem.nodes : 1}};
-    }
-}
-
-// Whether every rank encodes its own gradients.
-bool has_own_gradients(const config::Run& run) {
-    return config::placement_of(run).gradients == config::Sharding::replicated;
+config::RankCounts counts_of(const plan::Problem& problem) {
+    return {.all = problem.ranks(), .of_node = problem.site.gpus};
 }
 
 // The space of placements; everything else is fixed by the run.
@@ -47,17 +38,18 @@ plan::Space space_of_run(const config::Run& run, const plan::Problem& problem) {
     plan::Space space = plan::trainable_space_of(problem, {run.compress.codec});
     const bool has_deltas = run.gather.codec == config::ParameterCodec::delta;
     space.gathers = {has_deltas ? plan::Gather::delta : plan::Gather::dense};
-    space.scatters = {has_own_gradients(run) && problem.site.gpus > 1
-                          ? plan::Scatter::flat
-                          : plan::Scatter::hierarchical};
     const auto spans_nodes = [](const plan::Mesh& mesh) { return mesh.nodes > 1; };
-    if (has_deltas) {
+    if (has_deltas || run.csd.storage_ranks > 0) {
         std::erase_if(space.parameters, spans_nodes);
     }
     if (run.compress.error_feedback) {
         std::erase_if(space.gradients, spans_nodes);
     }
-    keep_asked_placements(run.placement, problem, space);
+    keep_asked_placements(run, problem, space);
+    // Gradients are summed over the node, unless the settings want fewer sums.
+    const int summed = config::settled_placement(run, counts_of(problem)).gradients.ranks();
+    space.scatters = {summed < problem.site.gpus ? plan::Scatter::flat
+                                                 : plan::Scatter::hierarchical};
     return space;
 }
 
@@ -88,11 +80,19 @@ plan::Problem problem_of(const config::Run& run, int nodes, int ranks) {
 
 }  // namespace
 
-void keep_asked_placements(const config::Placement& placement, const plan::Problem& problem,
+void keep_asked_placements(const config::EngineSettings& settings, const plan::Problem& problem,
                            plan::Space& space) {
-    keep_meshes(space.parameters, placement.parameters, problem);
-    keep_meshes(space.gradients, placement.gradients, problem);
-    keep_meshes(space.optimizers, placement.optimizer, problem);
+    const config::Placement& asked = settings.placement;
+    const config::Placement settled = config::settled_placement(settings, counts_of(problem));
+    const auto keep = [&](std::vector<plan::Mesh>& meshes, const config::GroupSize& of_run,
+                          const config::GroupSize& ranks) {
+        if (!of_run.is_automatic()) {
+            meshes = {plan::mesh_of(ranks.ranks(), problem.site.gpus)};
+        }
+    };
+    keep(space.parameters, asked.parameters, settled.parameters);
+    keep(space.gradients, asked.gradients, settled.gradients);
+    keep(space.optimizers, asked.optimizer, settled.optimizer);
 }
 
 plan::ModelSize size_of(const config::ModelSettings& settings) {
@@ -111,14 +111,17 @@ PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& 
     const config::Run& run = planned.run;
     planned.calibration = read_calibration(world, run);
     const config::Placement& asked = run.placement;
-    const bool is_decided = asked.parameters != config::Sharding::automatic &&
-                            asked.gradients != config::Sharding::automatic &&
-                            asked.optimizer != config::Sharding::automatic;
+    const bool is_decided = !asked.parameters.is_automatic() && !asked.gradients.is_automatic() &&
+                            !asked.optimizer.is_automatic();
     if (is_decided || run.plan.gpu_tflops <= 0 || run.mode == config::Mode::base) {
         return planned;
     }
     config::validate_for_ranks(run, world.size());
-    const int nodes = engine::discover_nodes(world, run).groups() - run.csd.storage_ranks;
+    const mpi::Topology topology = engine::discover_nodes(world, run);
+    const int nodes = topology.groups() - run.csd.storage_ranks;
+    if (nodes * topology.most_beside() != config::computing_ranks(run, world.size())) {
+        return planned;  // the planner's nodes are alike
+    }
     const plan::Problem problem =
         problem_of(plan::calibrated(run, planned.calibration, nodes + run.csd.storage_ranks), nodes,
                    world.size());
@@ -136,11 +139,7 @@ PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& 
              ", gradients ", plan::name_of(choice.gradients, problem), ", optimizer ",
              plan::name_of(choice.optimizer, problem), "; a step of ", found.plan->cost.terms.step,
              " s, of which ", found.plan->cost.terms.opt, " s for the update");
-    config::Placement wanted = asked;
-    if (has_own_gradients(run)) {  // also where replicated state implies them
-        wanted.gradients = config::Sharding::replicated;
-    }
-    planned.run = with_choice(sources, wanted, plan::placement_in(choice, problem));
+    planned.run = with_choice(sources, asked, choice);
     return planned;
 }
 

@@ -13,7 +13,8 @@ namespace nearstep::app {
 plan::ModelSize size_of(const config::ModelSettings& settings);
 
 // Removes from the space all meshes but those that the settings name. "auto" removes none.
-void keep_asked_placements(const config::Placement& placement, const plan::Problem& problem,
+// Throws ConfigError where they name groups that the problem's GPUs cannot form.
+void keep_asked_placements(const config::EngineSettings& settings, const plan::Problem& problem,
                            plan::Space& space);
 
 struct PlannedRun {

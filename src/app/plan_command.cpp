@@ -124,7 +124,7 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
                 plan::Space space = plan::space_of(problem, codecs);
                 if (arguments.is_trainable) {
                     space = plan::trainable_space_of(problem, codecs);
-                    keep_asked_placements(run.placement, problem, space);
+                    keep_asked_placements(run, problem, space);
                 }
                 rows.push_back(plan::plan_for(problem, space));
             }

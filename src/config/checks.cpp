@@ -37,12 +37,6 @@ private:
     const Origins& origins_;
 };
 
-void refuse_if(bool is_wrong, const std::string& sentence) {
-    if (is_wrong) {
-        throw ConfigError(sentence);
-    }
-}
-
 std::string quoted(const std::string& word) { return written(std::string_view(word)); }
 
 template <Worded E>
@@ -119,34 +113,6 @@ void check_gather(const Run& run, const Given& given) {
               text(given("gather.codec", quoted("delta")), " is for 16-bit parameters, not for ",
                    given("model.dtype", quoted(run.model.dtype)), ": set ", Term::model_dtype,
                    " = \"bf16\" or \"fp16\", or gather.codec = \"dense\"."));
-}
-
-void check_placement(const Run& run, const Given& given) {
-    const Placement placement = placement_of(run);
-    const std::string parameters = given("placement.parameters", quoted(placement.parameters));
-    const std::string gradients = given("placement.gradients", quoted(placement.gradients));
-    const std::string optimizer = given("placement.optimizer", quoted(placement.optimizer));
-    refuse_if(placement.gradients > placement.optimizer,
-              text(optimizer, " is narrower than ", gradients,
-                   ": spread the optimizer state at least as widely as gradients, and these at "
-                   "least as widely as parameters (replicated, node, global)."));
-    refuse_if(placement.parameters > placement.gradients,
-              text(gradients, " is narrower than ", parameters,
-                   ": spread gradients at least as widely as parameters, and the optimizer state "
-                   "at least as widely as gradients (replicated, node, global)."));
-    refuse_if(run.gather.codec == ParameterCodec::delta && placement.parameters == Sharding::global,
-              text(given("gather.codec", quoted("delta")), " does not go with ", parameters,
-                   ", where parameters are gathered anew for every block: set gather.codec = "
-                   R"("dense", or placement.parameters = "node".)"));
-    refuse_if(
-        run.csd.storage_ranks > 0 && placement.parameters == Sharding::global,
-        text(given("csd.storage_ranks", run.csd.storage_ranks), " does not go with ", parameters,
-             ", where ranks keep the parameters that their devices own: set "
-             R"(placement.parameters = "node" or "replicated".)"));
-    refuse_if(run.compress.error_feedback && placement.gradients == Sharding::global,
-              text(given("compress.error_feedback", "true"), " does not go with ", gradients,
-                   ", where nothing is lost on the way to the owners: set it to false, or "
-                   R"(placement.gradients = "node".)"));
 }
 
 void check_slots(const Run& run, const Given& given) {
@@ -227,6 +193,12 @@ void check_no_llama_keys(const ModelSettings& model, const Given& given) {
 
 }  // namespace
 
+void refuse_if(bool is_wrong, const std::string& sentence) {
+    if (is_wrong) {
+        throw ConfigError(sentence);
+    }
+}
+
 void check_model(const ModelSettings& model, const Origins& origins) {
     const Given given(origins);
     const std::string heads = given("model.heads", model.heads);
@@ -258,7 +230,6 @@ void check_combinations(const Run& run, const Origins& origins) {
     check_codec(run, given);
     check_transport(run, given);
     check_gather(run, given);
-    check_placement(run, given);
     check_slots(run, given);
     check_links(run, given);
     check_cards(run, given);

@@ -11,6 +11,9 @@ namespace nearstep::config {
 // Where each key was set, for messages. Keys left at their default are not in it.
 using Origins = std::map<std::string, std::string>;
 
+// Throws ConfigError.
+void refuse_if(bool is_wrong, const std::string& sentence);
+
 // Throws ConfigError for sizes of a model that do not fit together, and for keys that its
 // architecture does not have.
 void check_model(const ModelSettings& model, const Origins& origins);

@@ -3,26 +3,10 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <span>
 
 namespace nearstep::config {
-
-Placement placement_of(const EngineSettings& settings) {
-    Placement placement = settings.placement;
-    if (placement.parameters == Sharding::automatic) {
-        placement.parameters = Sharding::replicated;
-    }
-    if (placement.optimizer == Sharding::automatic) {
-        placement.optimizer = Sharding::global;
-    }
-    if (placement.gradients == Sharding::automatic) {
-        placement.gradients =
-            std::min(std::max(Sharding::node, placement.parameters), placement.optimizer);
-    }
-    return placement;
-}
 
 std::string checkpoint_folder(const EngineSettings& settings) {
     return settings.checkpoint.path.empty() ? settings.csd.path.front() + "/checkpoints"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/enumerations.hpp"
+#include "config/group_size.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -66,13 +67,6 @@ struct GatherSettings {
     ParameterCodec codec = ParameterCodec::dense;
 };
 
-// As asked for; placement_of() replaces what is automatic.
-struct Placement {
-    Sharding parameters = Sharding::automatic;
-    Sharding gradients = Sharding::automatic;
-    Sharding optimizer = Sharding::automatic;
-};
-
 struct CheckpointSettings {
     std::string path;        // empty: "checkpoints" in the first csd.path
     std::int64_t every = 0;  // steps; 0: only at the end, and where stop_at stops
@@ -102,11 +96,6 @@ struct EngineSettings {
     ExchangeSettings exchange;
     std::string site = "localhost";
 };
-
-// The placement that the settings ask for. Automatic ones are: parameters replicated, state global,
-// gradients sharded over the node; but these at least as wide as parameters and at most as wide as
-// state.
-Placement placement_of(const EngineSettings& settings);
 
 // The folder that checkpoints go to.
 std::string checkpoint_folder(const EngineSettings& settings);

@@ -44,8 +44,8 @@ constexpr bool has_codes(PayloadCodec codec) {
 }
 enum class ParameterCodec : std::uint8_t { dense, delta };
 
-// One copy per rank, per node, or in all, from narrow to wide.
-enum class Sharding : std::uint8_t { replicated, node, global, automatic };
+// Words for a number of ranks: one, those of a node, all.
+enum class GroupWord : std::uint8_t { replicated, node, global, automatic };
 
 enum class Densify : std::uint8_t { automatic, always, never };
 // Between GPUs; host: gradients are also encoded there, parameters as automatic.
@@ -89,7 +89,7 @@ inline constexpr std::array kWords<config::PayloadCodec> = {"dense", "q8", "q4",
 template <>
 inline constexpr std::array kWords<config::ParameterCodec> = {"dense", "delta"};
 template <>
-inline constexpr std::array kWords<config::Sharding> = {"replicated", "node", "global", "auto"};
+inline constexpr std::array kWords<config::GroupWord> = {"replicated", "node", "global", "auto"};
 template <>
 inline constexpr std::array kWords<config::Densify> = {"auto", "always", "never"};
 template <>

@@ -122,9 +122,33 @@ void assign_list(const Key& key, const Value& value, const std::string& origin,
 Scalar scalar_of(bool value) { return value; }
 Scalar scalar_of(double value) { return value; }
 Scalar scalar_of(const std::string& value) { return value; }
+Scalar scalar_of(const GroupSize& size) {
+    const auto* word = std::get_if<GroupWord>(&size.asked());
+    return word == nullptr ? Scalar(std::int64_t{std::get<int>(size.asked())})
+                           : Scalar(std::string(name_of(*word)));
+}
 template <typename T>
 requires std::is_integral_v<T> Scalar scalar_of(T value) {
     return static_cast<std::int64_t>(value);
+}
+
+// One of the words, or a number.
+void choose(const Key& key, const Value& value, const std::string& origin, GroupSize& target) {
+    const auto* word = value.is_list ? nullptr : std::get_if<std::string>(&value.items.front());
+    if (word != nullptr) {
+        const std::optional<GroupWord> found = parse_word<GroupWord>(*word);
+        if (!found) {
+            refuse_word(key, *word, origin);
+        }
+        target = *found;
+        return;
+    }
+    const std::optional<int> ranks =
+        value.is_list ? std::nullopt : converted<int>(key, value.items.front(), origin);
+    if (!ranks) {
+        refuse_type(key, value, origin);
+    }
+    target = *ranks;
 }
 
 // The value that is given as a word in place of a list of numbers.
@@ -145,6 +169,8 @@ void assign(const Key& key, const Value& value, const std::string& origin) {
         using T = std::remove_pointer_t<std::remove_cvref_t<decltype(target)>>;
         if constexpr (std::is_same_v<T, Enumeration>) {
             choose(key, value, origin, target);
+        } else if constexpr (std::is_same_v<T, GroupSize>) {
+            choose(key, value, origin, *target);
         } else if constexpr (IsVector<T>::value) {
             if (is_word(key, value, origin)) {
                 target->clear();
@@ -196,6 +222,8 @@ std::string type_of(const Key& key) {
             return "an integer";
         } else if constexpr (std::is_floating_point_v<T>) {
             return "a number";
+        } else if constexpr (std::is_same_v<T, GroupSize>) {
+            return "an integer or a text";
         } else if constexpr (std::is_same_v<T, std::vector<int>>) {
             return "an integer or a list of integers";
         } else if constexpr (std::is_same_v<T, std::vector<double>>) {
@@ -212,6 +240,9 @@ std::string type_of(const Key& key) {
 std::string allowed(const Key& key) {
     if (const auto* target = std::get_if<Enumeration>(&key.target)) {
         return listed(target->words());
+    }
+    if (std::holds_alternative<GroupSize*>(key.target)) {
+        return listed(kWords<GroupWord>) + ", or a number of ranks";
     }
     const Limits& limits = key.limits;
     const bool has_lowest = limits.lowest > Limits().lowest;

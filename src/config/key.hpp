@@ -1,6 +1,7 @@
 // One key of a config: the values it takes, and where they are stored.
 #pragma once
 
+#include "config/group_size.hpp"
 #include "config/limits.hpp"
 #include "config/run.hpp"
 #include "config/value.hpp"
@@ -36,9 +37,9 @@ private:
 };
 
 // Where a key's value is stored; its type says which values fit. A vector takes a value or a list.
-using Target =
-    std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
-                 std::vector<int>*, std::vector<double>*, std::vector<std::string>*, Enumeration>;
+using Target = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
+                            std::vector<int>*, std::vector<double>*, std::vector<std::string>*,
+                            GroupSize*, Enumeration>;
 
 // Which files may set a key. An override may set every key.
 enum class KeyPlace { config, config_or_site, site };

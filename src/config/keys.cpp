@@ -291,15 +291,19 @@ std::vector<Key> placement_keys(Placement& placement) {
     return {
         {.name = "placement.parameters",
          .target = &placement.parameters,
-         .meaning = "one copy of the 16-bit parameters per rank, per node or over all ranks"},
+         .meaning = "as many consecutive ranks hold one copy of the 16-bit parameters together: "
+                    "replicated (1), node, global (all), or a number",
+         .limits = between(1, kMostRanks)},
         {.name = "placement.gradients",
          .target = &placement.gradients,
-         .meaning = "dense gradients are summed before encoding: not at all, over each node or "
-                    "over all ranks"},
+         .meaning = "dense gradients of as many consecutive ranks are summed before encoding: "
+                    "replicated (1), node, global (all), or a number",
+         .limits = between(1, kMostRanks)},
         {.name = "placement.optimizer",
          .target = &placement.optimizer,
-         .meaning = "one copy of the optimizer state on the devices of each rank, of each node or "
-                    "of all ranks"},
+         .meaning = "the devices of as many consecutive ranks hold one copy of the optimizer "
+                    "state together: replicated (1), node, global (all), or a number",
+         .limits = between(1, kMostRanks)},
     };
 }
 

@@ -6,7 +6,6 @@
 #include "csd/state_format.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/placement/site_links.hpp"
-#include "engine/state/parameter_vector.hpp"
 #include "plan/link_rates.hpp"
 
 #include <algorithm>
@@ -71,6 +70,7 @@ StorageEngine::StorageEngine(const mpi::Communicator& world, const Start& start,
       owners_(make_ownership(settings_, layout.elems, nodes_)),
       copy_(owners_.of_rank(world.rank())),
       route_(settings_, layout.dtype, nodes_),
+      parameters_(parameter_groups(settings_, nodes_)),
       gpu_traffic_(std::in_place, settings_, layout, computes() ? links_.get() : nullptr,
                    static_cast<int>(nodes_.ranks_beside(world.rank()).size())),
       log_(manifest_path(settings_, world.rank(), set_), storage_.get()),
@@ -98,7 +98,8 @@ void StorageEngine::make_groups() {
     }
     gpu_transport_.emplace(world_, settings_,
                            GpuConditions{.groups = route_.groups(),
-                                         .nodes = nodes_,
+                                         .joint_groups = route_.joint_groups(),
+                                         .parameters = parameters_,
                                          .owners = owners_,
                                          .is_shaped = links_ != nullptr,
                                          .has_kernels = route_.has_kernels()},
@@ -108,12 +109,12 @@ void StorageEngine::make_groups() {
 void StorageEngine::make_pipeline() {
     const bool has_gpu = options_.gpu && memory::gpus() > 0;
     const bool are_on_gpus = world_.agree(has_gpu || !computes());
-    kind_ = options_.parameters == ParameterHome::state
-                ? offload::VectorKind::none
-                : vector_kind(settings_, are_on_gpus && nodes_.groups() < world_.size());
+    kind_ = options_.parameters == ParameterHome::state ? offload::VectorKind::none
+            : parameters_.spans_nodes                   ? offload::VectorKind::parts
+                                                        : offload::VectorKind::whole;
+    const mpi::Topology& sharers = are_on_gpus ? parameters_.with_gpus : parameters_.on_host;
     // Pages that are dropped would stay pinned.
-    const bool is_pinned =
-        has_gpu && !has_own_tiles() && options_.parameters == ParameterHome::vector;
+    const bool is_pinned = has_gpu && !has_parts() && options_.parameters == ParameterHome::vector;
     std::vector<std::unique_ptr<csd::Device>> devices;
     world_.together([&] {
         devices = make_devices(
@@ -132,33 +133,37 @@ void StorageEngine::make_pipeline() {
             traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
-    vector_ = make_parameter_vector(world_, nodes_, owners_.tiles() * tile_bytes, kind_,
+    vector_ = make_parameter_vector(world_, sharers, owners_.tiles() * tile_bytes, kind_,
                                     settings_.csd.storage_ranks);
     if (is_pinned) {
         pinned_ = memory::PinnedRange(vector_.span());
     }
     pipeline_ = std::make_unique<offload::StepPipeline>(
         world_,
-        offload::PipelineSettings{.owners = &owners_,
-                                  .codec = route_.of_step(0).sent,
-                                  .most_payload_bytes = route_.most_sent_bytes(),
-                                  .has_error_feedback = settings_.compress.error_feedback,
-                                  .dtype = layout_.dtype,
-                                  .storage_ranks = settings_.csd.storage_ranks,
-                                  .groups = route_.groups(),
-                                  .nodes = nodes_,
-                                  .vector = &vector_,
-                                  .vector_kind = kind_,
-                                  .meets_in_node = gpu_transport_->is_joint(),
-                                  .handler = handler_kind(settings_.mode),
-                                  .delivery = delivery(settings_, options_.parameters),
-                                  .blocks = layout_.blocks,
-                                  .links = links_.get(),
-                                  .pool = &pool_,
-                                  .gpu = gpu_transport_->gradient_gpu(),
-                                  .gradient_stream = options_.gradient_stream,
-                                  .gpu_group = gpu_transport_->group(),
-                                  .payload_ranks = gpu_transport_->payload_ranks()},
+        offload::PipelineSettings{
+            .owners = &owners_,
+            .codec = route_.of_step(0).sent,
+            .most_payload_bytes = route_.most_sent_bytes(),
+            .has_error_feedback = settings_.compress.error_feedback,
+            .dtype = layout_.dtype,
+            .storage_ranks = settings_.csd.storage_ranks,
+            .groups = route_.groups(),
+            .joint_groups = route_.joint_groups(),
+            .nodes = nodes_,
+            .vector = &vector_,
+            .vector_kind = kind_,
+            .holders = parameters_.holders,
+            .sharers = sharers,
+            .meeting = gpu_transport_->is_joint() ? parameters_.with_gpus : sharers,
+            .handler = handler_kind(settings_.mode),
+            .delivery = delivery(settings_, options_.parameters),
+            .blocks = layout_.blocks,
+            .links = links_.get(),
+            .pool = &pool_,
+            .gpu = gpu_transport_->gradient_gpu(),
+            .gradient_stream = options_.gradient_stream,
+            .gpu_group = gpu_transport_->group(),
+            .payload_ranks = gpu_transport_->payload_ranks()},
         std::move(devices), traffic_);
     held_.emplace(layout_.blocks,
                   pipeline_->has_gpu()
@@ -202,6 +207,9 @@ void StorageEngine::make_facts() {
                                   return devices.at(static_cast<std::size_t>(rank)) == 0;
                               }));
                   }),
+              .parameter_ranks = settings_.placement.parameters.ranks(),
+              .gradient_ranks = settings_.placement.gradients.ranks(),
+              .optimizer_ranks = settings_.placement.optimizer.ranks(),
               .copies = owners_.copies(),
               .devices = std::accumulate(devices.begin(), devices.end(), 0),
               .most_subgroups = most_subgroups(owners_),
@@ -222,7 +230,7 @@ void StorageEngine::make_facts() {
             .in_all = gpu_transport_->payload_ranks() != nullptr
                           ? gpu_transport_->payload_ranks()->size()
                           : 0,
-            .payloads = route_.gradients()};
+            .payloads = route_.first_payloads()};
         facts_.gradient_bytes = offload::GpuGradients::gpu_bytes(
             layout_.blocks, route_.most_sent_bytes(), ranks, layout_.dtype);
     }

@@ -17,6 +17,7 @@
 #include "engine/scalar_sets.hpp"
 #include "engine/state/other_layout.hpp"
 #include "engine/state/parameter_reader.hpp"
+#include "engine/state/parameter_vector.hpp"
 #include "engine/state/subgroup_workers.hpp"
 #include "link/clock.hpp"
 #include "link/node_links.hpp"
@@ -117,7 +118,7 @@ private:
     bool computes() const {
         return world_.rank() < config::computing_ranks(settings_, world_.size());
     }
-    bool has_own_tiles() const { return kind_ == offload::VectorKind::own_tiles; }
+    bool has_parts() const { return kind_ == offload::VectorKind::parts; }
     void make_reader();
     void go_on_from(std::int64_t generation);
     bool must_guess() const;
@@ -179,6 +180,7 @@ private:
     shard::Ownership owners_;
     const shard::Replica& copy_;  // this rank's
     GradientRoute route_;
+    ParameterGroups parameters_;
     std::optional<GpuTraffic> gpu_traffic_;
     trace::Traffic traffic_;
     std::uint64_t network_sent_bytes_ = 0;  // by this rank, in steps

@@ -54,7 +54,7 @@ void StorageEngine::await_parameters(std::size_t block, std::span<const shard::E
     const trace::Span span(timeline_, Lane::exchange, "parameters", of_block(block));
     const trace::TrafficSnapshot before = traffic_.snapshot();
     pipeline_->await(now, later);
-    if (has_own_tiles() && is_under_way()) {
+    if (has_parts() && is_under_way()) {
         const trace::TrafficSnapshot moved = traffic_.snapshot() - before;
         for (const Counter counter : kParameterCounters) {
             brought_.bytes.at(static_cast<std::size_t>(counter)) += moved[counter];
@@ -63,7 +63,7 @@ void StorageEngine::await_parameters(std::size_t block, std::span<const shard::E
 }
 
 std::size_t StorageEngine::final_end(std::size_t block) const {
-    if (has_own_tiles()) {
+    if (has_parts()) {
         return 0;
     }
     return pipeline_->must_await() ? block + 1 : layout_.blocks.size();
@@ -115,7 +115,7 @@ void StorageEngine::begin_backward(const Step& step) {
                            .random_key = random_bits(identity_.seed, kGradientStream,
                                                      static_cast<std::uint64_t>(steps_done_)),
                            .feeds_back = settings_.compress.error_feedback && !is_warmup},
-                          codecs.handed);
+                          codecs.handed, codecs.of_nodes);
     read_ahead();
     if (const std::optional<double> factor = early_factor()) {
         world_.barrier();  // all ranks have committed the previous step before any writes
@@ -154,7 +154,7 @@ void StorageEngine::harm_gradient(std::span<float> gradient) {
 }
 
 bool StorageEngine::waits_for_all_gradients() const {
-    return has_own_tiles() && options_.puts_in_any_order;
+    return has_parts() && options_.puts_in_any_order;
 }
 
 std::span<float> StorageEngine::gradient_space(std::size_t block) {

@@ -26,14 +26,10 @@ std::size_t stripe_tiles(const shard::Ownership& owners) {
 }
 
 // The routes of all rounds, block by block. A block's complete tiles are cut into rounds of about a
-// stripe, last first: so each round has work for every owner. The same on all ranks. There are none
-// if a GPU's payloads need no messages here: then a block's payloads are taken all at once.
-std::vector<exchange::Route> make_rounds(const PipelineSettings& settings,
-                                         const exchange::Routes& routes) {
+// stripe, last first: so each round has work for every owner. The same on all ranks.
+std::vector<exchange::Route> all_rounds(const PipelineSettings& settings,
+                                        const exchange::Routes& routes) {
     std::vector<exchange::Route> rounds;
-    if (settings.gpu && (settings.payload_ranks != nullptr || !routes.has_messages())) {
-        return rounds;
-    }
     const std::size_t most = stripe_tiles(*settings.owners);
     for (const ElementRange block : settings.blocks) {
         const shard::TileRange tiles = complete_tiles(block);
@@ -46,6 +42,61 @@ std::vector<exchange::Route> make_rounds(const PipelineSettings& settings,
     return rounds;
 }
 
+// There are none if a GPU's payloads need no messages here: then a block's payloads are taken all
+// at once.
+std::vector<exchange::Route> make_rounds(const PipelineSettings& settings,
+                                         const exchange::Routes& routes) {
+    const bool takes_blocks =
+        settings.gpu && (settings.payload_ranks != nullptr || !routes.has_messages());
+    return takes_blocks ? std::vector<exchange::Route>() : all_rounds(settings, routes);
+}
+
+bool has_joint_groups(const PipelineSettings& settings) {
+    return settings.joint_groups.groups() > 0;
+}
+
+JointSumSettings joint_settings(const PipelineSettings& settings) {
+    return {.owners = settings.owners,
+            .codec = settings.codec,
+            .most_payload_bytes = settings.most_payload_bytes,
+            .dtype = settings.dtype,
+            .storage_ranks = settings.storage_ranks,
+            .groups = settings.joint_groups,
+            .nodes = settings.nodes,
+            .links = settings.links,
+            .pool = settings.pool};
+}
+
+std::vector<exchange::Route> make_joint_rounds(const mpi::Communicator& world,
+                                               const PipelineSettings& settings) {
+    return has_joint_groups(settings)
+               ? all_rounds(settings, JointSums::routes_of(joint_settings(settings), world.rank()))
+               : std::vector<exchange::Route>();
+}
+
+std::optional<JointSums> make_joint(const mpi::Communicator& world,
+                                    const PipelineSettings& settings,
+                                    std::span<const exchange::Route> rounds,
+                                    trace::Traffic& traffic) {
+    std::optional<JointSums> joint;
+    if (has_joint_groups(settings)) {
+        joint.emplace(world, joint_settings(settings), rounds, traffic);
+    }
+    return joint;
+}
+
+// Of the rank's gradients: to the owners, or to the slicers of its joint group.
+exchange::Routes make_routes(const mpi::Communicator& world, const PipelineSettings& settings,
+                             const std::optional<JointSums>& joint) {
+    if (!joint) {
+        return {*settings.owners, settings.groups, settings.nodes, world.rank(),
+                settings.storage_ranks};
+    }
+    const std::vector<int>& ranks = settings.joint_groups.ranks_beside(world.rank());
+    return {joint->slicers(), mpi::restrict_to(settings.groups, ranks),
+            mpi::restrict_to(settings.nodes, ranks), joint->ranks().rank()};
+}
+
 }  // namespace
 
 StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings settings,
@@ -56,10 +107,11 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
       copy_(settings_.owners->of_rank(world.rank())),
       copy_ranks_(world.split(settings_.owners->copy_of(world.rank()))),
       devices_(std::move(devices)),
-      routes_(*settings_.owners, settings_.groups, settings_.nodes, world.rank(),
-              settings_.storage_ranks),
+      joint_rounds_(make_joint_rounds(world, settings_)),
+      joint_(make_joint(world, settings_, joint_rounds_, traffic)),
+      routes_(make_routes(world, settings_, joint_)),
       rounds_(make_rounds(settings_, routes_)),
-      scatter_(world, routes_,
+      scatter_(joint_ ? joint_->ranks() : world, routes_,
                {.codec = settings_.codec,
                 .most_payload_bytes = settings_.most_payload_bytes,
                 .has_residual = settings_.has_error_feedback,
@@ -75,6 +127,7 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
     for (exchange::OwnerSum& sum : owner_sums_) {
         sum.begin_step(*settings_.codec, nullptr, 0);
     }
+    expects(!joint_ || !settings_.has_error_feedback, "what is fed back is of a node's sums");
     if (settings_.gpu) {
         gpu_gradients_.emplace(gpu_settings());
     }
@@ -83,7 +136,7 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
         first_round_.push_back(first_round_.back() +
                                (complete_tiles(block).size() + most - 1) / most);
     }
-    make_update();
+    make_update(traffic);
 }
 
 // Ranks take the same slices on GPUs as on the host.
@@ -95,7 +148,7 @@ GpuGradientSettings StepPipeline::gpu_settings() const {
                 : static_cast<std::size_t>(settings_.gpu_group->size()) == members,
             "a rank's group on GPUs has the ranks whose gradients are added");
     expects(settings_.payload_ranks == nullptr ||
-                (settings_.owners->copies() == 1 && settings_.links == nullptr),
+                (routes_.owners().copies() == 1 && settings_.links == nullptr),
             "payloads between GPUs have one way each, and no shaped link on it");
     GpuGradientSettings out{.gpu = *settings_.gpu,
                             .blocks = settings_.blocks,
@@ -112,20 +165,30 @@ GpuGradientSettings StepPipeline::gpu_settings() const {
     return out;
 }
 
-std::span<const exchange::Route> StepPipeline::rounds_of(std::size_t block) const {
+// None if there are no rounds.
+std::span<const exchange::Route> StepPipeline::rounds_of(const std::vector<exchange::Route>& rounds,
+                                                         std::size_t block) const {
     const std::size_t first = first_round_[block];
-    return std::span(rounds_).subspan(first, first_round_[block + 1] - first);
+    return rounds.empty() ? std::span<const exchange::Route>()
+                          : std::span(rounds).subspan(first, first_round_[block + 1] - first);
 }
 
-void StepPipeline::begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed) {
+void StepPipeline::begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed,
+                              const codec::Codec* of_nodes) {
+    expects(joint_.has_value() == (of_nodes != nullptr), "nodes send sums of their own if joined");
     state_.enter(Stage::backward);
-    scatter_.begin_step(encoding);
+    exchange::StepEncoding first = encoding;
+    if (joint_) {
+        joint_->begin_step(*of_nodes, encoding);
+        first.codec = of_nodes;
+    }
+    scatter_.begin_step(first);
     final_from_ = settings_.owners->tiles();
     for (exchange::OwnerSum& sum : owner_sums_) {
-        sum.begin_step(*encoding.codec, handed, encoding.random_key);
+        sum.begin_step(*encoding.codec, handed, exchange::source_key(encoding.random_key, 0));
     }
     if (gpu_gradients_) {
-        gpu_gradients_->begin_step(*encoding.codec, scatter_.source_key());
+        gpu_gradients_->begin_step(*first.codec, scatter_.source_key());
     }
     for (const auto& device : devices_) {
         device->use_codec(handed != nullptr ? *handed : *encoding.codec);
@@ -154,8 +217,22 @@ std::span<float> StepPipeline::gradient_space(std::size_t block) {
     return gpu_gradients_ ? gpu_gradients_->space(block) : assembly_.space(settings_.blocks[block]);
 }
 
+// `tiles`: of this rank, which owns them or, with joint groups, is their slicer. Then their sums
+// travel in the joint rounds.
+void StepPipeline::take(std::span<const exchange::TilePayloads> tiles,
+                        std::span<const exchange::Route> joint_rounds) {
+    if (!joint_) {
+        take_owned(tiles);
+        return;
+    }
+    joint_->encode(tiles);
+    for (const exchange::Route& round : joint_rounds) {
+        take_owned(joint_->send(round));
+    }
+}
+
 // Threads take single tiles, or all tiles of a device that needs them in order.
-void StepPipeline::take(std::span<const exchange::TilePayloads> tiles) {
+void StepPipeline::take_owned(std::span<const exchange::TilePayloads> tiles) {
     std::vector<std::size_t> begins;
     std::size_t last_device = devices_.size();
     for (std::size_t i = 0; i < tiles.size(); ++i) {
@@ -186,17 +263,21 @@ void StepPipeline::take_tile(const exchange::TilePayloads& of, exchange::OwnerSu
 void StepPipeline::put_payloads(std::size_t block) {
     const exchange::Route& route = gpu_gradients_->route(block);
     const std::span<const std::byte> payloads = gpu_gradients_->payloads(block);
+    const std::span<const exchange::Route> joint = rounds_of(joint_rounds_, block);
     if (gpu_gradients_->are_brought()) {
-        take(scatter_.take_arrived(route, payloads));
+        take(scatter_.take_arrived(route, payloads), joint);
     } else if (!routes_.has_messages()) {
-        take(scatter_.scatter_payloads(route, payloads));
+        take(scatter_.scatter_payloads(route, payloads), joint);
     } else {
         const std::size_t bytes = payloads.size() / std::max<std::size_t>(route.sliced.size(), 1);
         std::size_t left = route.sliced.size();  // rounds come last first
-        for (const exchange::Route& round : rounds_of(block)) {
-            left -= round.sliced.size();
-            take(scatter_.scatter_payloads(
-                round, payloads.subspan(left * bytes, round.sliced.size() * bytes)));
+        const std::span<const exchange::Route> rounds = rounds_of(rounds_, block);
+        for (std::size_t i = 0; i < rounds.size(); ++i) {
+            const std::size_t sliced = rounds[i].sliced.size();
+            left -= sliced;
+            take(scatter_.scatter_payloads(rounds[i],
+                                           payloads.subspan(left * bytes, sliced * bytes)),
+                 joint.empty() ? joint : joint.subspan(i, 1));
         }
     }
     final_from_ = std::min(final_from_, route.tiles.begin);
@@ -221,11 +302,18 @@ void StepPipeline::put_gradient(std::size_t block) {
     const shard::TileRange tiles = complete_tiles(settings_.blocks[block]);
     const std::span<const float> values =
         computes() ? assembly_.tiles(settings_.blocks[block]) : std::span<const float>();
-    for (const exchange::Route& round : rounds_of(block)) {
-        take(computes() ? scatter_.scatter(
-                              round, values.subspan((round.tiles.begin - tiles.begin) * kTileElems,
-                                                    round.tiles.size() * kTileElems))
-                        : scatter_.scatter_payloads(round, {}));
+    const std::span<const exchange::Route> rounds = rounds_of(rounds_, block);
+    const std::span<const exchange::Route> joint = rounds_of(joint_rounds_, block);
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+        std::span<const exchange::TilePayloads> of_round;
+        if (computes()) {
+            of_round = scatter_.scatter(
+                rounds[i], values.subspan((rounds[i].tiles.begin - tiles.begin) * kTileElems,
+                                          rounds[i].tiles.size() * kTileElems));
+        } else if (!joint_) {
+            of_round = scatter_.scatter_payloads(rounds[i], {});
+        }
+        take(of_round, joint.empty() ? joint : joint.subspan(i, 1));
     }
     final_from_ = std::min(final_from_, tiles.begin);
 }

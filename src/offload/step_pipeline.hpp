@@ -17,6 +17,7 @@
 #include "mpi/topology.hpp"
 #include "offload/gpu_gradients.hpp"
 #include "offload/gradient_assembly.hpp"
+#include "offload/joint_sums.hpp"
 #include "offload/step_state.hpp"
 #include "shard/ownership.hpp"
 #include "trace/traffic.hpp"
@@ -32,10 +33,10 @@
 
 namespace nearstep::offload {
 
-// What a rank's parameter vector holds: all parameters; all, shared by the ranks of its node; only
-// its own tiles permanently, and others while they are needed (placement.parameters = "global"); or
-// none, because they stay in the state.
-enum class VectorKind { whole, shared_in_node, own_tiles, none };
+// What a rank's parameter vector holds: all parameters; some tiles permanently, and others while
+// they are needed, because ranks of several nodes hold the parameters together; or none, because
+// they stay in the state.
+enum class VectorKind { whole, parts, none };
 
 // The pointers outlive the pipeline.
 struct PipelineSettings {
@@ -47,13 +48,19 @@ struct PipelineSettings {
     // The last ranks, which have no gradients and of the parameters only their own tiles. Each is
     // a group and a node of its own.
     int storage_ranks = 0;
-    mpi::Topology groups;  // ranks that sum gradients before encoding
+    mpi::Topology groups;  // ranks of a node that sum gradients before encoding
+    // Groups of whole nodes, whose sums are added up, too, before encoding; empty: none are.
+    mpi::Topology joint_groups = {};
     mpi::Topology nodes;
-    // This rank's padded parameter vector, in whole tiles. With own_tiles it is made by
+    // This rank's padded parameter vector, in whole tiles. With parts it is made by
     // Buffer::untouched(), and with none, where nothing but the client writes it.
     memory::Buffer* vector = nullptr;
     VectorKind vector_kind = VectorKind::whole;
-    bool meets_in_node = false;  // each rank of a node waits until all have their tiles
+    mpi::Topology holders = {};  // with parts: ranks that hold the parameters together
+    mpi::Topology sharers = {};  // ranks of a node that share a vector; empty: each has its own
+    // Ranks of a node that wait until all of them have their tiles, such as those that share a
+    // vector; empty: none do.
+    mpi::Topology meeting = {};
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     std::vector<ElementRange> blocks;                    // in forward order
@@ -64,8 +71,8 @@ struct PipelineSettings {
     std::optional<int> gpu = std::nullopt;
     CUstream_st* gradient_stream = nullptr;  // gradients are written in it; null: the default one
     nccl::Group* gpu_group = nullptr;        // the group's ranks; null: this rank is its own group
-    // All ranks, if all have GPUs and payloads travel between GPUs; not with copies of the state or
-    // shaped links. Null: payloads travel through host memory.
+    // All ranks, or those of the joint group, if all have GPUs and payloads travel between GPUs;
+    // not with shaped links, nor to copies of the state. Null: payloads travel through host memory.
     nccl::Group* payload_ranks = nullptr;
 };
 
@@ -110,8 +117,10 @@ public:
     // --- Gradients ---
 
     // Sets how gradients are encoded for the owners, and how owners encode a tile's sum for their
-    // devices (null: they pass payloads unchanged). Not collective, but the same on all ranks.
-    void begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed = nullptr);
+    // devices (null: they pass payloads unchanged). With joint groups, nodes send their sums as
+    // `of_nodes` says. Not collective, but the same on all ranks.
+    void begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed = nullptr,
+                    const codec::Codec* of_nodes = nullptr);
 
     // Where to write this rank's gradient of the block: fp32, in GPU memory if has_gpu(). Empty if
     // the rank has none. Not collective.
@@ -146,12 +155,12 @@ public:
 
     // Whether await() has something to do: parameters come, or are spread over the ranks.
     bool must_await() const;
-    // On return the elements `now` are here and final. With own_tiles this drops tiles that are
+    // On return the elements `now` are here and final. With parts this drops tiles that are
     // neither in `now` nor in `later`; else blocks are awaited whole. If the vector is shared, or
-    // with meets_in_node, they are final for all ranks of the node.
+    // with meeting ranks, they are final for all of these.
     void await(std::span<const ElementRange> now, std::span<const ElementRange> later);
     // Brings all of `now`, and drops held tiles that are neither in `now` nor in `later`. Does
-    // nothing unless own_tiles.
+    // nothing unless parts.
     void hold(std::span<const ElementRange> now, std::span<const ElementRange> later);
     // Total seconds in await() and finish_update() for updates. Not collective.
     double waited_seconds() const { return waited_seconds_; }
@@ -170,7 +179,8 @@ public:
     // --- Outside steps ---
 
     // Brings every owner's tiles of the vector, which the owner has filled, unchanged to all ranks
-    // of the copy. Does nothing with own_tiles. Call once before the first update.
+    // of the copy; with parts, to one of those that hold the parameters together. Call once before
+    // the first update.
     void gather();
 
     // What this rank's devices delivered as deltas so far. Not collective.
@@ -204,22 +214,27 @@ private:
 
     bool computes() const { return world_.rank() < world_.size() - settings_.storage_ranks; }
     GpuGradientSettings gpu_settings() const;
-    std::span<const exchange::Route> rounds_of(std::size_t block) const;
+    std::span<const exchange::Route> rounds_of(const std::vector<exchange::Route>& rounds,
+                                               std::size_t block) const;
     void put_payloads(std::size_t block);
-    void take(std::span<const exchange::TilePayloads> tiles);
+    void take(std::span<const exchange::TilePayloads> tiles,
+              std::span<const exchange::Route> joint_rounds);
+    void take_owned(std::span<const exchange::TilePayloads> tiles);
     void take_tile(const exchange::TilePayloads& of, exchange::OwnerSum& sum);
 
     exchange::ParameterGatherSettings gather_settings() const;
-    void make_update();
+    exchange::ParameterGatherSettings bring_settings() const;
+    void make_update(trace::Traffic& traffic);
     Place place_of(std::size_t subgroup) const;
     bool has_deltas() const { return settings_.delivery == csd::Delivery::deltas; }
-    bool gathers() const { return settings_.vector_kind != VectorKind::own_tiles; }
+    bool has_parts() const { return settings_.vector_kind == VectorKind::parts; }
+    int keeper_of(std::size_t tile) const;
     bool has_parameters(std::size_t subgroup);
     std::size_t message_room_bytes(std::size_t device) const;
     std::span<const std::byte> find_message(std::size_t subgroup);
     void release(std::size_t first);
     void advance(std::size_t end);
-    void meet_in_node(std::size_t end);
+    void meet(std::size_t end);
     void note_gathered();
     std::vector<bool> tiles_of(std::span<const ElementRange> ranges) const;
 
@@ -231,9 +246,11 @@ private:
     StepState state_;
     std::int64_t generation_ = 0;
     // Gradients.
-    exchange::Routes routes_;
+    std::vector<exchange::Route> joint_rounds_;  // of all blocks, with joint groups
+    std::optional<JointSums> joint_;
+    exchange::Routes routes_;                     // of all ranks, or of the joint group
     std::vector<exchange::Route> rounds_;         // of all blocks
-    std::vector<std::size_t> first_round_ = {0};  // of each block in rounds_, and the end
+    std::vector<std::size_t> first_round_ = {0};  // of each block in either, and the end
     exchange::GradientScatter scatter_;
     GradientAssembly assembly_;
     std::optional<GpuGradients> gpu_gradients_;
@@ -245,11 +262,13 @@ private:
     std::vector<std::unique_ptr<csd::TransferHandler>> handlers_;  // of the devices
     csd::ReadAhead order_ = csd::ReadAhead::from_first;            // while they are reading
     exchange::ParameterGather gather_;
-    std::vector<memory::Buffer> messages_;         // of each device, with deltas
-    bool has_equal_copies_ = false;                // all ranks' vectors were equal once
-    std::optional<mpi::Communicator> node_ranks_;  // that share a vector or wait for each other
-    std::size_t met_ = 0;                          // tiles before it are final for node_ranks_
-    std::vector<bool> is_held_;                    // by tile and all ranks, with own_tiles
+    std::optional<mpi::Communicator> holders_;        // with parts
+    std::optional<exchange::ParameterGather> bring_;  // between them
+    std::vector<memory::Buffer> messages_;            // of each device, with deltas
+    bool has_equal_copies_ = false;                   // all ranks' vectors were equal once
+    std::optional<mpi::Communicator> meeting_;        // ranks that wait for each other
+    std::size_t met_ = 0;                             // tiles before it are final for meeting_
+    std::vector<bool> is_held_;                       // by tile and all holders, with parts
     UpdateTimes times_;
     double waited_seconds_ = 0;
     std::optional<Clock::time_point> began_;     // first release of tiles

@@ -17,7 +17,14 @@ exchange::ParameterGatherSettings StepPipeline::gather_settings() const {
     const std::size_t in_flight =
         std::max(exchange::ParameterGatherSettings().in_flight,
                  of_each * static_cast<std::size_t>(copy_.devices.devices()));
-    mpi::Topology nodes = mpi::restrict_to(settings_.nodes, copy_.ranks);
+    // With parts, the holders of each copy of the parameters get a tile once, as if they were a
+    // node with one vector.
+    mpi::Topology nodes =
+        mpi::restrict_to(has_parts() ? settings_.holders : settings_.nodes, copy_.ranks);
+    mpi::Topology vectors = has_parts() ? nodes
+                            : settings_.sharers.groups() > 0
+                                ? mpi::restrict_to(settings_.sharers, copy_.ranks)
+                                : mpi::Topology();
     const auto first_storage =
         std::ranges::lower_bound(copy_.ranks, world_.size() - settings_.storage_ranks);
     const int storage_nodes =
@@ -26,14 +33,34 @@ exchange::ParameterGatherSettings StepPipeline::gather_settings() const {
             .devices = &copy_.devices,
             .parameter_dtype = settings_.dtype,
             .nodes = std::move(nodes),
+            .vectors = std::move(vectors),
             .storage_nodes = storage_nodes,
-            .are_vectors_shared = settings_.vector_kind == VectorKind::shared_in_node,
             .has_deltas = has_deltas(),
             .links = settings_.links,
             .in_flight = in_flight};
 }
 
-void StepPipeline::make_update() {
+// Between the holders of a copy of the parameters: from the one that keeps a tile to the others.
+exchange::ParameterGatherSettings StepPipeline::bring_settings() const {
+    exchange::ParameterGatherSettings settings = gather_settings();
+    const std::vector<int>& holders = settings_.holders.ranks_beside(world_.rank());
+    for (std::size_t s = 0; s < copy_.partition.subgroups().size(); ++s) {
+        settings.sources.push_back(
+            settings_.holders.rank_in_group(keeper_of(copy_.partition.subgroups()[s].tiles.begin)));
+    }
+    settings.nodes = mpi::restrict_to(settings_.nodes, holders);
+    settings.vectors = {};
+    settings.storage_nodes = 0;
+    return settings;
+}
+
+// The rank that keeps the tile among the holders of this rank's copy of the parameters.
+int StepPipeline::keeper_of(std::size_t tile) const {
+    const int group = settings_.holders.group_of[static_cast<std::size_t>(world_.rank())];
+    return exchange::relay_of(settings_.holders, group, copy_.owner_of_tile(tile));
+}
+
+void StepPipeline::make_update(trace::Traffic& traffic) {
     for (std::size_t device = 0; device < devices_.size(); ++device) {
         handlers_.push_back(
             std::make_unique<csd::TransferHandler>(settings_.handler, *devices_[device]));
@@ -42,12 +69,15 @@ void StepPipeline::make_update() {
                                    devices_[device]->subgroups().size());
         }
     }
-    if (settings_.vector_kind == VectorKind::shared_in_node || settings_.meets_in_node) {
-        const mpi::Topology nodes = mpi::restrict_to(settings_.nodes, copy_.ranks);
-        node_ranks_.emplace(
-            copy_ranks_.split(nodes.group_of[static_cast<std::size_t>(copy_ranks_.rank())]));
+    if (settings_.meeting.most_beside() > 1) {
+        const mpi::Topology meeting = mpi::restrict_to(settings_.meeting, copy_.ranks);
+        meeting_.emplace(
+            copy_ranks_.split(meeting.group_of[static_cast<std::size_t>(copy_ranks_.rank())]));
     }
-    if (!gathers()) {
+    if (has_parts()) {
+        holders_.emplace(
+            world_.split(settings_.holders.group_of[static_cast<std::size_t>(world_.rank())]));
+        bring_.emplace(*holders_, bring_settings(), traffic);
         is_held_.resize(settings_.owners->tiles());
     }
 }
@@ -159,7 +189,7 @@ void StepPipeline::accept_update() {
     if (has_deltas()) {
         gather_.begin_deltas(settings_.vector->span(),
                              [this](std::size_t s) { return find_message(s); });
-    } else if (gathers()) {
+    } else {
         gather_.begin(settings_.vector->span(),
                       [this](std::size_t s) { return has_parameters(s); });
     }
@@ -185,7 +215,7 @@ bool StepPipeline::skip_update() {
 }
 
 void StepPipeline::note_gathered() {
-    if (!gathered_ && gathers() && gather_.is_over()) {
+    if (!gathered_ && gather_.is_over()) {
         gathered_ = Clock::now();
     }
 }
@@ -193,9 +223,9 @@ void StepPipeline::note_gathered() {
 // Before this barrier, other ranks of the node may still write to the shared vector or wait for
 // parameters from this rank. They write again only after all ranks have sent the next gradients,
 // when all have read the vector.
-void StepPipeline::meet_in_node(std::size_t end) {
-    if (node_ranks_ && end > met_) {
-        node_ranks_->barrier();
+void StepPipeline::meet(std::size_t end) {
+    if (meeting_ && end > met_) {
+        meeting_->barrier();
         met_ = end;
     }
 }
@@ -204,13 +234,13 @@ void StepPipeline::meet_in_node(std::size_t end) {
 // waiting, since MPI moves data only inside its calls.
 void StepPipeline::advance(std::size_t end) {
     gather_.advance(end);
-    meet_in_node(end);
+    meet(end);
     gather_.poll();
     note_gathered();
 }
 
 bool StepPipeline::must_await() const {
-    return !gathers() || state_.update() == UpdateStage::accepted;
+    return has_parts() || state_.update() == UpdateStage::accepted;
 }
 
 void StepPipeline::await(std::span<const ElementRange> now, std::span<const ElementRange> later) {
@@ -218,7 +248,7 @@ void StepPipeline::await(std::span<const ElementRange> now, std::span<const Elem
         return;
     }
     Stopwatch watch;
-    if (gathers()) {
+    if (!has_parts()) {
         std::size_t end = 0;
         for (const ElementRange& range : now) {  // to the end of its block
             const auto block =
@@ -241,10 +271,8 @@ void StepPipeline::finish_update() {
         return;
     }
     Stopwatch watch;
-    if (gathers()) {
-        gather_.finish();
-    }
-    meet_in_node(copy_.partition.tiles());
+    gather_.finish();
+    meet(copy_.partition.tiles());
     note_gathered();
     ending_.wait();
     state_.enter(UpdateStage::none);
@@ -266,12 +294,9 @@ UpdateTimes StepPipeline::finish_step() {
 }
 
 void StepPipeline::gather() {
-    if (!gathers()) {
-        return;
-    }
     gather_.gather(settings_.vector->span(), [](std::size_t) { return true; });
-    if (node_ranks_) {
-        node_ranks_->barrier();
+    if (meeting_) {
+        meeting_->barrier();
     }
     has_equal_copies_ = true;
 }
@@ -288,9 +313,9 @@ std::vector<bool> StepPipeline::tiles_of(std::span<const ElementRange> ranges) c
     return is_in;
 }
 
-// The rank's own tiles always stay; other tiles take memory only while they are held.
+// The tiles that the rank keeps always stay; others take memory only while they are held.
 void StepPipeline::hold(std::span<const ElementRange> now, std::span<const ElementRange> later) {
-    if (gathers()) {
+    if (!has_parts()) {
         return;
     }
     const std::vector<bool> is_now = tiles_of(now);
@@ -306,14 +331,15 @@ void StepPipeline::hold(std::span<const ElementRange> now, std::span<const Eleme
             is_held_[tile] = true;
         } else if (is_held_[tile] && !is_now[tile] && !is_later[tile]) {
             is_held_[tile] = false;
-            if (!settings_.owners->owns(world_.rank(), tile)) {
+            if (keeper_of(tile) != world_.rank()) {
                 settings_.vector->drop(tile * tile_bytes, tile_bytes);
             }
         }
     }
-    gather_.bring(settings_.vector->span(), missing, [this](std::size_t s) {
-        return state_.update() != UpdateStage::accepted || has_parameters(s);
-    });
+    if (state_.update() == UpdateStage::accepted && !missing.empty()) {
+        advance(missing.back().end);  // new ones reach those that keep them
+    }
+    bring_->bring(settings_.vector->span(), missing, [](std::size_t) { return true; });
 }
 
 }  // namespace nearstep::offload

@@ -22,7 +22,7 @@ bool is_within(const Mesh& inner, const Mesh& outer) {
 }
 
 int lists_of(const Problem& problem, const Choice& choice) {
-    return choice.scatter == Scatter::flat ? problem.ranks()
+    return choice.scatter == Scatter::flat ? problem.ranks() / choice.gradients.size()
                                            : problem.nodes / choice.gradients.nodes;
 }
 
@@ -40,14 +40,17 @@ bool is_allowed(const Problem& problem, const Choice& choice) {
            is_within(choice.gradients, choice.optimizer) &&
            (problem.storage_nodes == 0 ||
             (choice.gradients.nodes == 1 && choice.optimizer.size() == problem.ranks())) &&
-           (choice.scatter == Scatter::hierarchical ||
-            (choice.gradients.size() == 1 && problem.site.gpus > 1)) &&
+           (choice.scatter == Scatter::hierarchical || choice.gradients.gpus < problem.site.gpus) &&
            (choice.home != Home::storage ||
             (problem.ranks() == 1 && choice.order == Order::by_block &&
              choice.gather == Gather::dense && choice.landing == Landing::device)) &&
            (choice.handover != Handover::merged || choice.codec == Codec::topk) &&
            (choice.handover != Handover::dense || choice.codec != Codec::dense ||
             lists_of(problem, choice) > 1);
+}
+
+Mesh mesh_of(int ranks, int gpus) {
+    return {.gpus = std::min(ranks, gpus), .nodes = std::max(ranks / gpus, 1)};
 }
 
 std::vector<Mesh> meshes_of(const Problem& problem) {
@@ -117,15 +120,6 @@ Space resident_space_of(const Problem& problem) {
 
 Space trainable_space_of(const Problem& problem, const std::vector<Codec>& codecs) {
     Space space = space_of(problem, codecs);
-    const Mesh one = {.gpus = 1, .nodes = 1};
-    const Mesh node = {.gpus = problem.site.gpus, .nodes = 1};
-    const Mesh all = {.gpus = problem.site.gpus, .nodes = problem.nodes};
-    const auto is_other = [&](const Mesh& mesh) {
-        return !(mesh == one || mesh == node || mesh == all);
-    };
-    for (std::vector<Mesh>* meshes : {&space.parameters, &space.gradients, &space.optimizers}) {
-        meshes->erase(std::remove_if(meshes->begin(), meshes->end(), is_other), meshes->end());
-    }
     space.is_of_training = true;
     space.homes = {Home::host};
     space.orders = {Order::by_block};

@@ -37,6 +37,8 @@ enum class Home { gpu, host, storage };
 // The order of a step's micro-batches: either all of them pass one block before the next, or each
 // passes all blocks before the next micro-batch starts.
 enum class Order { by_block, by_micro_batch };
+// Each node sends one sum of its gradients; or each group of the gradients' mesh sends its own, of
+// which a node has several.
 enum class Scatter { hierarchical, flat };
 // What an owner hands to its devices: the payloads as received, one list merged from top-k
 // payloads, or the dense sum.
@@ -95,8 +97,8 @@ struct Space {
     std::vector<Landing> landings;
     std::vector<std::size_t> subgroups;
     std::vector<int> slots;
-    // In training the mesh of gradients decides the scatter: replicated ones are not summed over
-    // the node, as a hierarchical scatter would do after the last micro-batch.
+    // In training the mesh of gradients decides the scatter: those of fewer than a node's GPUs are
+    // not summed over the node, as a hierarchical scatter would do after the last micro-batch.
     bool is_of_training = false;
     Collective collective = Collective::hierarchical;
     Hidden hidden = Hidden::all;
@@ -107,9 +109,12 @@ int lists_of(const Problem& problem, const Choice& choice);
 
 // Whether the fields fit each other, without looking at memory sizes. OS must be sharded at least
 // as finely as G, and G as P; storage nodes hold one copy of it, and neither of the others. Flat
-// scatter encodes on every GPU, so it allows no sharded G. Only lists can be merged, and a single
-// dense payload needs no sum. State in GPU memory wants parameters there and has no payloads.
+// scatter is for several sums of a node. Only lists can be merged, and a single dense payload needs
+// no sum. State in GPU memory wants parameters there and has no payloads.
 bool is_allowed(const Problem& problem, const Choice& choice);
+
+// Of a group of ranks, on nodes of `gpus` ranks: it lies in a node, or in whole nodes.
+Mesh mesh_of(int ranks, int gpus);
 
 // All meshes of the problem, smallest first.
 std::vector<Mesh> meshes_of(const Problem& problem);

@@ -66,8 +66,9 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
     t.bwd_gpu = (choice.kept == Kept::all ? 2 : 3) * t.fwd_gpu;
     t.bwd_load = is_from_storage ? backward_from_storage(site, problem.work, n) : t.fwd_load;
     const bool is_flat = choice.scatter == Scatter::flat;
-    const double part = is_flat ? 1 : 1 / (n.gpus * choice.gradients.nodes);  // that a GPU encodes
     const double slices = choice.gradients.gpus;
+    // That a GPU encodes.
+    const double part = 1 / (is_flat ? slices : n.gpus * choice.gradients.nodes);
     const double in_node = n.rounds * (1 - 1 / slices) + (is_flat ? 0 : 1 / slices - 1 / n.gpus);
     t.reduce = largest({seconds(n.element * n.parameters * in_node, site.gpu_to_gpu),
                         n.rounds * network_seconds(site, n, choice.gradients)});
@@ -81,16 +82,13 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
 // Payload bytes that a node sends: each of its lists to every other node that holds a copy of the
 // state. None of it stays if devices are in storage nodes.
 double scatter_bytes(const Choice& choice, const Numbers& n) {
-    const double sent = choice.scatter == Scatter::flat ? n.gpus : 1.0 / choice.gradients.nodes;
+    const double sent = n.lists / n.nodes;
     const double away = n.is_apart ? 1 : 1 - choice.gradients.nodes / n.nodes;
     return sent * n.payload * n.parameters * n.net_copies * away;
 }
 
 double scatter_seconds(const Problem& problem, const Choice& choice, const Numbers& n) {
-    const double peers = n.is_apart ? n.homes
-                         : choice.scatter == Scatter::flat
-                             ? (n.nodes > 1 ? problem.ranks() - 1.0 : 0)
-                             : n.nodes / choice.gradients.nodes - 1;
+    const double peers = n.is_apart ? n.homes : n.nodes > 1 ? n.lists - 1 : 0;
     // A storage node gets what several nodes send.
     return bulk_seconds(problem.site, scatter_bytes(choice, n) * std::max(1.0, n.nodes / n.homes),
                         std::max(n.nodes, n.homes) / choice.gradients.nodes) +

@@ -54,7 +54,7 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     const Workload& work = problem.work;
     const auto block = static_cast<double>(work.model.largest_block);
     const double owned = n.parameters * n.net_copies / n.homes;
-    const bool is_flat = choice.scatter == Scatter::flat;
+    const double encoded = choice.scatter == Scatter::flat ? n.lists / n.nodes : 1;  // of a node
     const double staged = choice.slots * n.subgroup_tiles * static_cast<double>(shard::kTileElems);
     Demand demand;
     demand.gpu = gpu_bytes(problem, choice);
@@ -63,7 +63,7 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     }
     // Payloads of two blocks in flight, and staging for new parameters.
     const double received = n.lists * n.payload * 2 * block * n.net_copies / n.homes;
-    const double sent = n.payload * 2 * block * (is_flat ? n.gpus : 1);
+    const double sent = n.payload * 2 * block * encoded;
     demand.host = received + sent + site.csds * staged * n.new_bytes;
     if (choice.home == Home::host) {
         demand.host +=
@@ -76,7 +76,7 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
         demand.host += n.handed * owned;
     }
     if (work.has_error_feedback) {  // two fp32 residuals of what a node encodes
-        demand.host += 8 * n.parameters * (is_flat ? n.gpus : 1.0 / choice.gradients.nodes);
+        demand.host += 8 * n.parameters * n.lists / n.nodes;
     }
     demand.device = staged * (work.state_bytes + n.handed + n.new_bytes);
     demand.drive = 2 * work.state_bytes * n.share() + n.inputs_on_drives / site.csds;

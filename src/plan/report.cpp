@@ -313,21 +313,6 @@ Row plan_for(const Problem& problem, const Space& space) {
     return row;
 }
 
-config::Placement placement_in(const Choice& choice, const Problem& problem) {
-    using config::Sharding;
-    const Mesh all = {.gpus = problem.site.gpus, .nodes = problem.nodes};
-    const auto sharding = [&](const Mesh& mesh) {
-        return mesh.nodes > 1                   ? Sharding::global
-               : mesh.gpus == problem.site.gpus ? Sharding::node
-                                                : Sharding::replicated;
-    };
-    // Of values with the same meaning, those that training prefers.
-    return {.parameters =
-                choice.parameters.size() == 1 ? Sharding::replicated : sharding(choice.parameters),
-            .gradients = sharding(choice.gradients),
-            .optimizer = choice.optimizer == all ? Sharding::global : sharding(choice.optimizer)};
-}
-
 std::vector<std::string> settings_of(const Choice& choice) {
     return {text("mode=", choice.codec == Codec::dense ? "su+o" : "su+o+c"),
             text("compress.codec=", name_of(choice.codec)),

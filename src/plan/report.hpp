@@ -29,9 +29,6 @@ std::string describe(const std::vector<Row>& rows);
 // An array with one object per row.
 nlohmann::json to_json(const std::vector<Row>& rows);
 
-// Where the choice has parameters, gradients and state.
-config::Placement placement_in(const Choice& choice, const Problem& problem);
-
 double tokens_per_s(const Problem& problem, const Terms& terms);
 
 // "needs 10 GB of GPU memory, ...", if nothing was found.

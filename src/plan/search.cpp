@@ -25,9 +25,9 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
             choice.gradients = gradients;
             for (const Scatter scatter : space.scatters) {
                 choice.scatter = scatter;
-                const bool sums_replicated = problem.site.gpus > 1 && gradients.size() == 1 &&
-                                             scatter == Scatter::hierarchical;
-                if (is_allowed(problem, choice) && !(space.is_of_training && sums_replicated)) {
+                const bool sums_later =
+                    gradients.gpus < problem.site.gpus && scatter == Scatter::hierarchical;
+                if (is_allowed(problem, choice) && !(space.is_of_training && sums_later)) {
                     choices.push_back(choice);
                 }
             }

@@ -19,29 +19,21 @@ namespace nearstep::report {
 
 namespace {
 
-plan::Mesh mesh_of(config::Sharding sharding, int ranks_per_node, int nodes) {
-    return {.gpus = sharding == config::Sharding::replicated ? 1 : ranks_per_node,
-            .nodes = sharding == config::Sharding::global ? nodes : 1};
-}
-
 int computing_ranks(const RunRecord& record) {
     return config::computing_ranks(record.run, record.ranks);
 }
 
 plan::Choice choice_of(const RunRecord& record) {
-    const config::Placement placement = config::placement_of(record.run);
-    const auto mesh = [&](config::Sharding sharding) {
-        return mesh_of(sharding, computing_ranks(record) / record.facts.nodes, record.facts.nodes);
-    };
+    const trace::RunFacts& facts = record.facts;
+    const int of_node = computing_ranks(record) / facts.nodes;
     return {.codec = record.run.compress.codec,
             .gather = record.run.gather.codec,
-            .parameters = mesh(placement.parameters),
+            .parameters = plan::mesh_of(facts.parameter_ranks, of_node),
             .home = plan::Home::host,
-            .gradients = mesh(placement.gradients),
-            .scatter = placement.gradients == config::Sharding::replicated
-                           ? plan::Scatter::flat
-                           : plan::Scatter::hierarchical,
-            .optimizer = mesh(placement.optimizer),
+            .gradients = plan::mesh_of(facts.gradient_ranks, of_node),
+            .scatter =
+                facts.gradient_ranks < of_node ? plan::Scatter::flat : plan::Scatter::hierarchical,
+            .optimizer = plan::mesh_of(facts.optimizer_ranks, of_node),
             .handover = record.facts.has_dense_sums ? plan::Handover::dense : plan::Handover::raw,
             .subgroup_tiles = static_cast<std::size_t>(record.run.csd.subgroup_tiles),
             .slots = record.run.csd.slots > 0 ? record.run.csd.slots : config::kLeastSlots};

@@ -98,13 +98,10 @@ json lanes_json(const LaneShares& lanes) {
 }
 
 json placement_json(const RunRecord& record) {
-    const config::Placement placement = config::placement_of(record.run);
-    return {{"parameters", config::name_of(placement.parameters)},
-            {"gradients", config::name_of(placement.gradients)},
-            {"optimizer", config::name_of(placement.optimizer)},
-            {"copies", record.facts.copies},
-            {"dense_sums", record.facts.has_dense_sums},
-            {"vector_bytes", record.vector_bytes}};
+    return {
+        {"parameters", record.facts.parameter_ranks}, {"gradients", record.facts.gradient_ranks},
+        {"optimizer", record.facts.optimizer_ranks},  {"copies", record.facts.copies},
+        {"dense_sums", record.facts.has_dense_sums},  {"vector_bytes", record.vector_bytes}};
 }
 
 // What only some runs have.

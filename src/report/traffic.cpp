@@ -205,15 +205,9 @@ constexpr std::array<LinkColumn, 6> kLinkColumns = {{
     {Counter::network_parameters, &plan::Volumes::network_parameters},
 }};
 
-// The planner has no formula for it.
-bool sends_dense_sums_to_storage(const RunRecord& record) {
-    return record.facts.storage_nodes > 0 &&
-           config::placement_of(record.run).gradients == config::Sharding::global;
-}
-
 std::optional<plan::Volumes> formula_volumes(const RunRecord& record) {
     if (record.run.mode == config::Mode::base || record.run.compress.warmup_steps > 0 ||
-        !record.facts.has_equal_nodes || sends_dense_sums_to_storage(record)) {
+        !record.facts.has_equal_nodes) {
         return std::nullopt;
     }
     const RunPlan of_run = run_plan_of(record);
@@ -238,10 +232,9 @@ std::string formula_table(const std::vector<RunRecord>& records) {
         if (!volumes) {
             continue;
         }
-        const config::Placement placement = config::placement_of(record.run);
         const std::string names =
-            text(config::name_of(placement.parameters), ", ", config::name_of(placement.gradients),
-                 ", ", config::name_of(placement.optimizer));
+            text(record.facts.parameter_ranks, ", ", record.facts.gradient_ranks, ", ",
+                 record.facts.optimizer_ranks);
         out += formatted("  %-32s", names.c_str());
         const Moved moved(record);
         for (const LinkColumn& column : kLinkColumns) {
@@ -251,8 +244,8 @@ std::string formula_table(const std::vector<RunRecord>& records) {
     }
     return out.empty()
                ? ""
-               : "Bytes per parameter and step, measured (by the planner's formulas), by placement"
-                 " of parameters, gradients, state:\n"
+               : "Bytes per parameter and step, measured (by the planner's formulas), by the ranks"
+                 " that hold parameters, gradients, state:\n"
                  "  placement                       host link: gradients      parameters   "
                  "devices: read           written   network: gradients      parameters\n" +
                      out;

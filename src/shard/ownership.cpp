@@ -8,6 +8,9 @@
 namespace nearstep::shard {
 
 int Replica::owner_of_tile(std::size_t tile) const {
+    if (!owners.empty()) {
+        return owners.at(tile);
+    }
     const int position = owner_of(partition, devices, partition.subgroup_of_tile(tile));
     return ranks[static_cast<std::size_t>(position)];
 }
@@ -21,9 +24,10 @@ Ownership::Ownership(std::vector<Replica> copies) : copies_(std::move(copies)) {
     copy_of_.assign(ranks, -1);
     for (std::size_t number = 0; number < copies_.size(); ++number) {
         const Replica& copy = copies_[number];
-        expects(copy.devices.ranks() == static_cast<int>(copy.ranks.size()) &&
-                    copy.devices.devices() == copy.partition.devices(),
-                "a copy is over the devices of its ranks");
+        expects(copy.owners.empty() ? copy.devices.ranks() == static_cast<int>(copy.ranks.size()) &&
+                                          copy.devices.devices() == copy.partition.devices()
+                                    : copy.owners.size() == copy.partition.tiles(),
+                "a copy is over the devices of its ranks, or each tile has an owner");
         expects(copy.partition.tiles() == tiles(), "all copies are of the same parameters");
         for (const int rank : copy.ranks) {
             int& found = copy_of_.at(static_cast<std::size_t>(rank));

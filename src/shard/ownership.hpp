@@ -1,8 +1,7 @@
 // Who owns what if the optimizer state has copies: pure arithmetic, the same on every rank.
 //
-// The ranks that hold one copy on their devices are all ranks, the ranks of a node, or a single
-// rank. Every copy is partitioned over its own devices, which may differ from those of other
-// copies, so a tile has one owner in each copy.
+// Groups of ranks hold one copy each on their devices. Every copy is partitioned over its own
+// devices, which may differ from those of other copies, so a tile has one owner in each copy.
 #pragma once
 
 #include "shard/partition.hpp"
@@ -17,8 +16,10 @@ struct Replica {
     std::vector<int> ranks;  // ascending, not empty
     DeviceMap devices;       // of `ranks`, numbered by position there
     Partition partition;     // over the devices
+    // Of each tile, if ranks own tiles otherwise than by their devices.
+    std::vector<int> owners = {};
 
-    // The rank whose device holds the tile.
+    // The rank that owns the tile: whose device holds it, or as `owners` says.
     int owner_of_tile(std::size_t tile) const;
 };
 

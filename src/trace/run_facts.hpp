@@ -18,6 +18,11 @@ struct RunFacts {
     int storage_nodes = 0;  // that do not
     // All nodes that compute have equally many ranks, and nodes of one kind have all devices.
     bool has_equal_nodes = true;
+    // How many ranks hold one copy of the parameters, sum their gradients before these are encoded,
+    // and hold one copy of the optimizer state.
+    int parameter_ranks = 1;
+    int gradient_ranks = 1;
+    int optimizer_ranks = 1;
     int copies = 1;                          // of the optimizer state
     int devices = 0;                         // of all ranks; in mode base, the plain devices
     std::size_t most_subgroups = 0;          // of one device

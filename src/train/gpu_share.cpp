@@ -24,7 +24,7 @@ GpuShare::GpuShare(const config::Run& run, const model::ComputeDevice& device, i
       settings_(run.model),
       work_({.rows = (run.train.global_batch + ranks - 1) / ranks,
              .micro_rows = run.train.micro_batch,
-             .is_streamed = config::placement_of(run).parameters != config::Sharding::replicated,
+             .is_streamed = run.placement.parameters.is_shared(),
              .joint_ranks = joint_ranks,
              .gradient_bytes = gradient_bytes}),
       buffer_bytes_(gradient_bytes) {

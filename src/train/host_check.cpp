@@ -13,6 +13,7 @@
 #include "engine/restart/start.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
+#include "mpi/topology.hpp"
 #include "store/folder.hpp"
 
 #include <ifaddrs.h>
@@ -25,7 +26,6 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -79,13 +79,18 @@ bool is_up(const std::string& interface) {
     return false;
 }
 
-// The ranks that will form the rank's node.
-std::vector<int> ranks_beside(int rank, const config::Run& run, const config::HostPart& host) {
+// The nodes of the run, as if all hosts had as many ranks as this one.
+mpi::Topology nodes_like(const config::Run& run, const config::HostPart& host, int ranks) {
     const int most = run.exchange.ranks_per_node > 0 ? run.exchange.ranks_per_node : host.ranks;
-    const int before = (rank - host.first_rank) / most * most;
-    std::vector<int> ranks(static_cast<std::size_t>(std::min(most, host.ranks - before)));
-    std::iota(ranks.begin(), ranks.end(), host.first_rank + before);
-    return ranks;
+    const int computing = config::computing_ranks(run, ranks);
+    std::vector<int> label(static_cast<std::size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+        const int first = rank < host.first_rank                ? 0
+                          : rank < host.first_rank + host.ranks ? host.first_rank
+                                                                : host.first_rank + host.ranks;
+        label[static_cast<std::size_t>(rank)] = first + (rank - first) / most * most;
+    }
+    return mpi::set_apart_from(mpi::group_by(label), computing);
 }
 
 }  // namespace
@@ -105,6 +110,9 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     const std::size_t parameters = model::describe(run.model).elems;
     const std::vector<int> drives = config::drives_per_rank(run, ranks);
     engine::Placed placed{static_cast<const config::EngineSettings&>(run)};
+    const mpi::Topology nodes = nodes_like(run, host, ranks);
+    placed.placement = engine::placement_on(nodes, run);
+    const mpi::Topology copies = engine::copies_of(placed, nodes);
     std::vector<store::PlannedFile> files;
     int before = 0;
     for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
@@ -114,8 +122,7 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
         }
         placed.places = config::places_of_devices(run, before, count, granted);
         before += count;
-        const std::vector<int> together =
-            engine::ranks_of_copy(run, rank, ranks_beside(rank, run, host), ranks);
+        const std::vector<int>& together = copies.ranks_beside(rank);
         engine::settle_memory(placed, parameters, together, ranks);
         const shard::Replica copy = engine::make_copy(placed, parameters, together, ranks);
         for (const store::PlannedFile& file : engine::planned_files(placed, rank, ranks, copy)) {

@@ -102,6 +102,7 @@ void Trainer::open_run(const Options& options) {
                                           .growth_steps = run_.train.scale_growth_steps},
                            .fault_plan = options.fault_plan,
                            .timeline = timeline_});
+    run_.placement = opened_->start().settings.placement;  // settled
 }
 
 void Trainer::plan_gpu(int machine_ranks) {

@@ -143,30 +143,6 @@ TEST(Parse, ReplacesAListInsteadOfAppendingToIt) {
     EXPECT_THAT(run.csd.path, ElementsAre("/c"));
 }
 
-// Parameters, gradients, optimizer.
-std::vector<std::string> placement_with(const std::vector<std::string>& overrides) {
-    const Placement placement = placement_of(parse_overrides(overrides));
-    return {name_of(placement.parameters), name_of(placement.gradients),
-            name_of(placement.optimizer)};
-}
-
-TEST(Parse, TurnsAutoPlacementIntoWhatGoesWithTheRest) {
-    EXPECT_THAT(placement_with({}), ElementsAre("replicated", "node", "global"));
-    EXPECT_THAT(placement_with({"placement.parameters=auto", "placement.gradients=auto",
-                                "placement.optimizer=auto"}),
-                ElementsAre("replicated", "node", "global"));
-    EXPECT_THAT(placement_with({"placement.gradients=replicated"}),
-                ElementsAre("replicated", "replicated", "global"));
-    EXPECT_THAT(placement_with({"placement.optimizer=replicated"}),
-                ElementsAre("replicated", "replicated", "replicated"));
-    EXPECT_THAT(placement_with({"placement.parameters=node"}),
-                ElementsAre("node", "node", "global"));
-    EXPECT_THAT(placement_with({"placement.parameters=global"}),
-                ElementsAre("global", "global", "global"));
-    EXPECT_THAT(placement_with({"placement.gradients=global"}),
-                ElementsAre("replicated", "global", "global"));
-}
-
 TEST(Override, TakesTomlOrABareWord) {
     EXPECT_EQ(parse_overrides({"mode=su+o"}).mode, Mode::su_o);
     EXPECT_EQ(parse_overrides({"mode=\"base\""}).mode, Mode::base);

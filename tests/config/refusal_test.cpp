@@ -209,24 +209,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Placements, Refusal,
-    testing::Values(
-        in_config("[placement]\noptimizer = \"node\"\ngradients = \"global\"\n",
-                  {"placement.optimizer = \"node\"", "placement.gradients = \"global\"",
-                   "at least as widely"}),
-        in_config("[placement]\noptimizer = \"replicated\"\nparameters = \"node\"\n",
-                  {"placement.gradients = \"replicated\" (the default)",
-                   "placement.parameters = \"node\"", "at least as widely"}),
-        in_config("[placement]\ngradients = \"replicated\"\nparameters = \"node\"\n",
-                  {"placement.gradients = \"replicated\"", "placement.parameters = \"node\""}),
-        in_config("mode = \"su+o+c\"\n[compress]\ncodec = \"q4\"\nerror_feedback = true\n"
-                  "[csd]\ndurability = \"checkpoint\"\n[placement]\ngradients = \"global\"\n",
-                  {"compress.error_feedback = true", "placement.gradients = \"global\""}),
-        in_config("[placement]\nparameters = \"global\"\n[gather]\ncodec = \"delta\"\n",
-                  {"gather.codec = \"delta\"", "placement.parameters = \"global\""}),
-        in_config("[placement]\nparameters = \"global\"\noptimizer = \"node\"\n",
-                  {"placement.parameters = \"global\"", "at least as widely"}),
-        in_config("[placement]\noptimizer = \"everywhere\"\n", {"placement.optimizer"}),
-        in_config("[exchange]\nranks_per_node = -1\n", {"exchange.ranks_per_node"})));
+    testing::Values(in_config("[placement]\noptimizer = \"everywhere\"\n",
+                              {"placement.optimizer",
+                               "\"global\" or \"auto\", or a number of ranks"}),
+                    in_config("[placement]\noptimizer = 0\n",
+                              {"placement.optimizer = 0", "or a number of ranks"}),
+                    in_config("[placement]\noptimizer = [2]\n", {"placement.optimizer", "[2]"}),
+                    in_config("[exchange]\nranks_per_node = -1\n", {"exchange.ranks_per_node"})));
 
 INSTANTIATE_TEST_SUITE_P(
     Combinations, Refusal,

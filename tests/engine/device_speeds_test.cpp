@@ -37,9 +37,6 @@ constexpr double kStateGb = 2 * 12 * static_cast<double>(kElems) / 1e9;  // fp32
 config::EngineSettings settings_in(const std::string& folder) {
     config::EngineSettings settings;
     settings.compress.codec = config::PayloadCodec::dense;
-    settings.placement = {.parameters = config::Sharding::replicated,
-                          .gradients = config::Sharding::node,
-                          .optimizer = config::Sharding::global};
     settings.csd.path = {folder + "/a", folder + "/b"};
     settings.csd.per_rank = {2};
     settings.csd.speed = {};
@@ -60,7 +57,10 @@ std::string new_folder(const mpi::Communicator& world) {
 
 std::vector<double> settled(const mpi::Communicator& world, const config::EngineSettings& settings,
                             const std::vector<double>& known = {}) {
-    return settle_speeds(world, Placed{settings}, {.elems = kElems, .known = known});
+    Placed placed{settings};
+    placed.placement =
+        config::settled_placement(settings, {.all = world.size(), .of_node = world.size()});
+    return settle_speeds(world, placed, {.elems = kElems, .known = known});
 }
 
 TEST(SettleSpeeds, MeasuresAllDevicesAndLeavesNoFile) {

@@ -49,7 +49,7 @@ std::vector<float> part_of_gradient(shard::ElementRange block, std::uint64_t str
     return gradient;
 }
 
-config::EngineSettings settings_in(const std::string& folder, config::Sharding parameters) {
+config::EngineSettings settings_in(const std::string& folder, config::GroupWord parameters) {
     config::EngineSettings settings;
     settings.mode = config::Mode::su_o;
     settings.compress.codec = config::PayloadCodec::dense;
@@ -58,8 +58,9 @@ config::EngineSettings settings_in(const std::string& folder, config::Sharding p
     settings.csd.subgroup_tiles = 1;
     settings.checkpoint.path = folder + "/checkpoints";
     settings.placement = {.parameters = parameters,
-                          .gradients = std::max(parameters, config::Sharding::node),
-                          .optimizer = config::Sharding::global};
+                          .gradients = config::GroupWord::automatic,
+                          .optimizer = config::GroupWord::global};
+    settings.exchange.ranks_per_node = parameters == config::GroupWord::global ? 1 : 0;
     return settings;
 }
 
@@ -158,7 +159,7 @@ std::vector<std::vector<std::byte>> parameters_after_step(Engine& engine, const 
 TEST(SkippedTensorsTest, StayAsTheyAreInTheStepThatSkipsThem) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
     const config::EngineSettings settings =
-        settings_in(folder_of(world, 2), config::Sharding::replicated);
+        settings_in(folder_of(world, 2), config::GroupWord::replicated);
     const Layout layout = five_blocks();
     engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
                                         {.model = "five blocks", .steps = kSteps}, {});
@@ -249,8 +250,8 @@ TEST_P(ClippingOf, HasTheBitsOfAStepThatWaitsForItsNorm) {
     for (const std::string& way : GetParam().ways) {
         SCOPED_TRACE(way);
         config::EngineSettings settings =
-            settings_in(folder_of(world, 3),
-                        way == "global" ? config::Sharding::global : config::Sharding::replicated);
+            settings_in(folder_of(world, 3), way == "global" ? config::GroupWord::global
+                                                             : config::GroupWord::replicated);
         if (way == "delta") {
             settings.gather.codec = config::ParameterCodec::delta;
         }
@@ -273,11 +274,11 @@ INSTANTIATE_TEST_SUITE_P(Steps, ClippingOf,
                                          ClipCase{"not_finite", "..x.c.", 2, 3, {"delta", "fp16"}}),
                          [](const auto& of) { return std::string(of.param.name); });
 
-class GradientsOf : public testing::TestWithParam<config::Sharding> {};
+class GradientsOf : public testing::TestWithParam<config::GroupWord> {};
 
 TEST_P(GradientsOf, GiveTheSameMastersInAnyOrderAndInParts) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
-    const std::string folder = folder_of(world, GetParam() == config::Sharding::global ? 1 : 0);
+    const std::string folder = folder_of(world, GetParam() == config::GroupWord::global ? 1 : 0);
     const config::EngineSettings settings = settings_in(folder, GetParam());
     const std::uint64_t in_order = masters_after(world, settings, Way::last_first);
     EXPECT_EQ(masters_after(world, settings, Way::shuffled), in_order);
@@ -285,7 +286,7 @@ TEST_P(GradientsOf, GiveTheSameMastersInAnyOrderAndInParts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Placements, GradientsOf,
-                         testing::Values(config::Sharding::replicated, config::Sharding::global),
+                         testing::Values(config::GroupWord::replicated, config::GroupWord::global),
                          [](const auto& of) { return std::string(config::name_of(of.param)); });
 
 }  // namespace

@@ -180,7 +180,7 @@ TEST_P(DeltaGathers, WriteASharedVectorOncePerNode) {
                            {.partition = &partition_,
                             .devices = &map_,
                             .nodes = nodes_,
-                            .are_vectors_shared = true,
+                            .vectors = nodes_,
                             .has_deltas = true,
                             .in_flight = 3},
                            traffic_);

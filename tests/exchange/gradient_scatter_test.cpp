@@ -203,7 +203,7 @@ protected:
     void check(GradientScatter& scatter, const codec::Codec& sent, const codec::Codec* handed) {
         scatter.begin_step({.codec = &sent, .random_key = kRandomKey});
         OwnerSum sum;
-        sum.begin_step(sent, handed, kRandomKey);
+        sum.begin_step(sent, handed, source_key(kRandomKey, 0));
         std::map<std::size_t, int> seen;
         for (const Route& round : rounds_) {
             const std::vector<float> gradient = gradient_of_round(world_.rank(), round.tiles);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -93,9 +94,30 @@ TEST_P(Gather, BringsSomeTilesWithoutTheOthers) {
 }
 
 // Here each rank has its own vector, to show what each would write to a shared one.
+TEST_P(Gather, WritesEachSharedVectorOnce) {
+    ParameterGatherSettings shared = settings();
+    const int together = std::min(2, nodes_.most_beside());
+    shared.vectors = mpi::groups_of(nodes_, together, world_.size());  // pairs of a node
+    ParameterGather gather(world_, shared, traffic_);
+    std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
+    fill_own(vector);
+    gather.gather(std::as_writable_bytes(std::span(vector)), kReady);
+    const mpi::Communicator sharers =
+        world_.split(shared.vectors.group_of[static_cast<std::size_t>(world_.rank())]);
+    std::vector<std::uint64_t> written(vector.begin(), vector.end());
+    sharers.sum(std::span(written));
+    for (std::size_t i = 0; i < vector.size(); ++i) {
+        ASSERT_EQ(written[i], value_of(i)) << "element " << i;
+    }
+    const auto nodes = static_cast<std::size_t>(nodes_.groups());
+    const auto vectors = static_cast<std::size_t>(shared.vectors.groups());
+    EXPECT_EQ(sent()[Counter::network_parameters], vector.size() * 2 * (nodes - 1));
+    EXPECT_EQ(sent()[Counter::node_parameters], vector.size() * 2 * (vectors - nodes));
+}
+
 TEST_P(Gather, WritesASharedVectorOncePerNode) {
     ParameterGatherSettings shared = settings();
-    shared.are_vectors_shared = true;
+    shared.vectors = nodes_;
     ParameterGather gather(world_, shared, traffic_);
     std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
     fill_own(vector);

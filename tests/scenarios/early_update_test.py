@@ -6,9 +6,9 @@ import json
 import program
 
 STEPS = 6
-# Where new parameters go: to vectors, as deltas, to a vector shared by a node, or only to owners.
+# Where new parameters go: to vectors, as deltas, to a vector shared by a node, or only to owners, each of which is a node.
 WAYS = {"dense": {}, "delta": {"gather__codec": "delta"}, "node": {"placement__parameters": "node"},
-        "global": {"placement__parameters": "global", "placement__gradients": "global"}}
+        "global": {"placement__parameters": "global", "placement__gradients": "global", "exchange__ranks_per_node": 1}}
 
 
 class EarlyUpdate(program.Scenario):

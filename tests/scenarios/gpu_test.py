@@ -85,13 +85,21 @@ class Gpu(program.Scenario):
     def test_payloads_of_four_gpus_by_themselves(self):
         self.assert_same_bits_of_payloads_between_gpus(4, compress__codec="q8")
 
+    def test_sums_of_two_gpus_on_two_nodes_are_encoded_once(self):
+        self.assert_same_bits_of_payloads_between_gpus(2, compress__codec="q4", compress__rounding="stochastic",
+                                                       csd__per_rank="[1,2]", placement__gradients=2)
+
+    def test_sums_of_pairs_of_four_gpus_go_to_two_copies_of_the_state(self):
+        self.assert_same_bits_of_payloads_between_gpus(4, compress__codec="q4", placement__gradients=2, placement__optimizer=2)
+
     def test_payloads_of_copies_of_the_state_go_through_host_memory(self):
         self.need_nccl_and_gpus(2)
         summary = self.train(ranks=2, train__steps=2, model__device='"cuda"', exchange__ranks_per_node=1,
                              placement__optimizer="node")
         self.assertEqual((summary["payload_transport"], summary["placement"]["copies"]), ("mpi", 2))
 
-    def assert_same_bits_brought_together(self, ranks, **keys):
+    def assert_same_bits_brought_together(self, ranks, of_copy=None, **keys):
+        """of_copy: how many of the ranks bring their parameters together, if not all."""
         self.need_nccl_and_gpus(ranks)
         keys = dict(ranks=ranks, train__steps=6, model__device='"cuda"', model__layers=6, **keys)
         together = self.train(state="together", **keys)
@@ -100,7 +108,7 @@ class Gpu(program.Scenario):
         self.assert_same_bits(together, alone)
         self.assertEqual(together["gpu"]["plan"]["slots"], alone["gpu"]["plan"]["slots"])
         bytes_of = lambda summary: summary["gpu"]["step_bytes"]["parameters"]
-        self.assertAlmostEqual(bytes_of(together) * ranks / bytes_of(alone), 1, delta=0.05)
+        self.assertAlmostEqual(bytes_of(together) * (of_copy or ranks) / bytes_of(alone), 1, delta=0.05)
         for summary in (together, alone):
             self.assertEqual(summary["gpu"]["step_bytes"]["parameters"] + summary["gpu"]["step_bytes"]["inputs"],
                              summary["gpu"]["plan"]["step_bytes"])
@@ -116,6 +124,9 @@ class Gpu(program.Scenario):
 
     def test_four_gpus_bring_streamed_parameters_together(self):
         self.assert_same_bits_brought_together(4, placement__parameters="node", model__activations="host")
+
+    def test_pairs_of_four_gpus_bring_streamed_parameters_together(self):
+        self.assert_same_bits_brought_together(4, of_copy=2, placement__parameters=2)
 
     def test_two_gpus_bring_parameters_together_in_a_mode_without_overlap(self):
         self.assert_same_bits_brought_together(2, mode="su")

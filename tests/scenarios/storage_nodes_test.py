@@ -69,8 +69,8 @@ class StorageNodes(program.Scenario):
     def test_mixes_that_cannot_train_end_in_one_sentence(self):
         for keys, words in (({"csd__storage_ranks": 3}, "csd.storage_ranks = 3 leaves none of the 3 ranks to compute"),
                             ({"csd__storage_ranks": 1, "csd__per_rank": "[1,1,0]"}, "Rank 2 is one of the last 1 (csd.storage_ranks)"),
-                            ({"csd__storage_ranks": 1, "placement__optimizer": '"node"'}, "which have none"),
-                            ({"csd__storage_ranks": 1, "placement__parameters": '"global"'}, "csd.storage_ranks = 1")):
+                            ({"csd__storage_ranks": 1, "placement__optimizer": 1}, "one copy of the state for all"),
+                            ({"csd__storage_ranks": 1, "exchange__ranks_per_node": 1, "placement__parameters": '"global"'}, "csd.storage_ranks = 1")):
             with self.subTest(keys):
                 done = program.run(3, *self.arguments(**keys))
                 self.assert_refusal(done, words)

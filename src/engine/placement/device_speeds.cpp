@@ -131,23 +131,8 @@ double tiles_within(const UnequalDevice& device, double seconds) {
     return std::max(device.if_all_fit, device.otherwise + rest * device.of_read);
 }
 
-// The ranks of each copy of the state.
-std::vector<std::vector<int>> all_copies(const config::EngineSettings& settings,
-                                         const mpi::Topology& nodes) {
-    const auto ranks = static_cast<int>(nodes.group_of.size());
-    std::vector<std::vector<int>> copies;
-    for (int rank = 0; rank < ranks; ++rank) {
-        const std::vector<int> copy =
-            ranks_of_copy(settings, rank, nodes.ranks_beside(rank), ranks);
-        if (copy.front() == rank) {
-            copies.push_back(copy);
-        }
-    }
-    return copies;
-}
-
 void settle_all_memory(Placed& settings, std::size_t elems, const mpi::Topology& nodes) {
-    for (const std::vector<int>& copy : all_copies(settings, nodes)) {
+    for (const std::vector<int>& copy : copies_of(settings, nodes).ranks_of) {
         settle_memory(settings, elems, copy, static_cast<int>(nodes.group_of.size()));
     }
 }
@@ -209,7 +194,7 @@ std::vector<double> measured_speeds(const mpi::Communicator& world, const Placed
     constexpr int kRounds = 4;  // a device's subgroups grow with its speed
     for (int round = 0; round < kRounds; ++round) {
         settle_all_memory(settled, what.elems, nodes);
-        for (const std::vector<int>& copy : all_copies(settings, nodes)) {
+        for (const std::vector<int>& copy : copies_of(settings, nodes).ranks_of) {
             balance(settled, trials, what.elems, copy, world.size());
         }
     }

@@ -195,7 +195,9 @@ Placed place_devices(const mpi::Communicator& world, const config::EngineSetting
     for (const int rank : nodes.ranks_beside(world.rank())) {
         before += rank < world.rank() ? devices[static_cast<std::size_t>(rank)] : 0;
     }
+    const mpi::Topology counted = discover_nodes(world, settings);
     world.together([&] {
+        placed.placement = placement_on(counted, placed);
         placed.places = config::places_of_devices(
             placed, before, devices[static_cast<std::size_t>(world.rank())], granted);
     });
@@ -254,20 +256,24 @@ store::RankFiles files_of_rank(const Placed& settings, const mpi::Communicator& 
             .manifest = manifest_path(settings, world.rank(), set)};
 }
 
-std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
-                               const std::vector<int>& node_ranks, int ranks) {
-    switch (config::placement_of(settings).optimizer) {
-        case config::Sharding::replicated:
-            return {rank};
-        case config::Sharding::node:
-            return node_ranks;
-        case config::Sharding::global:
-        case config::Sharding::automatic:
-            break;
-    }
-    std::vector<int> all(static_cast<std::size_t>(ranks));
-    std::iota(all.begin(), all.end(), 0);
-    return all;
+config::Placement placement_on(const mpi::Topology& nodes, const config::EngineSettings& settings) {
+    const auto ranks = static_cast<int>(nodes.group_of.size());
+    config::RankCounts counts{.all = config::computing_ranks(settings, ranks)};
+    const auto end = nodes.ranks_of.begin() + nodes.groups_below(counts.all);
+    const auto [least, most] = std::minmax_element(
+        nodes.ranks_of.begin(), end,
+        [](const auto& one, const auto& other) { return one.size() < other.size(); });
+    counts.of_node = static_cast<int>(most->size());
+    counts.has_equal_nodes = least->size() == most->size();
+    return config::settled_placement(settings, counts);
+}
+
+mpi::Topology copies_of(const config::EngineSettings& settings, const mpi::Topology& nodes) {
+    const auto ranks = static_cast<int>(nodes.group_of.size());
+    const int computing = config::computing_ranks(settings, ranks);
+    const int of_copy = settings.placement.optimizer.ranks();
+    return of_copy == computing ? mpi::group_by(std::vector<int>(nodes.group_of.size(), 0))
+                                : mpi::groups_of(nodes, of_copy, computing);
 }
 
 shard::Replica make_copy(const Placed& settings, std::size_t parameters,
@@ -288,9 +294,8 @@ shard::Replica make_copy(const Placed& settings, std::size_t parameters,
     }
     const int most = *std::max_element(counts.begin(), counts.end());
     if (most == 0) {
-        throw ConfigError(text("placement.optimizer = \"",
-                               config::name_of(config::placement_of(settings).optimizer),
-                               "\" wants a copy of the optimizer state on the devices of ",
+        throw ConfigError(text("placement.optimizer = ", settings.placement.optimizer.written(),
+                               " wants a copy of the optimizer state on the devices of ",
                                copy_ranks.size() == 1 ? "rank " : "ranks ", joined(copy_ranks, ","),
                                R"(, which have none: give them some with )", Term::per_rank,
                                R"(, or set it to "global".)"));
@@ -313,12 +318,8 @@ shard::Ownership make_ownership(const Placed& settings, std::size_t parameters,
                                 const mpi::Topology& nodes) {
     std::vector<shard::Replica> copies;
     const auto ranks = static_cast<int>(nodes.group_of.size());
-    for (int rank = 0; rank < ranks; ++rank) {
-        const std::vector<int> together =
-            ranks_of_copy(settings, rank, nodes.ranks_beside(rank), ranks);
-        if (together.front() == rank) {
-            copies.push_back(make_copy(settings, parameters, together, ranks));
-        }
+    for (const std::vector<int>& together : copies_of(settings, nodes).ranks_of) {
+        copies.push_back(make_copy(settings, parameters, together, ranks));
     }
     return shard::Ownership(std::move(copies));
 }
@@ -404,7 +405,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.parameter_dtype = around.dtype;
         device.state = settings.csd.state;
         device.delivery = delivery(settings, around.parameters);
-        device.codec = first.handed != nullptr ? first.handed : first.sent;
+        device.codec = &first.to_devices();
         device.most_payload_bytes = route.most_handed_bytes();
         device.sources = route.sources();
         device.slots = settings.csd.slots > 0 ? settings.csd.slots : config::kLeastSlots;

@@ -29,7 +29,7 @@ namespace nearstep::engine {
 // Ranks of a node take consecutive devices of csd.path. Where they divide the folders of their
 // host they do so evenly, lower ranks first, and a rank has one device at least; if there are
 // storage ranks, only these do. Collective; throws
-// ConfigError on all ranks alike.
+// ConfigError on all ranks alike. Settles the placement.
 Placed place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
                      const Grant& grant);
 
@@ -41,10 +41,11 @@ mpi::Topology discover_nodes(const mpi::Communicator& world,
 // Speed of each device of all ranks, as config::device_speeds() until speeds are settled.
 std::vector<double> speeds_of_devices(const Placed& settings, int ranks);
 
-// The ranks that hold one copy of the optimizer state together with `rank`. `node_ranks` are the
-// ranks of its node.
-std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
-                               const std::vector<int>& node_ranks, int ranks);
+// The placement for the ranks of these nodes. Throws ConfigError; see config::settled_placement().
+config::Placement placement_on(const mpi::Topology& nodes, const config::EngineSettings& settings);
+
+// The ranks of each copy of the optimizer state.
+mpi::Topology copies_of(const config::EngineSettings& settings, const mpi::Topology& nodes);
 
 // The copy held by `copy_ranks`, out of `ranks` in all. In mode base a rank updates on its host and
 // uses its plain devices as one striped store, so there is one owner per rank. Throws ConfigError

@@ -80,15 +80,15 @@ std::string digest_of_tiles(const shard::Partition& partition) {
 }
 
 std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy) {
-    const config::Sharding sharding = config::placement_of(settings).optimizer;
-    return text(
-        "ranks=", ranks, " devices=", joined(config::devices_per_rank(settings, ranks), ","),
-        " speeds=", listed(speeds_of_devices(settings, ranks)),
-        " subgroup_tiles=", settings.csd.subgroup_tiles,
-        " update=", settings.mode == config::Mode::base ? "host" : "storage",
-        " state=", name_of(settings.csd.state),
-        sharding == config::Sharding::global ? "" : text(" copies=", config::name_of(sharding)),
-        " tiles_xxh3=", digest_of_tiles(copy.partition));
+    const std::size_t together = copy.ranks.size();
+    return text("ranks=", ranks,
+                " devices=", joined(config::devices_per_rank(settings, ranks), ","),
+                " speeds=", listed(speeds_of_devices(settings, ranks)),
+                " subgroup_tiles=", settings.csd.subgroup_tiles,
+                " update=", settings.mode == config::Mode::base ? "host" : "storage",
+                " state=", name_of(settings.csd.state),
+                together == static_cast<std::size_t>(ranks) ? "" : text(" copy_ranks=", together),
+                " tiles_xxh3=", digest_of_tiles(copy.partition));
 }
 
 std::optional<LayoutValues> parse_layout(const std::string& layout) {

@@ -102,8 +102,7 @@ void write_start_state(csd::Device& device, const std::vector<float>& tile) {
 // Gradients of all tiles, used by all updates.
 void put_gradients(csd::Device& device, const GradientRoute& route,
                    const std::vector<float>& tile) {
-    const RouteCodecs codecs = route.of_step(0);
-    const codec::Codec& codec = codecs.handed != nullptr ? *codecs.handed : *codecs.sent;
+    const codec::Codec& codec = route.of_step(0).to_devices();
     memory::Buffer payload(codec.payload_bytes());
     codec.encode(tile, payload.span());
     const std::vector<std::span<const std::byte>> payloads(
@@ -220,12 +219,12 @@ Placed settings_of_trial(const Placed& settings, std::size_t tiles_of_device) {
 
 std::size_t most_devices_of_a_copy(const config::EngineSettings& settings,
                                    const mpi::Topology& nodes) {
-    const auto ranks = static_cast<int>(nodes.group_of.size());
-    const std::vector<int> devices = config::devices_per_rank(settings, ranks);
+    const std::vector<int> devices =
+        config::devices_per_rank(settings, static_cast<int>(nodes.group_of.size()));
     int most = 0;
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (const std::vector<int>& ranks : copies_of(settings, nodes).ranks_of) {
         int of_copy = 0;
-        for (const int one : ranks_of_copy(settings, rank, nodes.ranks_beside(rank), ranks)) {
+        for (const int one : ranks) {
             of_copy += devices[static_cast<std::size_t>(one)];
         }
         most = std::max(most, of_copy);

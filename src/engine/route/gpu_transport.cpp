@@ -3,7 +3,6 @@
 #include "engine/route/gpu_transport.hpp"
 
 #include "base/error.hpp"
-#include "engine/state/parameter_vector.hpp"
 #include "memory/gpu.hpp"
 
 #include <algorithm>
@@ -105,6 +104,7 @@ void GpuTransport::find_payloads(const mpi::Communicator& world,
     if (conditions.groups.groups() == 1) {
         return;
     }
+    const bool has_joint = conditions.joint_groups.groups() > 0;
     payloads_.is_needed = true;
     if (settings.exchange.transport == config::GpuPath::mpi) {
         payloads_.obstacle = kSettingForbids;
@@ -112,31 +112,41 @@ void GpuTransport::find_payloads(const mpi::Communicator& world,
         payloads_.obstacle = sums_.obstacle;
     } else if (encodes_on_host_) {
         payloads_.obstacle = "they are encoded there";
-    } else if (conditions.owners.copies() > 1) {
+    } else if (!has_joint && conditions.owners.copies() > 1) {
         payloads_.obstacle =
             text("each goes to ", conditions.owners.copies(), " copies of the optimizer state");
     } else if (conditions.is_shaped) {
         payloads_.obstacle = "the site's rates hold them up";
     } else {
-        payloads_.obstacle = nccl::find_obstacle(world, gradient_gpu_).value_or("");
+        payloads_.obstacle = has_joint
+                                 ? obstacle_in_groups(world, conditions.joint_groups, gradient_gpu_)
+                                 : nccl::find_obstacle(world, gradient_gpu_).value_or("");
     }
-    if (payloads_.obstacle.empty()) {
+    if (!payloads_.obstacle.empty()) {
+        return;
+    }
+    if (!has_joint) {
         start(payloads_, world, *gradient_gpu_, settings);
+        return;
+    }
+    const mpi::Communicator ranks = ranks_beside(world, conditions.joint_groups);
+    if (ranks.size() > 1) {
+        start(payloads_, ranks, *gradient_gpu_, settings);
     }
 }
 
 void GpuTransport::find_parameters(const mpi::Communicator& world,
                                    const config::EngineSettings& settings,
                                    const GpuConditions& conditions, std::optional<int> gpu) {
-    const mpi::Topology& nodes = conditions.nodes;
+    const mpi::Topology& nodes = conditions.parameters.with_gpus;
     const shard::Ownership& owners = conditions.owners;
-    if (is_each_alone(nodes)) {
+    if (is_each_alone(nodes) && !conditions.parameters.spans_nodes) {
         return;
     }
     parameters_.is_needed = true;
     if (settings.exchange.transport == config::GpuPath::mpi) {
         parameters_.obstacle = kSettingForbids;
-    } else if (vector_kind(settings, true) == offload::VectorKind::own_tiles) {
+    } else if (conditions.parameters.spans_nodes) {
         parameters_.obstacle = "no node has all of them";
     } else if (exchange::have_copies_met(owners, nodes)) {
         // Only ranks of one copy wait for each other's parameters.

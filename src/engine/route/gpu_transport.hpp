@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
+#include "engine/state/parameter_vector.hpp"
 #include "feed/block_parts.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/nccl/group.hpp"
@@ -17,8 +18,9 @@ namespace nearstep::engine {
 
 // What the transport depends on. The same on all ranks.
 struct GpuConditions {
-    const mpi::Topology& groups;  // ranks whose gradients are summed before they are encoded
-    const mpi::Topology& nodes;
+    const mpi::Topology& groups;        // see GradientRoute
+    const mpi::Topology& joint_groups;  // the same
+    const ParameterGroups& parameters;
     const shard::Ownership& owners;
     bool is_shaped = false;   // links limit the rate of transfers
     bool has_kernels = true;  // GPUs encode the run's codec
@@ -28,10 +30,10 @@ struct GpuConditions {
 class GpuTransport {
 public:
     // Collective. Starts NCCL, if all ranks can and exchange.transport allows it, between the GPUs
-    // of each group with several ranks, for sums; of all ranks, if there are several groups, for
-    // payloads; and of each node with several ranks, if it has all parameters, for these. Throws
-    // ConfigError on all ranks if "nccl" is demanded and a group cannot. `gpu`: this rank's, if it
-    // has one.
+    // of each group with several ranks, for sums; of all ranks or those of each joint group, if
+    // there are several groups, for payloads; and of the ranks of a node that hold all parameters,
+    // if they are several, for these. Throws ConfigError on all ranks if "nccl" is demanded and a
+    // group cannot. `gpu`: this rank's, if it has one.
     GpuTransport(const mpi::Communicator& world, const config::EngineSettings& settings,
                  const GpuConditions& conditions, std::optional<int> gpu);
 
@@ -40,7 +42,8 @@ public:
 
     // The ranks that sum gradients with this one. Null if it is alone, or they do so on the host.
     nccl::Group* group() { return sums_.group(); }
-    // All ranks. Null if there is only one group or payloads travel through host memory.
+    // All ranks, or those of the joint group. Null if there is only one group or payloads travel
+    // through host memory.
     nccl::Group* payload_ranks() { return payloads_.group(); }
 
     // Whether the ranks of a node each copy a part of a block and exchange the parts between GPUs;

@@ -6,6 +6,7 @@
 #include "shard/partition.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace nearstep::engine {
 
@@ -34,38 +35,45 @@ GradientRoute::GradientRoute(const config::EngineSettings& settings, Dtype dtype
                                 .dtype = dtype,
                                 .rounding = settings.compress.rounding})),
       dense_(codec::make_codec({.name = "dense", .dtype = dtype})),
-      groups_(config::placement_of(settings).gradients == config::Sharding::replicated
-                  ? mpi::each_rank_alone(static_cast<int>(nodes.group_of.size()))
-                  : nodes),
-      gradients_(groups_.groups_below(
-          config::computing_ranks(settings, static_cast<int>(nodes.group_of.size())))),
+      computing_(config::computing_ranks(settings, static_cast<int>(nodes.group_of.size()))),
+      groups_(mpi::groups_of(nodes, settings.placement.gradients.ranks(), computing_)),
+      gradients_(groups_.groups_below(computing_)),
       warmup_steps_(settings.compress.warmup_steps),
-      is_summed_densely_(config::placement_of(settings).gradients == config::Sharding::global) {
-    const int lists = is_summed_densely_ ? 1 : gradients_;
-    is_densified_ = settings.exchange.densify == config::Densify::always ||
+      is_densified_(settings.exchange.densify == config::Densify::always ||
                     (settings.exchange.densify == config::Densify::automatic &&
-                     does_dense_pay(settings, dtype, lists));
-    has_sum_ = is_summed_densely_ || is_densified_;
+                     does_dense_pay(settings, dtype, gradients_))) {
+    if (groups_.most_beside() > nodes.most_beside()) {
+        joint_groups_ = std::exchange(groups_, nodes);
+    }
+}
+
+int GradientRoute::first_payloads() const {
+    return joint_groups_.groups() > 0 ? groups_.groups_below(computing_) / gradients_ : gradients_;
 }
 
 RouteCodecs GradientRoute::of_step(std::int64_t steps_done) const {
     const codec::Codec* of_run = steps_done < warmup_steps_ ? dense_.get() : codec_.get();
-    RouteCodecs codecs{.sent = is_summed_densely_ ? dense_.get() : of_run};
-    if (has_sum_) {
-        codecs.handed = is_densified_ ? dense_.get() : of_run;
+    RouteCodecs codecs{.sent = of_run};
+    if (is_densified_) {
+        codecs.handed = dense_.get();
+    }
+    if (joint_groups_.groups() > 0) {
+        codecs.of_nodes = dense_.get();
+        if (is_densified_ && gradients_ == 1) {  // no payload is smaller than the dense sum
+            codecs.sent = dense_.get();
+        }
     }
     return codecs;
 }
 
 std::size_t GradientRoute::most_sent_bytes() const {
-    return std::max(of_step(0).sent->payload_bytes(), of_step(warmup_steps_).sent->payload_bytes());
+    const bool are_dense = warmup_steps_ > 0 || joint_groups_.groups() > 0;
+    return std::max(codec_->payload_bytes(), are_dense ? dense_->payload_bytes() : 0);
 }
 
 std::size_t GradientRoute::most_handed_bytes() const {
-    const auto bytes = [](const RouteCodecs& codecs) {
-        return (codecs.handed != nullptr ? codecs.handed : codecs.sent)->payload_bytes();
-    };
-    return std::max(bytes(of_step(0)), bytes(of_step(warmup_steps_)));
+    return std::max(of_step(0).to_devices().payload_bytes(),
+                    of_step(warmup_steps_).to_devices().payload_bytes());
 }
 
 double GradientRoute::payload_bytes_per_parameter() const {
@@ -77,15 +85,21 @@ double GradientRoute::handed_bytes_per_parameter() const {
 }
 
 std::string GradientRoute::describe(const config::EngineSettings& settings) const {
-    if (!has_sum_) {
-        return "";
+    const std::string placed =
+        text("placement.gradients = ", settings.placement.gradients.written());
+    std::string words;
+    if (joint_groups_.groups() > 0) {
+        words = text("the nodes of ", settings.placement.gradients.ranks(),
+                     " ranks send each other dense sums of gradients before these are encoded (",
+                     placed, ")");
     }
-    return text(
-        "owners add up the ", gradients_, gradients_ == 1 ? " payload" : " payloads",
-        " of a tile and hand the sum to their devices, encoded as ",
-        is_densified_ ? "dense" : config::name_of(settings.compress.codec),
-        " (exchange.densify = ", config::name_of(settings.exchange.densify),
-        ", placement.gradients = ", config::name_of(config::placement_of(settings).gradients), ")");
+    if (is_densified_) {
+        words += text(words.empty() ? "" : "; ", "owners add up the ", gradients_,
+                      gradients_ == 1 ? " payload" : " payloads",
+                      " of a tile and hand the dense sum to their devices (exchange.densify = ",
+                      config::name_of(settings.exchange.densify), ", ", placed, ")");
+    }
+    return words;
 }
 
 }  // namespace nearstep::engine

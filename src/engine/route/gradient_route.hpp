@@ -15,14 +15,16 @@ namespace nearstep::engine {
 
 // The codecs of a step.
 struct RouteCodecs {
-    const codec::Codec* sent = nullptr;    // to the owners
+    const codec::Codec* sent = nullptr;      // to the owners
+    const codec::Codec* of_nodes = nullptr;  // of nodes' sums to their joint group; null: none is
     const codec::Codec* handed = nullptr;  // for the sum, to the devices; null: payloads unchanged
+
+    const codec::Codec& to_devices() const { return handed != nullptr ? *handed : *sent; }
 };
 
-// A tile has one payload per group. The owner hands them to its device unchanged, or adds them up
-// and hands on one sum. The sum is encoded by the run's codec if gradients are summed over all
-// ranks before encoding (placement.gradients = "global", sent dense). It is dense with
-// exchange.densify.
+// A tile has one payload per group of placement.gradients. In a group of several nodes, these send
+// dense sums to the rank that encodes the group's. The owner hands the payloads to its device
+// unchanged or, with exchange.densify, adds them up and hands on one dense sum.
 class GradientRoute {
 public:
     GradientRoute(const config::EngineSettings& settings, Dtype dtype, const mpi::Topology& nodes);
@@ -30,15 +32,22 @@ public:
     // The codecs of the step after `steps_done`.
     RouteCodecs of_step(std::int64_t steps_done) const;
 
+    // Ranks of a node that add up gradients, and groups of several nodes that add these sums up,
+    // too; empty: none do.
     const mpi::Topology& groups() const { return groups_; }
+    const mpi::Topology& joint_groups() const { return joint_groups_; }
     // Number of payloads per tile that reach a device.
-    int sources() const { return has_sum_ ? 1 : gradients_; }
+    int sources() const { return is_densified_ ? 1 : gradients_; }
     // Number of payloads per tile that reach its owner: groups that have gradients.
     int gradients() const { return gradients_; }
+    // Number of payloads per tile that leave GPUs for one rank, of the joint group if there are
+    // any.
+    int first_payloads() const;
     bool is_dense_sum() const { return is_densified_; }
     // Whether GPUs and cards have the run's codec; if not, hosts encode and decode it.
     bool has_kernels() const { return codec_->kernel_form().has_value(); }
 
+    // Of all codecs of steps: from ranks to each other, and to devices.
     std::size_t most_sent_bytes() const;
     std::size_t most_handed_bytes() const;
     // Bytes per parameter after the warm-up: of one payload of the run's codec, and of all that a
@@ -53,12 +62,12 @@ public:
 private:
     std::unique_ptr<codec::Codec> codec_;  // from the settings
     std::unique_ptr<codec::Codec> dense_;
+    int computing_;  // ranks
     mpi::Topology groups_;
+    mpi::Topology joint_groups_;
     int gradients_;
     std::int64_t warmup_steps_;
-    bool is_summed_densely_;  // over all ranks, before encoding
-    bool is_densified_ = false;
-    bool has_sum_ = false;  // owners hand on sums
+    bool is_densified_;
 };
 
 }  // namespace nearstep::engine

@@ -11,14 +11,23 @@
 
 namespace nearstep::engine {
 
-// Zeroed memory. The last `storage_ranks` have pages only where they write, and share none.
-// Collective; throws ConfigError on all ranks alike if a node cannot share memory.
-memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::Topology& nodes,
+// Which ranks hold one copy of the parameters together.
+struct ParameterGroups {
+    mpi::Topology holders;     // of placement.parameters
+    bool spans_nodes = false;  // then each of them keeps some tiles
+    // Ranks of a node that may share one vector in the host's memory, because they hold one copy
+    // there, or because each of them computes with a copy of its own on a GPU.
+    mpi::Topology on_host;
+    mpi::Topology with_gpus;
+};
+ParameterGroups parameter_groups(const config::EngineSettings& settings,
+                                 const mpi::Topology& nodes);
+
+// Zeroed memory, shared by the ranks of each group of `sharers`, unless it is of another kind than
+// whole. The last `storage_ranks` have pages only where they write, and share none. Collective;
+// throws ConfigError on all ranks alike if a node cannot share memory.
+memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::Topology& sharers,
                                      std::size_t bytes, offload::VectorKind kind,
                                      int storage_ranks);
-
-// `is_copied_to_gpus`: each rank computes with its own copy on a GPU, so the ranks of a node need
-// only one on the host.
-offload::VectorKind vector_kind(const config::EngineSettings& settings, bool is_copied_to_gpus);
 
 }  // namespace nearstep::engine
