@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "csd/gpu_tiles.hpp"
 #include "csd/state_format.hpp"
 #include "shard/partition.hpp"
 
@@ -33,27 +34,6 @@ public:
 private:
     std::atomic<int>& count_;
 };
-
-// None: several groups share the tile, or its group is skipped.
-std::optional<std::size_t> only_group(std::size_t tile, const GroupMap& groups,
-                                      const StepScalars& scalars) {
-    const std::size_t element = tile * shard::kTileElems;
-    const auto runs = groups.runs_in(element, element + shard::kTileElems);
-    const std::size_t group = runs.front().group;
-    return runs.size() == 1 && !scalars.is_skipped.at(group) ? std::optional(group) : std::nullopt;
-}
-
-GpuTiles part_of(const GpuTiles& all, std::size_t tile, std::size_t tiles) {
-    const std::size_t element = tile * shard::kTileElems;
-    GpuTiles part = all;
-    part.old = state_from(all.format, all.old, element);
-    part.updated = state_from(all.format, all.updated, element);
-    part.payloads = all.payloads + tile * all.sources * all.payload_stride;
-    part.parameters = all.parameters + element * size_bytes(all.parameter_dtype);
-    part.first_tile = all.first_tile + tile;
-    part.tiles = tiles;
-    return part;
-}
 
 }  // namespace
 
@@ -129,33 +109,17 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
         all.parameters = memory_of(lane, settings_.lane_bytes).data() + bytes;
         to.reading.wait();  // throws its error
     }
-    std::vector<std::size_t> others;
-    std::size_t begin = 0;
-    auto group = only_group(subgroup.first_tile, groups, scalars);
-    for (std::size_t end = 1; end <= subgroup.tiles; ++end) {
-        const auto next = end < subgroup.tiles
-                              ? only_group(subgroup.first_tile + end, groups, scalars)
-                              : std::nullopt;
-        if (group && next == group) {
-            continue;
+    TilesByGroup tiles = tiles_by_group(subgroup.first_tile, subgroup.tiles, groups, scalars);
+    for (const TilesByGroup::Run& one : tiles.runs) {
+        const GpuTiles run = run_of(all, one, scalars);
+        update_on_gpu(run, stream.handle());
+        if (to.is_read) {
+            to.leaving.push_back({run, part_of(subgroup, one.begin, one.end - one.begin)});
         }
-        if (group) {
-            GpuTiles run = part_of(all, begin, end - begin);
-            run.random_key = scalars.random_key;
-            run.scalars = scalars.of_group.at(*group);
-            update_on_gpu(run, stream.handle());
-            if (to.is_read) {
-                to.leaving.push_back({run, part_of(subgroup, begin, end - begin)});
-            }
-        } else {
-            others.push_back(begin);
-        }
-        begin = end;
-        group = next;
     }
     to.updated.record(stream);
     ++to_deliver_;
-    return others;
+    return std::move(tiles.others);
 }
 
 void GpuEngine::deliver(std::size_t lane) {
