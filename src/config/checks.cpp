@@ -161,18 +161,35 @@ void check_cards(const Run& run, const Given& given) {
                    " are set: set them to 0, or csd.device = \"emulated\"."));
 }
 
-void check_memory(const Run& run, const Given& given) {
-    if (run.csd.memory_gb == 0) {
+void check_tier(const Run& run, const Given& given, const std::string& key,
+                const std::optional<double>& tier) {
+    if (!is_used(tier)) {
         return;
     }
-    const std::string memory = given("csd.memory_gb", run.csd.memory_gb);
-    refuse_if(run.mode == Mode::base,
-              text(memory, " does not go with ", given("mode", quoted(run.mode)),
-                   ", which stripes the state over all drives: set csd.memory_gb = 0, or another "
-                   "mode."));
+    const std::string used = given(key, tier ? written(*tier) : quoted("auto"));
+    refuse_if(
+        run.mode == Mode::base,
+        text(used, " does not go with ", given("mode", quoted(run.mode)),
+             ", which stripes the state over all drives: set ", key, " = 0, or another mode."));
     refuse_if(run.csd.device == DeviceKind::xrt,
-              text(memory, " does not go with ", given("csd.device", quoted(run.csd.device)),
-                   ", whose state lies beside its cards: set csd.memory_gb = 0."));
+              text(used, " does not go with ", given("csd.device", quoted(run.csd.device)),
+                   ", whose state lies beside its cards: set ", key, " = 0."));
+}
+
+void check_tiers(const Run& run, const Given& given) {
+    check_tier(run, given, "csd.tiers.memory", run.csd.tiers.memory);
+    check_tier(run, given, "csd.tiers.gpu", run.csd.tiers.gpu);
+    const std::optional<double>& gpu = run.csd.tiers.gpu;
+    // "auto" takes none of it.
+    refuse_if(gpu && *gpu > 0 && run.csd.durability == Durability::step,
+              text(given("csd.tiers.gpu", *gpu), " does not go with ",
+                   given("csd.durability", quoted(run.csd.durability)),
+                   ", since GPU memory survives nothing: set ", Term::durability,
+                   " to \"checkpoint\", or csd.tiers.gpu = 0."));
+    refuse_if(is_used(gpu) && run.gather.codec == ParameterCodec::delta,
+              text(given("csd.tiers.gpu", gpu ? written(*gpu) : quoted("auto")),
+                   " does not go with ", given("gather.codec", quoted(run.gather.codec)),
+                   ", which the host computes: set one of them to its default."));
 }
 
 int devices_of(const std::vector<int>& per_rank) {
@@ -233,7 +250,7 @@ void check_combinations(const Run& run, const Origins& origins) {
     check_slots(run, given);
     check_links(run, given);
     check_cards(run, given);
-    check_memory(run, given);
+    check_tiers(run, given);
 }
 
 void check_data(const Run& run, const Origins& origins) {
@@ -281,29 +298,43 @@ std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks) {
     return devices;
 }
 
+std::vector<std::vector<Tier>> tiers_per_rank(const EngineSettings& settings, int ranks) {
+    const int computing = computing_ranks(settings, ranks);
+    std::vector<std::vector<Tier>> tiers;
+    for (const int drives : drives_per_rank(settings, ranks)) {
+        const bool computes = std::ssize(tiers) < computing;
+        std::vector<Tier>& of_rank = tiers.emplace_back(drives, Tier::drive);
+        if (drives > 0 && is_used(settings.csd.tiers.memory)) {
+            of_rank.push_back(Tier::memory);
+        }
+        if (computes && is_used(settings.csd.tiers.gpu)) {
+            of_rank.push_back(Tier::gpu);
+        }
+    }
+    return tiers;
+}
+
 std::vector<int> devices_per_rank(const EngineSettings& settings, int ranks) {
-    std::vector<int> devices = drives_per_rank(settings, ranks);
-    for (int& of_rank : devices) {
-        of_rank += of_rank > 0 && settings.csd.memory_gb > 0 ? 1 : 0;
+    std::vector<int> devices;
+    for (const std::vector<Tier>& of_rank : tiers_per_rank(settings, ranks)) {
+        devices.push_back(static_cast<int>(of_rank.size()));
     }
     return devices;
 }
 
 std::vector<double> device_speeds(const EngineSettings& settings, int ranks) {
-    const std::vector<int> per_rank = drives_per_rank(settings, ranks);
     const std::vector<double>& given = settings.csd.speed;
-    const auto drives = static_cast<std::size_t>(devices_of(per_rank));
+    const auto drives = static_cast<std::size_t>(devices_of(drives_per_rank(settings, ranks)));
     refuse_if(given.size() > 1 && given.size() != drives,
               text("csd.speed has ", given.size(), " entries for ", drives, " devices of ", ranks,
                    " ranks: give one number for all devices, or one for each."));
     std::vector<double> speeds;
     std::size_t drive = 0;
-    for (const int of_rank : per_rank) {
-        for (int local = 0; local < of_rank; ++local, ++drive) {
-            speeds.push_back(given.empty() ? 1.0 : given[given.size() == drives ? drive : 0]);
-        }
-        if (of_rank > 0 && settings.csd.memory_gb > 0) {
-            speeds.push_back(1.0);
+    for (const std::vector<Tier>& of_rank : tiers_per_rank(settings, ranks)) {
+        for (const Tier tier : of_rank) {
+            const bool is_given = tier == Tier::drive && !given.empty();
+            speeds.push_back(is_given ? given[given.size() == drives ? drive : 0] : 1.0);
+            drive += tier == Tier::drive ? 1 : 0;
         }
     }
     return speeds;

@@ -39,12 +39,29 @@ std::vector<Key> device_keys(CsdSettings& csd) {
          .limits = above_zero(),
          .word = "auto",
          .place = KeyPlace::config_or_site},
-        {.name = "csd.memory_gb",
-         .target = &csd.memory_gb,
+    };
+}
+
+// The rest of the state lies on the drives.
+std::vector<Key> tier_keys(CsdSettings& csd) {
+    return {
+        {.name = "csd.tiers.gpu",
+         .target = &csd.tiers.gpu,
          .unit = "GB",
-         .meaning = "part of each rank's state files that lies in /dev/shm; it survives a killed "
-                    "process, but no reboot; not in mode base",
+         .meaning = "part of the state of each rank that computes, with both its generations, "
+                    "which lies in the memory of its GPU; it survives nothing, so csd.durability "
+                    "is not \"step\"; not in mode base; auto: half of what the network leaves free",
          .limits = not_negative(),
+         .word = "auto",
+         .place = KeyPlace::config_or_site},
+        {.name = "csd.tiers.memory",
+         .target = &csd.tiers.memory,
+         .unit = "GB",
+         .meaning = "part of the state files of each rank with drives that lies in /dev/shm; it "
+                    "survives a killed process, but no reboot; not in mode base; auto: half of "
+                    "what is free",
+         .limits = not_negative(),
+         .word = "auto",
          .place = KeyPlace::config_or_site},
     };
 }

@@ -9,6 +9,7 @@ namespace nearstep::config {
 
 // The keys point into the settings, which must outlive them.
 std::vector<Key> device_keys(CsdSettings& csd);
+std::vector<Key> tier_keys(CsdSettings& csd);
 std::vector<Key> state_keys(CsdSettings& csd);
 // Those that only cards use.
 std::vector<Key> card_keys(CsdSettings& csd);

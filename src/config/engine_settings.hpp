@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,21 @@ namespace nearstep::config {
 
 // Staging buffers of a device that reads, updates and writes at once, and one that fills a gap.
 constexpr int kLeastSlots = 4;
+
+// Where the state of a rank lies. What the others do not hold lies on its drives.
+enum class Tier { drive, memory, gpu };
+
+// GB of each rank, with both generations of the state; none: "auto", which the start of a run
+// replaces by what is free.
+struct Tiers {
+    std::optional<double> gpu = 0;
+    std::optional<double> memory = 0;  // in a folder in memory
+
+    bool operator==(const Tiers&) const = default;
+};
+
+// Whether it holds anything, or may.
+inline bool is_used(const std::optional<double>& tier) { return !tier || *tier > 0; }
 
 struct CsdSettings {
     DeviceKind device = DeviceKind::emulated;
@@ -24,7 +40,7 @@ struct CsdSettings {
     // Relative, one for all or one per drive of all ranks. Empty: "auto", measured at start.
     std::vector<double> speed = {1.0};
     int storage_ranks = 0;  // the last ranks, which hold devices and compute nothing
-    double memory_gb = 0;   // of the state, per rank, in a folder in memory
+    Tiers tiers = {};
     std::size_t subgroup_tiles = 16;
     int slots = 0;  // 0: kLeastSlots, and more where memory is free
     arith::StateFormat state = arith::StateFormat::fp32;
@@ -100,7 +116,7 @@ struct EngineSettings {
 // The folder that checkpoints go to.
 std::string checkpoint_folder(const EngineSettings& settings);
 
-// The folder for the state that csd.memory_gb keeps in memory. Its name depends on the first
+// The folder for the state that csd.tiers.memory keeps in memory. Its name depends on the first
 // csd.path alone, so that a restart finds it.
 std::string memory_folder(const EngineSettings& settings);
 
@@ -112,12 +128,15 @@ int computing_ranks(const EngineSettings& settings, int ranks);
 // is theirs and other ranks have none. Throws ConfigError.
 std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks);
 
-// Devices of each rank: its drives and, if it has any, one in memory with csd.memory_gb. That is
-// its last.
+// The devices of each rank: its drives; if it has any, one in memory with csd.tiers.memory; and one
+// in GPU memory with csd.tiers.gpu, if it computes.
+std::vector<std::vector<Tier>> tiers_per_rank(const EngineSettings& settings, int ranks);
+
+// How many these are.
 std::vector<int> devices_per_rank(const EngineSettings& settings, int ranks);
 
 // Speed of each device of all ranks, from csd.speed. Those that are measured are 1, and so is that
-// of a device in memory. Throws ConfigError.
+// of a device in another tier. Throws ConfigError.
 std::vector<double> device_speeds(const EngineSettings& settings, int ranks);
 
 // Folders of csd.path that this host's ranks may use: those that `granted` lists, see

@@ -19,6 +19,9 @@ struct IsVector : std::false_type {};
 template <typename T>
 struct IsVector<std::vector<T>> : std::true_type {};
 
+template <typename T>
+constexpr bool kIsOptional = std::is_same_v<T, std::optional<double>>;
+
 [[noreturn]] void refuse_type(const Key& key, const Value& value, const std::string& origin) {
     throw ConfigError(text(name_of_key(key.name), " wants ", type_of(key), ", not ", written(value),
                            " (", origin, ")."));
@@ -151,7 +154,7 @@ void choose(const Key& key, const Value& value, const std::string& origin, Group
     target = *ranks;
 }
 
-// The value that is given as a word in place of a list of numbers.
+// The value that is given as a word in place of numbers.
 bool is_word(const Key& key, const Value& value, const std::string& origin) {
     const auto* word = key.word.empty() || value.is_list
                            ? nullptr
@@ -178,9 +181,16 @@ void assign(const Key& key, const Value& value, const std::string& origin) {
                 assign_list(key, value, origin, *target);
             }
         } else {
-            std::optional<T> scalar;
+            using One = std::conditional_t<kIsOptional<T>, double, T>;
+            if constexpr (kIsOptional<T>) {
+                if (is_word(key, value, origin)) {
+                    target->reset();
+                    return;
+                }
+            }
+            std::optional<One> scalar;
             if (!value.is_list) {
-                scalar = converted<T>(key, value.items.front(), origin);
+                scalar = converted<One>(key, value.items.front(), origin);
             }
             if (!scalar) {
                 refuse_type(key, value, origin);
@@ -205,6 +215,8 @@ std::string written(const Key& key) {
             for (const auto& element : *target) {
                 value.items.push_back(scalar_of(element));
             }
+        } else if constexpr (kIsOptional<T>) {
+            value.items.push_back(*target ? scalar_of(**target) : Scalar(key.word));
         } else {
             value.items.push_back(scalar_of(*target));
         }
@@ -220,7 +232,7 @@ std::string type_of(const Key& key) {
             return "true or false";
         } else if constexpr (std::is_integral_v<T>) {
             return "an integer";
-        } else if constexpr (std::is_floating_point_v<T>) {
+        } else if constexpr (std::is_floating_point_v<T> || kIsOptional<T>) {
             return "a number";
         } else if constexpr (std::is_same_v<T, GroupSize>) {
             return "an integer or a text";

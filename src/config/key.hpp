@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -37,9 +38,10 @@ private:
 };
 
 // Where a key's value is stored; its type says which values fit. A vector takes a value or a list.
-using Target = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
-                            std::vector<int>*, std::vector<double>*, std::vector<std::string>*,
-                            GroupSize*, Enumeration>;
+using Target =
+    std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::optional<double>*,
+                 std::string*, std::vector<int>*, std::vector<double>*, std::vector<std::string>*,
+                 GroupSize*, Enumeration>;
 
 // Which files may set a key. An override may set every key.
 enum class KeyPlace { config, config_or_site, site };
@@ -50,7 +52,7 @@ struct Key {
     std::string unit{};
     std::string meaning{};
     Limits limits{};  // for numbers
-    // What a list of numbers may be instead, stored as no numbers; empty: nothing.
+    // What a list of numbers or an optional number may be instead, stored as none; empty: nothing.
     std::string word{};
     // For enumerations: words of earlier versions, and what to write instead.
     std::map<std::string, std::string> removed_words{};

@@ -47,6 +47,9 @@ std::string section_of(const std::string& key) {
     return dot == std::string::npos ? "" : key.substr(0, dot);
 }
 
+// Without its section.
+std::string name_in_section(const std::string& key) { return key.substr(key.find('.') + 1); }
+
 std::string leaf_of(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
 // The known key that most resembles `key`, as a whole or by its name in another section.
@@ -68,8 +71,9 @@ const Key* find(const std::vector<Key>& keys, const std::string& name) {
 void check_section(const std::vector<Key>& keys, const Entry& entry) {
     std::vector<std::string> sections;
     for (const Key& key : keys) {
-        if (key.name.find('.') != std::string::npos) {
-            sections.push_back(section_of(key.name));
+        for (std::size_t dot = key.name.find('.'); dot != std::string::npos;
+             dot = key.name.find('.', dot + 1)) {
+            sections.push_back(key.name.substr(0, dot));
         }
     }
     if (std::ranges::count(sections, entry.key) > 0) {
@@ -268,7 +272,7 @@ std::string print(const Run& run) {
             section = section_of(key.name);
             out += "\n[" + section + "]\n";
         }
-        out += leaf_of(key.name) + " = " + written(key) + '\n';
+        out += name_in_section(key.name) + " = " + written(key) + '\n';
     }
     return out;
 }

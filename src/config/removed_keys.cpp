@@ -14,6 +14,7 @@ struct Removed {
 
 constexpr std::array kRemoved = {
     Removed{"compress.where", "for \"host\", write exchange.transport = \"host\""},
+    Removed{"csd.memory_gb", "write csd.tiers.memory"},
     Removed{"csd.run_timeout_s", "write exchange.timeout_s, of which a card has a quarter"},
     Removed{"csd.where", "for \"host\", write csd.device = \"host\""},
     Removed{"exchange.scatter",

@@ -50,6 +50,7 @@ struct EngineOptions {
     CUstream_st* gradient_stream = nullptr;
     // Whether free memory of the GPU may hold state that is read ahead.
     bool fills_gpu = true;
+    std::size_t gpu_work_bytes = 0;  // that the client's network will take of it; 0: unknown
     Grant grant = {};
     ParameterHome parameters = ParameterHome::vector;
     bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()

@@ -6,6 +6,7 @@
 #include "csd/state_format.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/placement/site_links.hpp"
+#include "engine/placement/tiers.hpp"
 #include "plan/link_rates.hpp"
 
 #include <algorithm>
@@ -127,6 +128,7 @@ void StorageEngine::make_pipeline() {
              .executor = &beside_,
              .ranks_beside = static_cast<int>(nodes_.ranks_beside(world_.rank()).size()),
              .gpu = is_pinned && route_.has_kernels() ? options_.gpu : std::nullopt,
+             .own_gpu = has_gpu ? options_.gpu : std::nullopt,
              .fills_gpu = options_.fills_gpu,
              .groups = scalar_sets_.elements(),
              .parameters = options_.parameters},
@@ -196,6 +198,7 @@ void StorageEngine::make_facts() {
         });
     world_.sum(std::span(kept_bytes));
     const std::vector<int> devices = config::devices_per_rank(settings_, world_.size());
+    const TierBytes tiers = most_bytes(settings_, owners_);
     facts_ = {.nodes = nodes_.groups() - settings_.csd.storage_ranks,
               .storage_nodes = settings_.csd.storage_ranks,
               .has_equal_nodes = std::all_of(
@@ -214,6 +217,7 @@ void StorageEngine::make_facts() {
               .devices = std::accumulate(devices.begin(), devices.end(), 0),
               .most_subgroups = most_subgroups(owners_),
               .kept_bytes = static_cast<double>(kept_bytes.front()),
+              .is_in_memory = tiers.memory > 0,
               .payload_bytes_per_parameter = route_.payload_bytes_per_parameter(),
               .handed_bytes_per_parameter = route_.handed_bytes_per_parameter(),
               .has_dense_sums = route_.is_dense_sum(),

@@ -66,10 +66,11 @@ bool is_in_memory(const std::string& folder) {
     return opened && store::lies_in_memory(opened.get());
 }
 
-std::string describe_durability(const config::Run& run) {
+std::string describe_durability(const RunRecord& record) {
+    const config::Run& run = record.run;
     if (run.csd.durability == config::Durability::step) {
         const bool has_memory =
-            run.csd.memory_gb > 0 || std::ranges::any_of(run.csd.path, is_in_memory);
+            record.facts.is_in_memory || std::ranges::any_of(run.csd.path, is_in_memory);
         return text(
             "crash: every step survives",
             has_memory ? " a killed process, but no reboot, since state lies in memory" : "",
@@ -150,7 +151,7 @@ std::vector<std::string> head_lines(const RunRecord& record, const std::string& 
              name_of(run.model.dtype), " on ",
              counted(config::computing_ranks(run, record.ranks), "rank"), " of ",
              counted(record.facts.nodes, "node"), describe_storage_nodes(record), "; ", backend),
-        describe_state(record), describe_steps(record, done, last), describe_durability(run)};
+        describe_state(record), describe_steps(record, done, last), describe_durability(record)};
 }
 
 std::vector<std::string> path_lines(const RunRecord& record, const std::string& mpi) {

@@ -36,7 +36,8 @@ std::vector<std::size_t> deal(std::size_t width, const std::vector<double>& shar
     for (std::size_t dealt = 0; dealt < width; ++dealt) {
         std::size_t next = devices;
         for (std::size_t d = 0; d < devices; ++d) {
-            if (given[d] < largest && (next == devices || owed[d] > owed[next] + 1e-9)) {
+            if (shares[d] > 0 && given[d] < largest &&
+                (next == devices || owed[d] > owed[next] + 1e-9)) {
                 next = d;
             }
         }
@@ -55,7 +56,7 @@ Partition::Partition(const PartitionSettings& settings) : parameters_(settings.p
                                Term::per_rank, " to 1 or more."));
     }
     for (const double speed : settings.speeds) {
-        if (!(speed > 0)) {
+        if (!(speed >= 0)) {
             throw ConfigError(
                 text("A device's speed is ", speed, ": set csd.speed to positive numbers."));
         }
@@ -63,6 +64,9 @@ Partition::Partition(const PartitionSettings& settings) : parameters_(settings.p
     expects(settings.subgroup_tiles > 0, "a subgroup has room for a tile");
 
     const double sum = std::accumulate(settings.speeds.begin(), settings.speeds.end(), 0.0);
+    if (sum == 0) {
+        throw ConfigError("All devices have speed 0: set csd.speed to positive numbers.");
+    }
     std::vector<double> shares;
     for (const double speed : settings.speeds) {
         shares.push_back(speed / sum);

@@ -132,12 +132,13 @@ void make_private_folder(const std::string& folder) {
         refuse(folder, "made", errno);
     }
     if (!is_private_folder(folder)) {
-        throw PathError(text("The folder \"", folder,
-                             "\" for state in memory (csd.memory_gb) is a link, belongs to another "
-                             "user or may be written by others, who could change the state: remove "
-                             "it, set csd.memory_gb to 0, or choose another folder for ",
-                             Term::path, "."),
-                        EEXIST);
+        throw PathError(
+            text("The folder \"", folder,
+                 "\" for state in memory (csd.tiers.memory) is a link, belongs to another "
+                 "user or may be written by others, who could change the state: remove "
+                 "it, set csd.tiers.memory to 0, or choose another folder for ",
+                 Term::path, "."),
+            EEXIST);
     }
     const Descriptor opened(
         ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));

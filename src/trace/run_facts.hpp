@@ -27,6 +27,7 @@ struct RunFacts {
     int devices = 0;                         // of all ranks; in mode base, the plain devices
     std::size_t most_subgroups = 0;          // of one device
     double kept_bytes = 0;                   // of state, of all devices, that a step does not read
+    bool is_in_memory = false;               // some of the state, by csd.tiers.memory
     double payload_bytes_per_parameter = 0;  // of one gradient payload
     double handed_bytes_per_parameter = 0;   // of all that a device receives
     bool has_dense_sums = false;

@@ -10,6 +10,7 @@
 #include "data/tokenizer.hpp"
 #include "engine/placement/device_speeds.hpp"
 #include "engine/placement/devices.hpp"
+#include "engine/placement/tiers.hpp"
 #include "engine/restart/start.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
@@ -113,6 +114,8 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     const mpi::Topology nodes = nodes_like(run, host, ranks);
     placed.placement = engine::placement_on(nodes, run);
     const mpi::Topology copies = engine::copies_of(placed, nodes);
+    placed.csd.tiers = {.gpu = run.csd.tiers.gpu.value_or(0),
+                        .memory = run.csd.tiers.memory.value_or(0)};
     std::vector<store::PlannedFile> files;
     int before = 0;
     for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
@@ -123,13 +126,13 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
         placed.places = config::places_of_devices(run, before, count, granted);
         before += count;
         const std::vector<int>& together = copies.ranks_beside(rank);
-        engine::settle_memory(placed, parameters, together, ranks);
+        engine::settle_tiers(placed, parameters, together, ranks);
         const shard::Replica copy = engine::make_copy(placed, parameters, together, ranks);
         for (const store::PlannedFile& file : engine::planned_files(placed, rank, ranks, copy)) {
             files.push_back(file);
         }
     }
-    engine::make_memory_folder(run);
+    engine::make_memory_folder(placed);
     store::check_folders(files);
     std::vector<std::string> paths;
     std::ranges::transform(files, std::back_inserter(paths), &store::PlannedFile::path);
@@ -140,6 +143,8 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     if (engine::measures_speeds(run)) {
         facts.note =
             R"(csd.speed "auto" is measured at start, so space was checked for equal shares)";
+    } else if (!run.csd.tiers.memory || !run.csd.tiers.gpu) {
+        facts.note = R"(csd.tiers "auto" is known at start, so space was checked without it)";
     }
     facts.time_us = std::chrono::duration_cast<std::chrono::microseconds>(
                         std::chrono::system_clock::now().time_since_epoch())

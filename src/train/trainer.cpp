@@ -94,6 +94,7 @@ void Trainer::open_run(const Options& options) {
         engine::Run::open(world_, run_, layout_of(geometry_, run_), options.wish, identity,
                           {.gpu = compute_device_.gpu,
                            .fills_gpu = run_.model.gpu_memory_gb == 0,
+                           .gpu_work_bytes = gpu_work_bytes(),
                            .grant = {.positions = options.granted_devices},
                            .needs_shared_folder = run_.csd.durability != config::Durability::none,
                            .steps_of = config::steps_of,
@@ -103,6 +104,20 @@ void Trainer::open_run(const Options& options) {
                            .fault_plan = options.fault_plan,
                            .timeline = timeline_});
     run_.placement = opened_->start().settings.placement;  // settled
+}
+
+// Of a network that is all on the GPU and keeps nothing that backward can compute again.
+std::size_t Trainer::gpu_work_bytes() const {
+    if (!compute_device_.is_gpu()) {
+        return 0;
+    }
+    constexpr std::size_t kEnough = std::size_t{1} << 50U;
+    const Rows mine = rows_of(run_.train.global_batch);
+    const model::GpuPlan plan = model::plan_gpu(
+        run_.model,
+        {.rows = static_cast<int>(mine.end - mine.begin), .micro_rows = run_.train.micro_batch},
+        kEnough);
+    return plan.total_bytes() - plan.kept_bytes;
 }
 
 void Trainer::plan_gpu(int machine_ranks) {

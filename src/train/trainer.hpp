@@ -85,6 +85,7 @@ private:
 
     void open_run(const Options& options);
     Rows rows_of(std::int64_t all) const;
+    std::size_t gpu_work_bytes() const;
     void plan_gpu(int machine_ranks);
     model::Residence plan_cpu(int machine_ranks) const;
     engine::Engine::Fill start_values();

@@ -206,7 +206,7 @@ TEST(Parse, HasAStorageRankForEachStorageHost) {
 
 TEST(ValidateForRanks, CountsSpeedsForDrivesAndNotForMemory) {
     const config::Run run =
-        parse_overrides({"csd.per_rank=[1,0,2]", "csd.speed=[1,2,3]", "csd.memory_gb=0.5"});
+        parse_overrides({"csd.per_rank=[1,0,2]", "csd.speed=[1,2,3]", "csd.tiers.memory=0.5"});
     EXPECT_NO_THROW(validate_for_ranks(run, 3));
     EXPECT_THAT(drives_per_rank(run, 3), ElementsAre(1, 0, 2));
     EXPECT_THAT(devices_per_rank(run, 3), ElementsAre(2, 0, 3));

@@ -4,6 +4,7 @@
 #include "base/random.hpp"
 #include "base/units.hpp"
 #include "csd/emulated_device.hpp"
+#include "csd/gpu_device.hpp"
 #include "store/scratch_folder.hpp"
 
 #include <cstddef>
@@ -66,6 +67,7 @@ struct SmallDeviceSettings {
     GroupMap groups = {};
     std::optional<int> gpu = std::nullopt;
     std::size_t gpu_read_ahead_bytes = 0;
+    bool is_in_gpu_memory = false;
     std::string parent = testing::TempDir();  // of the device's folder
     std::vector<shard::Subgroup> subgroups = small_subgroups();
 };
@@ -94,7 +96,8 @@ struct SmallDevice {
         settings.groups = wanted.groups;
         settings.gpu = wanted.gpu;
         settings.gpu_read_ahead_bytes = wanted.gpu_read_ahead_bytes;
-        device = make_emulated_device(settings, traffic);
+        device = wanted.is_in_gpu_memory ? make_gpu_device(settings, traffic)
+                                         : make_emulated_device(settings, traffic);
         device->reserve();
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));
     }

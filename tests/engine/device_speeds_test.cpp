@@ -1,9 +1,10 @@
-// Speeds of devices: measured once, used again at a restart, and set by csd.memory_gb.
+// Speeds of devices: measured once, used again at a restart, and set by csd.tiers.
 #include "engine/placement/device_speeds.hpp"
 
 #include "base/error.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
+#include "engine/placement/tiers.hpp"
 #include "engine/run.hpp"
 #include "support/places.hpp"
 
@@ -60,7 +61,8 @@ std::vector<double> settled(const mpi::Communicator& world, const config::Engine
     Placed placed{settings};
     placed.placement =
         config::settled_placement(settings, {.all = world.size(), .of_node = world.size()});
-    return settle_speeds(world, placed, {.elems = kElems, .known = known});
+    settle_speeds(world, placed, {.elems = kElems, .known = known});
+    return placed.speeds;
 }
 
 TEST(SettleSpeeds, MeasuresAllDevicesAndLeavesNoFile) {
@@ -128,13 +130,20 @@ TEST(KnownSpeeds, AreThoseOfTheNewestManifestOfTheSameDevices) {
     EXPECT_THAT(known_speeds(found, {2}), ElementsAre(7, 30));
 }
 
-TEST(SettleSpeeds, RefusesTooMuchMemoryBeforeItMakesAFolder) {
+TEST(SettleSpeeds, GivesMemoryHalfOfWhatIsFreeUnlessAnEarlierRunHasAShareThere) {
     const mpi::Communicator all = world();
-    const std::string folder = new_folder(all);
-    config::EngineSettings settings = settings_in(folder);
-    settings.csd.memory_gb = 1;
-    EXPECT_THROW(settled(all, settings), ConfigError);
-    EXPECT_FALSE(fs::exists(folder));
+    config::EngineSettings settings = settings_in(new_folder(all));
+    settings.csd.speed = {1.0};
+    settings.csd.tiers.memory = std::nullopt;
+    const std::vector<double> known =
+        settled(all, settings, std::vector<double>(3 * all.size(), 1));
+    EXPECT_THAT(known, Each(1));
+    // The state is small, so that all of it has room there.
+    const std::vector<double> speeds = settled(all, settings);
+    ASSERT_THAT(speeds, SizeIs(static_cast<std::size_t>(3 * all.size())));
+    for (std::size_t device = 0; device < speeds.size(); ++device) {
+        EXPECT_EQ(speeds[device] > 0, device % 3 == 2) << device;
+    }
 }
 
 TEST(SettleSpeeds, LeavesCardsAndModeBaseEqual) {
@@ -172,7 +181,7 @@ TEST(BalancedSpeeds, CountWhatSlotsKeep) {
 }
 
 // Tiles in memory of each of two ranks.
-std::vector<std::size_t> tiles_in_memory(const Placed& settings) {
+std::vector<std::size_t> tiles_of_last(const Placed& settings) {
     const shard::Replica copy = make_copy(settings, kElems, {0, 1}, 2);
     std::vector<std::size_t> tiles = {0, 0};
     for (const shard::Subgroup& subgroup : copy.partition.subgroups()) {
@@ -184,29 +193,94 @@ std::vector<std::size_t> tiles_in_memory(const Placed& settings) {
     return tiles;
 }
 
-TEST(SettleMemory, GivesEachRankItsShareWhateverTheDrivesSpeeds) {
+TEST(SettleTiers, GiveEachRankItsShareInMemoryWhateverTheDrivesSpeeds) {
     for (const std::vector<double>& speed : {std::vector<double>{1}, {1, 3, 1, 50}}) {
         Placed settings{settings_in("/nowhere")};
         settings.csd.speed = speed;
-        settings.csd.memory_gb = kStateGb / 4;
-        settle_memory(settings, kElems, {0, 1}, 2);
+        settings.csd.tiers.memory = kStateGb / 4;
+        settle_tiers(settings, kElems, {0, 1}, 2);
         EXPECT_THAT(config::devices_per_rank(settings, 2), testing::ElementsAre(3, 3));
-        EXPECT_THAT(tiles_in_memory(settings), testing::ElementsAre(10, 10));
+        EXPECT_THAT(tiles_of_last(settings), testing::ElementsAre(10, 10));
         const std::vector<std::string> files = state_files(settings, 1, 2);
         EXPECT_EQ(files.at(0), "/nowhere/a/rank-1.device-0.state");
         EXPECT_EQ(files.at(2), config::memory_folder(settings) + "/rank-1.device-2.state");
     }
 }
 
-TEST(SettleMemory, RefusesAllOfTheState) {
+// The tiles of each of a rank's two drives, its memory and its GPU.
+std::vector<std::size_t> tiles_of_rank_0(const Placed& settings) {
+    const shard::Replica copy = make_copy(settings, kElems, {0, 1}, 2);
+    std::vector<std::size_t> tiles(4);
+    for (const shard::Subgroup& subgroup : copy.partition.subgroups()) {
+        if (subgroup.device < 4) {
+            tiles[static_cast<std::size_t>(subgroup.device)] += subgroup.tiles.size();
+        }
+    }
+    return tiles;
+}
+
+// Each of two ranks has 20 of the 40 tiles.
+TEST(SettleTiers, FillTheGpuFirstThenMemoryAndThenDrives) {
+    const auto tiles = [](double gpu, double memory) {
+        Placed settings{settings_in("/nowhere")};
+        settings.csd.speed = {1.0};
+        settings.csd.tiers = {.gpu = gpu * kStateGb / 40, .memory = memory * kStateGb / 40};
+        settle_tiers(settings, kElems, {0, 1}, 2);
+        return tiles_of_rank_0(settings);
+    };
+    EXPECT_THAT(tiles(4, 10), testing::ElementsAre(3, 3, 10, 4));
+    EXPECT_THAT(tiles(16, 10), testing::ElementsAre(0, 0, 4, 16));
+    EXPECT_THAT(tiles(20, 1), testing::ElementsAre(0, 0, 0, 20));
+    EXPECT_THAT(tiles(1000, 1), testing::ElementsAre(0, 0, 0, 20));
+}
+
+TEST(SettleTiers, SayWhatEachTierSurvives) {
     Placed settings{settings_in("/nowhere")};
-    settings.csd.memory_gb = kStateGb / 2;
+    settings.csd.speed = {1.0};
+    settings.csd.durability = config::Durability::checkpoint;
+    settings.csd.tiers = {.gpu = kStateGb / 10, .memory = kStateGb / 4};
+    settle_tiers(settings, kElems, {0, 1}, 2);
+    const shard::Ownership owners({make_copy(settings, kElems, {0, 1}, 2)});
+    EXPECT_THAT(
+        describe_tiers(settings, owners),
+        testing::ElementsAre(HasSubstr("in GPU memory: 6.3 MB of a rank; it survives nothing"),
+                             HasSubstr("survives a killed process, but after a reboot"),
+                             HasSubstr("on drives: 9.4 MB of a rank")));
+    std::vector<store::PlannedFile> planned = planned_files(settings, 0, 2, owners.copy(0));
+    EXPECT_THAT(planned, SizeIs(3)) << "GPU memory has no file";
+    settings.csd.durability = config::Durability::step;
+    EXPECT_THAT(describe_tiers(settings, owners).back(), HasSubstr("it survives a power cut"));
+}
+
+TEST(SettleTiers, RefuseARankWithoutDrivesForTheRest) {
+    Placed settings{settings_in("/nowhere")};
+    settings.csd.speed = {1.0};
+    settings.csd.per_rank = {2, 0};
+    settings.csd.tiers.gpu = kStateGb / 2;
     try {
-        settle_memory(settings, kElems, {0, 1}, 2);
-        FAIL() << "both halves lie in memory";
+        settle_tiers(settings, kElems, {1}, 2);
+        FAIL() << "half of the state has no place";
     } catch (const ConfigError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("is not less than all state files (63 MB)"));
-        EXPECT_THAT(error.what(), HasSubstr("csd.path to a folder in /dev/shm"));
+        EXPECT_THAT(error.what(), HasSubstr("31 MB of 63 MB of state on rank 1"));
+    }
+    settings.csd.tiers.gpu = kStateGb;
+    settle_tiers(settings, kElems, {1}, 2);
+    EXPECT_THAT(settings.speeds, testing::ElementsAre(1, 1, 1, 1));
+}
+
+TEST(SettleGpu, RefusesARankWithoutAGpuAndTakesNothingForAuto) {
+    const mpi::Communicator all = world();
+    Placed settings{settings_in("/nowhere")};
+    settings.csd.tiers.gpu = std::nullopt;
+    settle_gpu(all, settings, {});
+    EXPECT_EQ(settings.csd.tiers.gpu, 0);
+    settings.csd.tiers.gpu = 8;
+    try {
+        settle_gpu(all, settings, {});
+        FAIL() << "no rank has a GPU";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(),
+                    HasSubstr("csd.tiers.gpu = 8 keeps state in GPU memory, but rank"));
     }
 }
 

@@ -281,7 +281,7 @@ class BadInput(Package):
 class Shown(Package):
     def test_state_in_memory(self):
         config = {"checkpoint.path": str(self.folder / "checkpoints"), "csd.speed": "auto"}
-        model, opt = self.make(networks.Layers(2, 400), config={**config, "csd.memory_gb": 0.002})
+        model, opt = self.make(networks.Layers(2, 400), config={**config, "csd.tiers.memory": 0.002})
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
             self.train(model, opt, 0, 1)
@@ -289,11 +289,15 @@ class Shown(Package):
         self.assertIn("tiles per second of each device", said.getvalue())
         memory = re.search(r"in (/dev/shm/nearstep-\S+);", said.getvalue())[1]
         self.assertEqual(os.listdir(memory), ["rank-0.device-1.state"])
-        _, opt = self.make(networks.Layers(2, 400), config={**config, "csd.memory_gb": 5})
-        with self.assertRaisesRegex(ValueError, "csd.memory_gb = 5 on each of 1 ranks is not less than all state files"):
+        _, opt = self.make(networks.Layers(2, 400), config={**config, "csd.tiers": {"memory": 5}})
+        self.assertEqual(opt.resume(), 1)  # all of it
+        opt.close()
+        self.assertFalse(any(".state" in name and os.path.getsize(self.path / name) for name in os.listdir(self.path)))
+        _, opt = self.make(networks.Layers(2, 400), config={**config, "csd.tiers.gpu": 5}, durability="checkpoint")
+        with self.assertRaisesRegex(ValueError, "csd.tiers.gpu = 5 keeps state in GPU memory, but rank 0 computes without a GPU"):
             opt.resume()
         _, opt = self.make(networks.Layers(2, 400))
-        self.assertEqual(opt.resume(), 1)  # without the key, all state moves to the drive
+        self.assertEqual(opt.resume(), 1)  # without the key, all of it moves to the drive
         self.assertFalse(os.path.exists(memory))
 
     def test_the_start_says_what_to_expect(self):

@@ -98,6 +98,23 @@ class Gpu(program.Scenario):
                              placement__optimizer="node")
         self.assertEqual((summary["payload_transport"], summary["placement"]["copies"]), ("mpi", 2))
 
+    def test_state_in_gpu_memory_has_the_bits_of_drives_and_comes_back_from_a_checkpoint(self):
+        keys = dict(ranks=1, train__steps=8, model__device='"cuda"', mode="su+o+c", compress__codec="q4", checkpoint__every=3)
+        drives = self.train(state="drives", **keys)
+        keys = dict(keys, csd__durability='"checkpoint"')
+        for tiers in ({"gpu": 0.003}, {"gpu": 0.003, "memory": 0.003}, {"gpu": 1}, {"gpu": '"auto"', "memory": '"auto"'}):
+            self.assert_same_bits(drives, self.train(state="tiers", flags=["--fresh"], **keys, **{f"csd__tiers__{tier}": gb for tier, gb in tiers.items()}))
+        # A killed run goes on from its last checkpoint, in other tiers or in the same.
+        arguments = self.arguments(state="killed", csd__tiers__gpu=1, **{key: value for key, value in keys.items() if key != "ranks"})
+        for tiers in (["--set", "csd.tiers.gpu=1"], ["--set", "csd.tiers.gpu=0"]):
+            killed = program.run(1, *arguments, "--fresh", fault="rank=0 phase=after_gradients count=6")
+            self.assertNotEqual(killed.returncode, 0)
+            self.assertIn("of a rank; it survives nothing, so that a run goes on from its last checkpoint", killed.stdout)
+            summary = self.folder / "resumed.json"
+            resumed = program.run(1, *arguments, *tiers, "--resume", "--json", summary)
+            self.assertIn("at step 3", resumed.stdout)
+            self.assertEqual(json.loads(summary.read_text())["masters_xxh3"], drives["masters_xxh3"])
+
     def assert_same_bits_brought_together(self, ranks, of_copy=None, **keys):
         """of_copy: how many of the ranks bring their parameters together, if not all."""
         self.need_nccl_and_gpus(ranks)

@@ -82,11 +82,11 @@ class Restart(program.Scenario):
         self.assertEqual(self.finish("--resume", ranks=1, csd__per_rank=1).summary["first_step"], 6)
 
     def test_state_in_memory_survives_a_kill_and_its_loss_stops_the_restart(self):
-        keys = {"csd__speed": '"auto"', "csd__memory_gb": 0.003}
+        keys = {"csd__speed": '"auto"', "csd__tiers__memory": 0.003}
         killed = self.start(fault="rank=1 phase=before_commit count=4", **keys)
         self.assertNotEqual(killed.returncode, 0)
         self.assertIn("crash: every step survives a killed process, but no reboot, since state lies in memory;", killed.stdout)
-        memory = pathlib.Path(re.search(r"state in memory: 3.0 MB of each rank in (/dev/shm/nearstep-p0-\w+);", killed.stdout)[1])
+        memory = pathlib.Path(re.search(r"state in memory: 3.1 MB of a rank in (/dev/shm/nearstep-p0-\w+);", killed.stdout)[1])
         self.addCleanup(shutil.rmtree, memory, ignore_errors=True)
         self.assertEqual([file.name for file in sorted(memory.iterdir())], ["rank-0.device-1.state", "rank-1.device-1.state"])
         shutil.move(memory, self.folder / "away")
@@ -97,7 +97,7 @@ class Restart(program.Scenario):
         self.assertIn("resumed from the state files at step", resumed.stdout)
         speeds = [re.search('csd.speed "auto": .*', done.stdout)[0] for done in (killed, resumed)]
         self.assertEqual(*speeds)
-        # Without csd.memory_gb the state moves to the drives.
+        # Without csd.tiers the state moves to the drives.
         shutil.rmtree(self.folder / "p0/checkpoints")
         moved = self.finish("--resume")
         self.assertIn("of another layout at step 9", moved.stdout)
@@ -105,7 +105,7 @@ class Restart(program.Scenario):
         self.assertFalse(memory.exists())
 
     def test_a_folder_in_memory_that_others_may_write_is_not_used(self):
-        keys = {"csd__speed": "1", "csd__memory_gb": 0.003}
+        keys = {"csd__speed": "1", "csd__tiers__memory": 0.003}
         first = self.finish(ranks=1, train__stop_at=3, **keys)
         memory = pathlib.Path(re.search(r"state in memory: .* in (/dev/shm/nearstep-p0-\w+);", first.stdout)[1])
         self.addCleanup(shutil.rmtree, memory, ignore_errors=True)

@@ -124,9 +124,16 @@ TEST(Partition, KeepsASlowDeviceBusyAllAlong) {
     }
 }
 
+TEST(Partition, GivesNothingToADeviceWithoutSpeed) {
+    const Partition p({.parameters = 1001 * kTileElems, .speeds = {1, 0, 3}, .subgroup_tiles = 1});
+    EXPECT_TRUE(p.subgroups_of(1).empty());
+    EXPECT_EQ(p.subgroups().back().tiles.end, 1001U);
+}
+
 TEST(Partition, RefusesToHaveNoDeviceOrASpeedOfZero) {
     EXPECT_THROW(Partition({.parameters = 10, .speeds = {}}), ConfigError);
-    EXPECT_THROW(Partition({.parameters = 10, .speeds = {1, 0}}), ConfigError);
+    EXPECT_THROW(Partition({.parameters = 10, .speeds = {1, -1}}), ConfigError);
+    EXPECT_THROW(Partition({.parameters = 10, .speeds = {0, 0}}), ConfigError);
 }
 
 TEST(DeviceMap, GivesRanksTheirDevicesAlsoWhenSomeHaveNone) {

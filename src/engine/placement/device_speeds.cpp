@@ -2,12 +2,10 @@
 #include "engine/placement/device_speeds.hpp"
 
 #include "base/error.hpp"
-#include "base/units.hpp"
-#include "base/wording.hpp"
 #include "csd/emulated_device.hpp"
-#include "csd/state_format.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/speed_trial.hpp"
+#include "engine/placement/tiers.hpp"
 #include "mpi/topology.hpp"
 #include "shard/partition.hpp"
 
@@ -23,12 +21,6 @@ namespace nearstep::engine {
 namespace {
 
 constexpr std::size_t kMostListed = 16;
-
-// Few enough digits to be the same after a layout line was printed and read.
-double four_digits(double value) {
-    const double unit = std::pow(10.0, std::floor(std::log10(value)) - 3);
-    return std::round(value / unit) * unit;
-}
 
 std::string percent(double share) {
     std::array<char, 32> digits{};
@@ -53,7 +45,7 @@ double share_of(const shard::Ownership& owners, int rank, int local) {
 }
 
 std::string describe_measured(const Placed& settings, const shard::Ownership& owners, int ranks) {
-    const std::vector<int> drives = config::drives_per_rank(settings, ranks);
+    const std::vector<std::vector<config::Tier>> tiers = config::tiers_per_rank(settings, ranks);
     const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
     std::string list;
     std::size_t listed = 0;
@@ -65,8 +57,10 @@ std::string describe_measured(const Placed& settings, const shard::Ownership& ow
             const auto place =
                 static_cast<std::size_t>(devices.first(rank)) + static_cast<std::size_t>(local);
             const double speed = settings.speeds[place];
-            const bool is_drive = local < drives[static_cast<std::size_t>(rank)];
-            list += text(list.empty() ? "" : ", ", is_drive ? text(speed) : "in memory", " (",
+            const config::Tier tier =
+                tiers[static_cast<std::size_t>(rank)][static_cast<std::size_t>(local)];
+            list += text(list.empty() ? "" : ", ",
+                         tier == config::Tier::drive ? text(speed) : name_of(tier), " (",
                          percent(share_of(owners, rank, local)), ")");
         }
     }
@@ -82,43 +76,6 @@ bool measures_speeds(const config::EngineSettings& settings) {
            settings.mode != config::Mode::base;
 }
 
-void settle_memory(Placed& settings, std::size_t elems, const std::vector<int>& copy_ranks,
-                   int ranks) {
-    if (settings.csd.memory_gb == 0) {
-        return;
-    }
-    std::vector<double> speeds = speeds_of_devices(settings, ranks);
-    const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
-    double of_drives = 0;
-    std::vector<std::size_t> in_memory;
-    for (const int rank : copy_ranks) {
-        const int last = devices.first(rank) + devices.count(rank) - 1;
-        for (int device = devices.first(rank); device < last; ++device) {
-            of_drives += speeds[static_cast<std::size_t>(device)];
-        }
-        if (devices.count(rank) > 0) {
-            in_memory.push_back(static_cast<std::size_t>(last));
-        }
-    }
-    constexpr double kGenerations = 2;
-    const std::size_t tiles = shard::tiles_of(elems);
-    const double all_bytes =
-        kGenerations * static_cast<double>(csd::state_bytes(settings.csd.state, tiles));
-    const double share = settings.csd.memory_gb * 1e9 / all_bytes;
-    const double rest = 1 - share * static_cast<double>(in_memory.size());
-    if (rest * static_cast<double>(tiles) < 1) {
-        throw ConfigError(text("csd.memory_gb = ", settings.csd.memory_gb, " on each of ",
-                               in_memory.size(), " ranks is not less than all state files (",
-                               human_bytes(all_bytes), "): set csd.memory_gb = 0 and ", Term::path,
-                               " to a folder in /dev/shm, or "
-                               "lower it."));
-    }
-    for (const std::size_t device : in_memory) {
-        speeds[device] = four_digits(of_drives * share / rest);
-    }
-    settings.speeds = speeds;
-}
-
 namespace {
 
 // Tiles that the device updates within `seconds`.
@@ -129,12 +86,6 @@ double tiles_within(const UnequalDevice& device, double seconds) {
     }
     const double rest = seconds - device.otherwise / device.of_kept;
     return std::max(device.if_all_fit, device.otherwise + rest * device.of_read);
-}
-
-void settle_all_memory(Placed& settings, std::size_t elems, const mpi::Topology& nodes) {
-    for (const std::vector<int>& copy : copies_of(settings, nodes).ranks_of) {
-        settle_memory(settings, elems, copy, static_cast<int>(nodes.group_of.size()));
-    }
 }
 
 // With what its slots keep of subgroups like these.
@@ -157,7 +108,7 @@ UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpee
 }
 
 // Balances the drives of one copy, whose subgroups, and so their slots, are those of the speeds
-// that were settled before. csd.memory_gb says what the devices in memory have.
+// that were settled before. csd.tiers says what the devices of other tiers have.
 void balance(Placed& settings, const std::vector<TrialSpeeds>& trials, std::size_t elems,
              const std::vector<int>& copy, int ranks) {
     const std::vector<int> drives_of = config::drives_per_rank(settings, ranks);
@@ -184,8 +135,16 @@ void balance(Placed& settings, const std::vector<TrialSpeeds>& trials, std::size
 
 std::vector<double> measured_speeds(const mpi::Communicator& world, const Placed& settings,
                                     const SpeedsFor& what, const mpi::Topology& nodes) {
-    const std::vector<TrialSpeeds> trials =
+    const std::vector<TrialSpeeds> drives =
         measure_devices(world, settings, what.elems, what.dtype);
+    std::vector<TrialSpeeds> trials;  // of all devices
+    auto drive = drives.begin();
+    for (const std::vector<config::Tier>& of_rank :
+         config::tiers_per_rank(settings, world.size())) {
+        for (const config::Tier tier : of_rank) {
+            trials.push_back(tier == config::Tier::drive ? *drive++ : TrialSpeeds{.of_read = 1});
+        }
+    }
     Placed settled = settings;
     settled.speeds.clear();
     for (const TrialSpeeds& trial : trials) {
@@ -193,7 +152,7 @@ std::vector<double> measured_speeds(const mpi::Communicator& world, const Placed
     }
     constexpr int kRounds = 4;  // a device's subgroups grow with its speed
     for (int round = 0; round < kRounds; ++round) {
-        settle_all_memory(settled, what.elems, nodes);
+        settle_all_tiers(settled, what.elems, nodes);
         for (const std::vector<int>& copy : copies_of(settings, nodes).ranks_of) {
             balance(settled, trials, what.elems, copy, world.size());
         }
@@ -239,17 +198,44 @@ std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, d
     return speeds;
 }
 
-std::vector<double> settle_speeds(const mpi::Communicator& world, const Placed& settings,
-                                  const SpeedsFor& what) {
-    Placed settled = settings;
-    const mpi::Topology nodes = discover_nodes(world, settings);
-    settle_all_memory(settled, what.elems, nodes);  // refuses before anything is written
-    if (measures_speeds(settings)) {
-        settled.speeds =
-            what.known.empty() ? measured_speeds(world, settings, what, nodes) : what.known;
-        settle_all_memory(settled, what.elems, nodes);
+namespace {
+
+// Whether shares of an earlier run hold for drives that have these speeds: all that take part do.
+bool may_keep(const Placed& settings, const std::vector<double>& known, int ranks) {
+    const std::vector<double> speeds = config::device_speeds(settings, ranks);
+    std::size_t device = 0;
+    for (const std::vector<config::Tier>& of_rank : config::tiers_per_rank(settings, ranks)) {
+        for (const config::Tier tier : of_rank) {
+            const bool differs = tier == config::Tier::drive && known.at(device) > 0 &&
+                                 known[device] != speeds[device];
+            if (tier == config::Tier::gpu || (differs && !measures_speeds(settings))) {
+                return false;
+            }
+            ++device;
+        }
     }
-    return settled.speeds;
+    return true;
+}
+
+}  // namespace
+
+void settle_speeds(const mpi::Communicator& world, Placed& settings, const SpeedsFor& what) {
+    const bool is_auto = !settings.csd.tiers.memory;
+    // Less is free now than before the run's own state lay there.
+    if (is_auto && !what.known.empty() && may_keep(settings, what.known, world.size())) {
+        settings.speeds = what.known;
+        return;
+    }
+    settle_memory(world, settings);
+    const mpi::Topology nodes = discover_nodes(world, settings);
+    settle_all_tiers(settings, what.elems, nodes);  // refuses before anything is written
+    if (measures_speeds(settings)) {
+        const shard::DeviceMap devices(config::devices_per_rank(settings, world.size()));
+        settings.speeds = std::ssize(what.known) == devices.devices()
+                              ? what.known
+                              : measured_speeds(world, settings, what, nodes);
+        settle_all_tiers(settings, what.elems, nodes);
+    }
 }
 
 std::vector<std::string> describe_speeds(const Placed& settings, const shard::Ownership& owners) {
@@ -264,15 +250,8 @@ std::vector<std::string> describe_speeds(const Placed& settings, const shard::Ow
         lines.emplace_back(
             R"(csd.speed "auto": equal shares, cards and mode base are not measured)");
     }
-    if (settings.csd.memory_gb > 0) {
-        lines.push_back(text(
-            "state in memory: ", human_bytes(settings.csd.memory_gb * 1e9), " of each rank in ",
-            config::memory_folder(settings), "; it survives a killed process, but after a reboot ",
-            settings.csd.durability == config::Durability::none
-                ? text("the run begins anew")
-                : text("or power loss the run goes on from the last checkpoint, with ",
-                       Term::from)));
-    }
+    const std::vector<std::string> of_tiers = describe_tiers(settings, owners);
+    lines.insert(lines.end(), of_tiers.begin(), of_tiers.end());
     return lines;
 }
 

@@ -1,5 +1,4 @@
-// How fast each device is, so that all devices end an update together: csd.speed = "auto" and
-// csd.memory_gb.
+// How fast each device is, so that all devices end an update together: csd.speed = "auto".
 #pragma once
 
 #include "base/dtype.hpp"
@@ -24,19 +23,13 @@ struct SpeedsFor {
     std::vector<double> known = {};  // of these devices, from an earlier run; empty: unknown
 };
 
-// Placed::speeds; empty if csd.speed has numbers and csd.memory_gb is 0. With csd.speed = "auto" it
-// takes the known speeds, so that a restart finds its layout. Else all ranks measure all their
-// devices at once, for about two seconds, with temporary files in the devices' folders. Cards, and
-// drives in mode base, are not measured and count as equal. Collective; throws ConfigError and
-// IoError on all ranks alike.
-std::vector<double> settle_speeds(const mpi::Communicator& world, const Placed& settings,
-                                  const SpeedsFor& what);
-
-// Sets the speeds of the devices in memory of `copy_ranks`, which hold one copy of the state, so
-// that each holds csd.memory_gb; other speeds stay. Does nothing without csd.memory_gb. Throws
-// ConfigError if the state is smaller.
-void settle_memory(Placed& settings, std::size_t elems, const std::vector<int>& copy_ranks,
-                   int ranks);
+// Sets Placed::speeds, and csd.tiers.memory where that is "auto". Leaves no speeds if csd.speed has
+// numbers and all state lies on drives. With csd.speed = "auto", or with "auto" for memory, it
+// takes the known speeds, so that a restart finds its layout. Else with csd.speed = "auto" all
+// ranks measure all their drives at once, for about two seconds, with temporary files in their
+// folders. Cards, and drives in mode base, are not measured and count as equal. Collective; throws
+// ConfigError and IoError on all ranks alike.
+void settle_speeds(const mpi::Communicator& world, Placed& settings, const SpeedsFor& what);
 
 // Tiles per second of a device: of those that are read and written, and of those that are written
 // only, because slots keep them: all tiles, if they are no more than `if_all_fit`, else
@@ -52,7 +45,7 @@ struct UnequalDevice {
 // Shares of the state in this ratio make them do so.
 std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, double tiles);
 
-// Sentences about measured speeds and state in memory, for a run's first lines.
+// Sentences about measured speeds and about tiers, for a run's first lines.
 std::vector<std::string> describe_speeds(const Placed& settings, const shard::Ownership& owners);
 
 }  // namespace nearstep::engine

@@ -2,18 +2,18 @@
 #include "engine/placement/devices.hpp"
 
 #include "base/error.hpp"
-#include "base/machine.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
 #include "config/hosts.hpp"
 #include "config/load.hpp"
 #include "csd/card_device.hpp"
 #include "csd/emulated_device.hpp"
+#include "csd/gpu_device.hpp"
 #include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
 #include "engine/placement/granted_devices.hpp"
+#include "engine/placement/tiers.hpp"
 #include "fpga/host/pairing.hpp"
-#include "memory/gpu.hpp"
 #include "memory/shared_memory.hpp"
 #include "plan/link_rates.hpp"
 #include "store/names.hpp"
@@ -73,6 +73,21 @@ bool is_on_card(const config::EngineSettings& settings, int device) {
            std::ranges::count(settings.csd.host_engine, device) == 0;
 }
 
+// Of a rank's devices.
+std::vector<config::Tier> tiers_of(const config::EngineSettings& settings, int rank, int ranks) {
+    return config::tiers_per_rank(settings, ranks)[static_cast<std::size_t>(rank)];
+}
+
+// Cards and GPUs decode the codecs that have kernels.
+void require_kernels(const config::EngineSettings& settings, const GradientRoute& route,
+                     const char* who, const char* instead) {
+    if (!route.has_kernels()) {
+        throw ConfigError(text(Term::codec, " is \"", config::name_of(settings.compress.codec),
+                               "\", which ", who, " do not decode: set ", instead,
+                               ", or another codec."));
+    }
+}
+
 // State file headers contain this name.
 std::string name_of_device(int rank, int local) { return text("rank ", rank, " device ", local); }
 
@@ -126,16 +141,15 @@ std::vector<int> divide_folders(const mpi::Communicator& world,
 }  // namespace
 
 std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set) {
-    const auto place = static_cast<std::size_t>(rank);
-    const int drives = config::drives_per_rank(settings, ranks)[place];
-    const int devices = config::devices_per_rank(settings, ranks)[place];
+    const std::vector<config::Tier> tiers = tiers_of(settings, rank, ranks);
     std::vector<std::string> files;
-    files.reserve(static_cast<std::size_t>(devices));
-    for (int device = 0; device < devices; ++device) {
-        const std::string& folder =
-            device < drives ? folder_of_device(settings, static_cast<std::size_t>(device))
-                            : config::memory_folder(settings);
-        files.push_back(text(folder, "/", store::state_file_name(rank, device, set)));
+    for (std::size_t device = 0; device < tiers.size(); ++device) {
+        const std::string folder =
+            tiers[device] == config::Tier::memory
+                ? config::memory_folder(settings)
+                : folder_of_device(settings, tiers[device] == config::Tier::drive ? device : 0);
+        files.push_back(
+            text(folder, "/", store::state_file_name(rank, static_cast<int>(device), set)));
     }
     return files;
 }
@@ -143,8 +157,12 @@ std::vector<std::string> state_files(const Placed& settings, int rank, int ranks
 std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, int ranks,
                                               const shard::Replica& copy) {
     const std::vector<std::string> files = state_files(settings, rank, ranks);
+    const std::vector<config::Tier> tiers = tiers_of(settings, rank, ranks);
     std::vector<store::PlannedFile> planned;
     for (int local = 0; local < devices_in(copy, rank).count; ++local) {
+        if (tiers[static_cast<std::size_t>(local)] == config::Tier::gpu) {
+            continue;
+        }
         const csd::StateLayout layout(subgroups_of(copy, rank, local), settings.csd.state,
                                       is_on_host(settings));
         const store::VolumeSettings volume{
@@ -219,12 +237,6 @@ std::vector<double> speeds_of_devices(const Placed& settings, int ranks) {
                     shard::DeviceMap(config::devices_per_rank(settings, ranks)).devices()),
             "speeds were settled for these devices");
     return settings.speeds;
-}
-
-void make_memory_folder(const config::EngineSettings& settings) {
-    if (settings.csd.memory_gb > 0) {
-        store::make_private_folder(config::memory_folder(settings));
-    }
 }
 
 std::string manifest_path(const Placed& settings, int rank, int set) {
@@ -340,37 +352,44 @@ bool overlaps_steps(config::Mode mode) {
     return mode == config::Mode::su_o || mode == config::Mode::su_o_c;
 }
 
-std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
-                                             const std::vector<std::string>& state_files,
-                                             const DeviceSurroundings& around) {
-    std::vector<ReadAheadBytes> bytes(state_files.size());
-    if (settings.csd.slots > 0 || !overlaps_steps(settings.mode) || around.ranks_beside == 0 ||
-        around.links != nullptr) {
-        return bytes;
-    }
-    constexpr std::size_t kShare = 8;  // of the free memory, as csd.slots says
-    const auto ranks = static_cast<std::size_t>(around.ranks_beside);
-    ReadAheadBytes of_rank{.host = machine_memory().available_bytes / kShare / ranks};
-    if (around.gpu && around.fills_gpu) {
-        const auto gpus = static_cast<std::size_t>(memory::gpus());
-        of_rank.gpu = memory::room_of_gpu().free_bytes / kShare / ((ranks + gpus - 1) / gpus);
-    }
-    const bool may_map = around.storage == nullptr && settings.csd.io == store::IoKind::automatic;
-    std::vector<bool> is_mapped;
-    is_mapped.reserve(state_files.size());
-    for (const std::string& file : state_files) {
-        is_mapped.push_back(may_map && store::lies_in_memory(store::folder_of(file)));
-    }
-    const auto mapped = static_cast<std::size_t>(std::ranges::count(is_mapped, true));
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        if (is_mapped[i]) {
-            bytes[i].gpu = of_rank.gpu / mapped;
-        } else {
-            bytes[i].host = of_rank.host / (bytes.size() - mapped);
+namespace {
+
+enum class Kind { emulated, card, gpu };
+
+struct DeviceMaker {
+    const Placed& settings;
+    const GradientRoute& route;
+    const DeviceSurroundings& around;
+    trace::Traffic& traffic;
+
+    std::unique_ptr<csd::Device> operator()(Kind kind, csd::DeviceSettings device,
+                                            int local) const {
+        switch (kind) {
+            case Kind::gpu:
+                require_kernels(settings, route, "GPUs", "csd.tiers.gpu = 0");
+                device.gpu = around.own_gpu;
+                return csd::make_gpu_device(device, traffic);
+            case Kind::card:
+                fpga::require_cards();
+                require_kernels(settings, route, "cards", "csd.device = \"emulated\"");
+                return csd::make_card_device(
+                    device,
+                    {.card = card_of_device(settings, static_cast<std::size_t>(local)),
+                     .xclbin = settings.csd.xclbin,
+                     .longest_run = settings.exchange.card_timeout()},
+                    traffic);
+            case Kind::emulated:
+                break;
         }
+        device.links = around.links;
+        device.gpu =
+            settings.csd.device == config::DeviceKind::emulated ? around.gpu : std::nullopt;
+        device.updates_per_s = plan::update_rate_of(settings);
+        return csd::make_emulated_device(device, traffic);
     }
-    return bytes;
-}
+};
+
+}  // namespace
 
 std::vector<std::unique_ptr<csd::Device>> make_devices(
     const Placed& settings, const mpi::Communicator& world, const shard::Ownership& owners,
@@ -385,7 +404,12 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
     make_memory_folder(settings);
     std::vector<std::unique_ptr<csd::Device>> devices;
     const int count = devices_in(copy, rank).count;
-    const std::vector<ReadAheadBytes> ahead = read_ahead_bytes(settings, files, around);
+    const std::vector<config::Tier> tiers = tiers_of(settings, rank, world.size());
+    std::vector<std::string> in_storage = files;
+    in_storage.resize(files.size() -
+                      static_cast<std::size_t>(std::ranges::count(tiers, config::Tier::gpu)));
+    const std::vector<ReadAheadBytes> ahead = read_ahead_bytes(settings, in_storage, around);
+    const DeviceMaker make_device{settings, route, around, traffic};
     if (count == 0) {
         store::check_folders(planned_files(settings, rank, world.size(), copy));
     }
@@ -411,29 +435,12 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.slots = settings.csd.slots > 0 ? settings.csd.slots : config::kLeastSlots;
         device.io = settings.csd.io;
         device.storage = around.storage;
-        if (is_on_card(settings, first_device + local)) {
-            fpga::require_cards();
-            if (!route.has_kernels()) {
-                throw ConfigError(text(Term::codec, " is \"",
-                                       config::name_of(settings.compress.codec),
-                                       "\", which cards do not decode: set csd.device = "
-                                       "\"emulated\", or another codec."));
-            }
-            devices.push_back(csd::make_card_device(
-                device,
-                {.card = card_of_device(settings, static_cast<std::size_t>(local)),
-                 .xclbin = settings.csd.xclbin,
-                 .longest_run = settings.exchange.card_timeout()},
-                traffic));
-            continue;
-        }
         device.read_ahead_bytes = ahead[static_cast<std::size_t>(local)].host;
         device.gpu_read_ahead_bytes = ahead[static_cast<std::size_t>(local)].gpu;
-        device.links = around.links;
-        device.gpu =
-            settings.csd.device == config::DeviceKind::emulated ? around.gpu : std::nullopt;
-        device.updates_per_s = plan::update_rate_of(settings);
-        devices.push_back(csd::make_emulated_device(device, traffic));
+        const Kind kind = tiers[static_cast<std::size_t>(local)] == config::Tier::gpu ? Kind::gpu
+                          : is_on_card(settings, first_device + local)                ? Kind::card
+                                                                       : Kind::emulated;
+        devices.push_back(make_device(kind, std::move(device), local));
         devices.back()->trace({.timeline = around.timeline, .number = local});
     }
     return devices;

@@ -64,7 +64,8 @@ csd::Delivery delivery(const config::EngineSettings& settings, ParameterHome par
 // reproduce systems that run them one after the other.
 bool overlaps_steps(config::Mode mode);
 
-// The rank's state files. `set` is the set of names (see store/names.hpp).
+// The rank's state files, one per device. `set` is the set of names (see store/names.hpp). That of
+// a device in GPU memory is never made: its state is as missing as that of a drive that was lost.
 std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set = 0);
 
 // The same with the bytes that each file will take; of a rank without devices, its manifest. `copy`
@@ -77,9 +78,6 @@ std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, 
 std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings& settings,
                                                     int rank, const shard::Replica& copy,
                                                     const std::vector<std::string>& files);
-
-// Makes the folder of csd.memory_gb, if the run has one, for this user alone. Throws PathError.
-void make_memory_folder(const config::EngineSettings& settings);
 
 // The file that says what the rank's state files hold. It lies beside the first of them.
 std::string manifest_path(const Placed& settings, int rank, int set = 0);
@@ -100,23 +98,13 @@ struct DeviceSurroundings {
     int set = 0;                          // of file names
     Executor* executor = nullptr;         // does the work of emulated devices
     int ranks_beside = 0;  // of the node, this one included; 0: no memory is spent to read ahead
-    std::optional<int> gpu = std::nullopt;  // this rank's, if it may update state
-    bool fills_gpu = false;                 // its free memory may hold state that is read ahead
-    csd::GroupMap groups = {};              // of the parameter vector
+    std::optional<int> gpu = std::nullopt;      // this rank's, if it may update state
+    std::optional<int> own_gpu = std::nullopt;  // the same, if its memory may hold state
+    bool fills_gpu = false;                     // its free memory may hold state that is read ahead
+    csd::GroupMap groups = {};                  // of the parameter vector
     ParameterHome parameters = ParameterHome::vector;
     std::vector<std::string> files = {};  // empty: the rank's state files
 };
-
-// Memory for further slots of a device: the host's if its state lies on a drive, the GPU's if it
-// lies in memory.
-struct ReadAheadBytes {
-    std::size_t host = 0;
-    std::size_t gpu = 0;
-};
-// Of each of this rank's devices, whose state files these are.
-std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
-                                             const std::vector<std::string>& state_files,
-                                             const DeviceSurroundings& around);
 
 // This rank's devices, in the order of its copy's device map. Files are named after the rank and
 // the device. The codecs in `route` outlive the devices. Throws like csd::make_emulated_device.

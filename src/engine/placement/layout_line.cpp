@@ -104,9 +104,9 @@ std::optional<LayoutValues> parse_layout(const std::string& layout) {
         !are_within(ranks, config::between(1, config::kMostRanks)) ||
         !are_within(tiles, config::between(1, config::kMostTiles)) ||
         values.devices.size() != static_cast<std::size_t>(ranks.front()) ||
-        // One more than config accepts may be in memory.
-        !are_within(values.devices, config::between(0, config::kMostDevices + 1)) ||
-        !are_within(values.speeds, config::above_zero()) ||
+        // Two more than config accepts may be in memory.
+        !are_within(values.devices, config::between(0, config::kMostDevices + 2)) ||
+        !are_within(values.speeds, config::not_negative()) ||
         !std::isfinite(std::accumulate(values.speeds.begin(), values.speeds.end(), 0.0))) {
         return std::nullopt;
     }

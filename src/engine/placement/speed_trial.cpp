@@ -7,6 +7,7 @@
 #include "base/random.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/site_links.hpp"
+#include "engine/placement/tiers.hpp"
 #include "memory/buffer.hpp"
 #include "mpi/topology.hpp"
 #include "store/folder.hpp"
@@ -211,6 +212,7 @@ Placed settings_of_trial(const Placed& settings, std::size_t tiles_of_device) {
     Placed trial = settings;
     trial.csd.speed = {1.0};
     trial.speeds.clear();
+    trial.csd.tiers = {};
     trial.csd.subgroup_tiles = std::clamp<std::size_t>(
         tiles_of_device / kSubgroups, 1, std::min(kMostTiles, settings.csd.subgroup_tiles));
     trial.gather.codec = config::ParameterCodec::dense;
@@ -295,8 +297,10 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
 
 }  // namespace
 
-std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,
+std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& placed,
                                          std::size_t elems, Dtype dtype) {
+    Placed settings = placed;
+    settings.csd.tiers = {};
     TrialRun run{.nodes = discover_nodes(world, settings), .dtype = dtype};
     const std::size_t most = most_devices_of_a_copy(settings, run.nodes);
     run.settings = settings_of_trial(settings, shard::tiles_of(elems) / most);

@@ -17,7 +17,7 @@ struct TrialSpeeds {
     std::size_t read_ahead_bytes = 0;  // memory for these slots
 };
 
-// Of each device of all ranks. Each device repeats updates of a small state, with the run's
+// Of each drive of all ranks. Each repeats updates of a small state, with the run's
 // formats, codec and flushes, while all others do the same. Its file is unlinked before it has
 // content. Collective; throws ConfigError and IoError on all ranks alike.
 std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,

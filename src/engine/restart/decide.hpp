@@ -72,7 +72,7 @@ struct Found {
     bool may_have_begun = false;
     std::string model = {};          // of this run, one line
     std::string state_folder = {};   // for messages
-    std::string memory_folder = {};  // with csd.memory_gb, for messages
+    std::string memory_folder = {};  // with csd.tiers.memory, for messages
     std::string checkpoint_folder = {};
 };
 

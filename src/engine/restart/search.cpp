@@ -247,7 +247,9 @@ Found find_states(const mpi::Communicator& world, const Placed& settings, const 
     Found found{.wish = wish,
                 .model = model,
                 .state_folder = settings.csd.path.front(),
-                .memory_folder = settings.csd.memory_gb > 0 ? config::memory_folder(settings) : "",
+                .memory_folder = config::is_used(settings.csd.tiers.memory)
+                                     ? config::memory_folder(settings)
+                                     : "",
                 .checkpoint_folder = config::checkpoint_folder(settings)};
     const bool may_have = world.rank() == 0 && may_have_begun(settings.csd.path.front());
     found.may_have_begun = !world.agree(!may_have);

@@ -6,6 +6,7 @@
 #include "engine/placement/device_speeds.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
+#include "engine/placement/tiers.hpp"
 #include "engine/restart/folder_search.hpp"
 #include "engine/restart/search.hpp"
 #include "mpi/topology.hpp"
@@ -71,14 +72,16 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
                  const Layout& layout, const Wish& wish, const std::string& model,
                  const EngineOptions& options) {
     Placed placed = place_devices(world, settings, options.grant);
+    settle_gpu(
+        world, placed,
+        {.gpu = options.gpu, .fills = options.fills_gpu, .work_bytes = options.gpu_work_bytes});
     Stopwatch watch;
     Found found = find_states(world, placed, model, wish);
     double search_s = watch.lap();
-    placed.speeds = settle_speeds(
-        world, placed,
-        {.elems = layout.elems,
-         .dtype = layout.dtype,
-         .known = known_speeds(found, config::devices_per_rank(placed, world.size()))});
+    settle_speeds(world, placed,
+                  {.elems = layout.elems,
+                   .dtype = layout.dtype,
+                   .known = known_speeds(found, config::devices_per_rank(placed, world.size()))});
     watch.lap();
     name_layouts(world, placed, layout.elems, found);
     find_checkpoints(world, placed, options.steps_of, found);

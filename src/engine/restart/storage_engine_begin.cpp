@@ -317,6 +317,14 @@ BeginReport StorageEngine::begin(const Start& start) {
         case Action::refuse:
             throw ConfigError(in_words(decision.refusal, start.found));
     }
+    replace_runs(start.found);
+    const bool is_volatile = settings_.csd.durability != config::Durability::step;
+    if (is_volatile && decision.action != Action::start_anew &&
+        decision.action != Action::load_checkpoint && decision.checkpoint_step != steps_done()) {
+        // The next update overwrites the state. What it was read from stays until then.
+        begun.lines.push_back("checkpoint " + save(config::checkpoint_folder(settings_)));
+        begun.checkpoint_step = steps_done();
+    }
     if (decision.action != Action::start_anew) {
         left.remove(state_);
         replace_runs(start.found);
@@ -327,14 +335,7 @@ BeginReport StorageEngine::begin(const Start& start) {
         begun.lines.push_back(text("run ", line().run, " goes on from step ", steps_done(),
                                    " of run ", decision.line.run));
     }
-    if (settings_.csd.durability != config::Durability::step &&
-        decision.action != Action::start_anew) {
-        // The next update overwrites the state, and no manifest will list it.
-        if (decision.action != Action::load_checkpoint &&
-            decision.checkpoint_step != steps_done()) {
-            begun.lines.push_back("checkpoint " + save(config::checkpoint_folder(settings_)));
-            begun.checkpoint_step = steps_done();
-        }
+    if (is_volatile && decision.action != Action::start_anew) {
         forget_commits();
     }
     for (const auto& device : pipeline_->devices()) {

@@ -27,7 +27,7 @@ Placed run_of(const Placed& settings, const LayoutValues& layout) {
     Placed old = settings;
     old.mode = layout.is_on_host ? config::Mode::base : config::Mode::su_o;
     old.csd.per_rank = layout.devices;
-    old.csd.memory_gb = 0;  // its devices are among these
+    old.csd.tiers = {};  // their devices are among these
     old.speeds = layout.speeds;
     old.csd.state = layout.state;
     old.csd.subgroup_tiles = layout.subgroup_tiles;

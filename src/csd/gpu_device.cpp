@@ -1,0 +1,318 @@
+// State in GPU memory, updated there. Made by the engine for tier gpu of csd.tiers.
+#include "csd/gpu_device.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "csd/gpu_tiles.hpp"
+#include "csd/payload_memory.hpp"
+#include "csd/state_format.hpp"
+#include "csd/state_layout.hpp"
+#include "memory/buffer.hpp"
+#include "memory/gpu.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+namespace nearstep::csd {
+
+namespace {
+
+using shard::kTileElems;
+using trace::Counter;
+
+class GpuDevice : public Device {
+public:
+    GpuDevice(const DeviceSettings& settings, trace::Traffic& traffic)
+        : settings_(settings),
+          traffic_(&traffic),
+          layout_(settings.subgroups, settings.state, false),
+          payloads_(*settings.codec, settings.most_payload_bytes, layout_.tiles(),
+                    static_cast<std::size_t>(settings.sources)),
+          pinned_(on_gpu(payloads_.span())),
+          slots_(static_cast<std::size_t>(settings.slots)),
+          held_(StateLayout::kPlaces * settings.subgroups.size()) {
+        std::size_t bytes = 0;
+        for (std::size_t s = 0; s < layout_.subgroups(); ++s) {
+            begins_.push_back(bytes);
+            bytes += StateLayout::kPlaces * layout_.payload_bytes(s);
+        }
+        check_room(bytes);
+        state_ = memory::GpuBuffer(bytes);
+        std::ranges::fill(held_, kNone);
+    }
+
+    const std::string& name() const override { return settings_.name; }
+    const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
+    int slots() const override { return static_cast<int>(slots_.size()); }
+    std::string describe_io() const override {
+        return text("GPU memory, ", human_bytes(static_cast<double>(state_.size())));
+    }
+    std::vector<std::uint64_t> written_bytes() const override { return {0}; }
+    Ticket flush() override { return {}; }
+    void use_codec(const codec::Codec& codec) override { payloads_.use(codec); }
+    void use_groups(const GroupMap& groups) override { settings_.groups = groups; }
+    bool takes_tiles_in_order() const override { return false; }
+    void finish_gradients() override {}
+
+    void reserve() override {
+        use_gpu();
+        memory::fill_with_zeros(state_.span(), outside_);
+        outside_.wait();
+        std::ranges::fill(held_, kNone);
+    }
+
+    void put_gradient(std::size_t tile, Payloads payloads,
+                      std::span<const float> /*sum*/) override {
+        traffic_->add(Counter::host_gradients_write, payloads_.put(local_tile(tile), payloads));
+    }
+
+    void allocate_slot(int slot) override {
+        use_gpu();
+        Slot& made = slots_.at(static_cast<std::size_t>(slot));
+        made.payloads = memory::GpuBuffer(layout_.most_tiles() * payload_bytes_of_tile());
+        made.parameters = memory::GpuBuffer(layout_.most_tiles() * parameter_bytes_of_tile());
+    }
+    void release_slot(int slot) override {
+        use_gpu();
+        slots_.at(static_cast<std::size_t>(slot)) = Slot();
+    }
+
+    // The state stays where it is.
+    Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override {
+        check_held(subgroup, generation);
+        slots_.at(static_cast<std::size_t>(slot)).from = generation;
+        traffic_->add(Counter::internal_read, layout_.payload_bytes(subgroup));
+        return {};
+    }
+
+    void update(int slot, std::size_t subgroup, const StepScalars& scalars,
+                std::span<std::byte> /*landing*/) override {
+        use_gpu();
+        Slot& s = slots_.at(static_cast<std::size_t>(slot));
+        place_of(subgroup, s.from + 1) = kNone;
+        const std::size_t tiles = layout_.tiles_in(subgroup);
+        memory::copy_to_gpu(
+            s.payloads.span().first(tiles * payload_bytes_of_tile()),
+            payloads_.span().subspan(layout_.first_tile(subgroup) * payload_bytes_of_tile(),
+                                     tiles * payload_bytes_of_tile()),
+            updates_);
+        GpuTiles all;
+        all.format = settings_.state;
+        all.old = state_of_tile(settings_.state, state_of(subgroup, s.from), tiles, 0);
+        all.updated = state_of_tile(settings_.state, state_of(subgroup, s.from + 1), tiles, 0);
+        all.payloads = s.payloads.span().data();
+        all.payload_stride = payloads_.stride();
+        all.sources = static_cast<unsigned>(settings_.sources);
+        all.codec = payloads_.codec().kernel_form();
+        all.parameters = s.parameters.span().data();
+        all.parameter_dtype = settings_.parameter_dtype;
+        all.first_tile = settings_.subgroups[subgroup].tiles.begin;
+        all.tiles = tiles;
+        const TilesByGroup divided =
+            tiles_by_group(all.first_tile, tiles, settings_.groups, scalars);
+        for (const TilesByGroup::Run& run : divided.runs) {
+            update_on_gpu(run_of(all, run, scalars), updates_.handle());
+        }
+        for (const std::size_t tile : divided.others) {
+            update_on_host(part_of(all, tile, 1), layout_.first_tile(subgroup) + tile, scalars);
+        }
+        s.updated.record(updates_);
+    }
+
+    Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
+                   const Landed& landed) override {
+        Slot& s = slots_.at(static_cast<std::size_t>(slot));
+        if (settings_.delivery == Delivery::none) {
+            s.landed = landed;
+            return {};
+        }
+        const std::size_t bytes = layout_.tiles_in(subgroup) * parameter_bytes_of_tile();
+        const std::span<std::byte> to = landing.subspan(
+            settings_.subgroups[subgroup].tiles.begin * parameter_bytes_of_tile(), bytes);
+        return copies_.submit([this, &s, to, landed] {
+            use_gpu();
+            deliveries_.wait_for(s.updated);
+            memory::copy_to_host(to, s.parameters.span().first(to.size()), deliveries_);
+            deliveries_.wait();
+            traffic_->add(Counter::host_parameters, to.size());
+            landed();
+        });
+    }
+
+    Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override {
+        Slot& s = slots_.at(static_cast<std::size_t>(slot));
+        return copies_.submit([this, &s, subgroup, generation] {
+            use_gpu();
+            s.updated.wait();
+            place_of(subgroup, generation) = generation;
+            traffic_->add(Counter::internal_write, layout_.payload_bytes(subgroup));
+            if (const Landed landed = std::exchange(s.landed, nullptr)) {
+                landed();
+            }
+        });
+    }
+
+    void read_state(std::size_t subgroup, std::int64_t generation,
+                    const StateArrays& state) override {
+        check_held(subgroup, generation);
+        memory::Buffer payload(layout_.payload_bytes(subgroup));
+        copy_out(payload.span(), state_of(subgroup, generation));
+        widen(settings_.state, payload.span(), state);
+        traffic_->add(Counter::checkpoint, payload.size());
+    }
+
+    void write_state(std::size_t subgroup, std::int64_t generation,
+                     const StateArrays& state) override {
+        memory::Buffer payload(layout_.payload_bytes(subgroup));
+        narrow(settings_.state, state, payload.span());
+        if (settings_.state != StateFormat::fp32) {
+            widen(settings_.state, payload.span(), state);
+        }
+        use_gpu();
+        const memory::Stream stream;
+        memory::copy_to_gpu(state_of(subgroup, generation), payload.span(), stream);
+        stream.wait();
+        place_of(subgroup, generation) = generation;
+        traffic_->add(Counter::checkpoint, payload.size());
+    }
+
+    // Masters are the first array of a payload.
+    Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
+                        std::span<std::byte> to) override {
+        check_held(subgroup, generation);
+        const std::size_t begin = first * size_bytes(master_dtype(settings_.state));
+        return copies_.submit(
+            [this, to, from = state_of(subgroup, generation).subspan(begin, to.size())] {
+                copy_out(to, from);
+                traffic_->add(Counter::host_masters_read, to.size());
+            });
+    }
+
+private:
+    static constexpr std::int64_t kNone = -1;
+
+    struct Slot {
+        memory::GpuBuffer payloads;
+        memory::GpuBuffer parameters;
+        memory::Event updated{memory::EventWait::sleeps};
+        std::int64_t from = kNone;  // the generation that was read
+        Landed landed;              // without delivery: what write() calls
+    };
+
+    void use_gpu() const { memory::use_gpu(*settings_.gpu); }
+
+    // The first to use the GPU is the constructor.
+    std::span<const std::byte> on_gpu(std::span<const std::byte> memory) const {
+        use_gpu();
+        return memory;
+    }
+
+    void check_room(std::size_t state_bytes) const {
+        const std::size_t bytes =
+            state_bytes + slots_.size() * layout_.most_tiles() *
+                              (payload_bytes_of_tile() + parameter_bytes_of_tile());
+        const std::size_t free = memory::room_of_gpu().free_bytes;
+        if (bytes > free) {
+            throw ConfigError(text(
+                "The state of ", settings_.name, " takes ", human_bytes(static_cast<double>(bytes)),
+                " of GPU ", *settings_.gpu, ", which has ", human_bytes(static_cast<double>(free)),
+                " free: lower csd.tiers.gpu."));
+        }
+    }
+
+    std::size_t payload_bytes_of_tile() const {
+        return static_cast<std::size_t>(settings_.sources) * payloads_.stride();
+    }
+    std::size_t parameter_bytes_of_tile() const {
+        return kTileElems * size_bytes(settings_.parameter_dtype);
+    }
+
+    std::size_t local_tile(std::size_t tile) const {
+        const auto after =
+            std::ranges::upper_bound(settings_.subgroups, tile, {},
+                                     [](const shard::Subgroup& one) { return one.tiles.begin; });
+        expects(after != settings_.subgroups.begin() && tile < (after - 1)->tiles.end,
+                "the tile belongs to the device");
+        const auto subgroup = static_cast<std::size_t>(after - settings_.subgroups.begin()) - 1;
+        return layout_.first_tile(subgroup) + tile - (after - 1)->tiles.begin;
+    }
+
+    // The generation that a place of the subgroup holds.
+    std::atomic<std::int64_t>& place_of(std::size_t subgroup, std::int64_t generation) {
+        return held_.at(StateLayout::kPlaces * subgroup +
+                        static_cast<std::size_t>(generation % StateLayout::kPlaces));
+    }
+    void check_held(std::size_t subgroup, std::int64_t generation) {
+        expects(place_of(subgroup, generation) == generation, "the GPU holds what is read");
+    }
+    std::span<std::byte> state_of(std::size_t subgroup, std::int64_t generation) {
+        const std::size_t bytes = layout_.payload_bytes(subgroup);
+        const auto place = static_cast<std::size_t>(generation % StateLayout::kPlaces);
+        return state_.span().subspan(begins_.at(subgroup) + place * bytes, bytes);
+    }
+
+    void copy_out(std::span<std::byte> to, std::span<const std::byte> from) const {
+        use_gpu();
+        const memory::Stream stream;
+        memory::copy_to_host(to, from, stream);
+        stream.wait();
+    }
+
+    // A tile of several groups, or of one that is skipped.
+    void update_on_host(const GpuTiles& tile, std::size_t local_tile, const StepScalars& scalars) {
+        memory::Buffer state(state_bytes(settings_.state, 1));
+        memory::Buffer parameters(parameter_bytes_of_tile());
+        const StatePointers here = state_of_tile(settings_.state, state.span(), 1, 0);
+        const auto on_host = arrays_of(settings_.state, here, kTileElems);
+        const auto old = arrays_of(settings_.state, tile.old, kTileElems);
+        for (std::size_t array = 0; array < old.size(); ++array) {
+            memory::copy_to_host(on_host[array], old[array], updates_);
+        }
+        updates_.wait();
+        std::vector<float> gradient(kTileElems);
+        payloads_.sum(local_tile, 0, gradient);
+        UpdateRun run;
+        run.format = settings_.state;
+        run.state = here;
+        run.gradient = gradient.data();
+        run.parameters = parameters.span().data();
+        run.parameter_dtype = settings_.parameter_dtype;
+        run.key = arith::tile_key(scalars.random_key, tile.first_tile);
+        run.count = kTileElems;
+        csd::update(best_engine(), scalars, settings_.groups, tile.first_tile * kTileElems, run);
+        const auto updated = arrays_of(settings_.state, tile.updated, kTileElems);
+        for (std::size_t array = 0; array < updated.size(); ++array) {
+            memory::copy_to_gpu(updated[array], on_host[array], updates_);
+        }
+        memory::copy_to_gpu({tile.parameters, parameters.size()}, parameters.span(), updates_);
+        updates_.wait();
+    }
+
+    DeviceSettings settings_;
+    trace::Traffic* traffic_;
+    StateLayout layout_;
+    PayloadMemory payloads_;
+    memory::PinnedRange pinned_;
+    std::vector<Slot> slots_;
+    std::vector<std::atomic<std::int64_t>> held_;  // of each place of each subgroup
+    std::vector<std::size_t> begins_;              // of each subgroup's first place
+    memory::GpuBuffer state_;
+    memory::Stream updates_{memory::StreamPriority::high};
+    memory::Stream deliveries_;
+    memory::Stream outside_;
+    Executor copies_{1};  // last, so that it ends before what it uses
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_gpu_device(const DeviceSettings& settings, trace::Traffic& traffic) {
+    expects(settings.gpu && settings.codec != nullptr && settings.sources >= 1,
+            "a device in GPU memory has a GPU, a codec and a source of gradients");
+    expects(settings.delivery != Delivery::deltas, "deltas leave the host's engine");
+    return std::make_unique<GpuDevice>(settings, traffic);
+}
+
+}  // namespace nearstep::csd

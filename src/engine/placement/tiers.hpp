@@ -1,0 +1,75 @@
+// How much of a rank's state lies in GPU memory, in host memory and on drives: csd.tiers.
+#pragma once
+
+#include "engine/placement/placed.hpp"
+#include "mpi/communicator.hpp"
+#include "mpi/topology.hpp"
+#include "shard/ownership.hpp"
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+
+struct DeviceSurroundings;
+
+// What "auto" may take of this rank's GPU.
+struct GpuForState {
+    std::optional<int> gpu = std::nullopt;
+    bool fills = true;           // what is free
+    std::size_t work_bytes = 0;  // that the client's network will take
+};
+
+// Replaces csd.tiers.gpu = "auto" by half of what the network leaves free on the rank that has
+// least; by nothing if every step is durable. Collective; throws ConfigError on all ranks alike if
+// a rank that should keep state in GPU memory has no GPU.
+void settle_gpu(const mpi::Communicator& world, Placed& settings, const GpuForState& mine);
+
+// Replaces csd.tiers.memory = "auto" by a rank's part of half of its host's free memory, on the
+// rank that has least. Collective.
+void settle_memory(const mpi::Communicator& world, Placed& settings);
+
+// Sets the speeds of devices of `copy_ranks`, which hold one copy of the state, so that those of a
+// tier hold what csd.tiers says, the fastest tier first, and its drives the rest in the ratio of
+// their speeds. Does nothing if all state lies on drives. Throws ConfigError if the copy has no
+// drives for the rest.
+void settle_tiers(Placed& settings, std::size_t elems, const std::vector<int>& copy_ranks,
+                  int ranks);
+
+// Of all copies of the state.
+void settle_all_tiers(Placed& settings, std::size_t elems, const mpi::Topology& nodes);
+
+// Bytes of state files in each tier, of the rank that has most there; of GPU memory likewise.
+struct TierBytes {
+    double drive = 0;
+    double memory = 0;
+    double gpu = 0;
+};
+TierBytes most_bytes(const Placed& settings, const shard::Ownership& owners);
+
+// Memory for further slots of a device: the host's if its state lies on a drive, the GPU's if it
+// lies in memory.
+struct ReadAheadBytes {
+    std::size_t host = 0;
+    std::size_t gpu = 0;
+};
+// Of each of this rank's devices, whose state files these are.
+std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
+                                             const std::vector<std::string>& state_files,
+                                             const DeviceSurroundings& around);
+
+// Makes the folder of csd.tiers.memory, if the run has one, for this user alone. Throws PathError.
+void make_memory_folder(const config::EngineSettings& settings);
+
+// A sentence on each tier and what it survives; none if all state lies on drives.
+std::vector<std::string> describe_tiers(const Placed& settings, const shard::Ownership& owners);
+
+std::string name_of(config::Tier tier);
+
+// Few enough digits to be the same after a layout line was printed and read.
+double four_digits(double value);
+
+}  // namespace nearstep::engine

@@ -1,0 +1,103 @@
+// Compares a device in GPU memory with one on a drive, bit for bit; skipped without a GPU.
+#include "csd/gpu_device.hpp"
+
+#include "csd/device_fixture.hpp"
+#include "csd/state_format.hpp"
+#include "csd/transfer_handler.hpp"
+#include "memory/buffer.hpp"
+#include "memory/gpu.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+
+namespace nearstep::csd {
+namespace {
+
+// The second subgroup has tiles that two groups share, and one of a skipped group.
+constexpr std::size_t kSharedAt = 4 * shard::kTileElems + 777;
+const std::array kRuns{GroupRun{kSharedAt, 0}, GroupRun{5 * shard::kTileElems, 1},
+                       GroupRun{6 * shard::kTileElems, 2}, GroupRun{kParameters, 1}};
+
+class InGpuMemory : public testing::TestWithParam<StateFormat> {
+protected:
+    void SetUp() override {
+        if (memory::gpus() == 0) {
+            GTEST_SKIP() << "there is no GPU here";
+        }
+        settings_ = {.codec = "q4", .state = GetParam(), .groups = GroupMap(kRuns)};
+    }
+
+    SmallDeviceSettings on_gpu() const {
+        SmallDeviceSettings settings = settings_;
+        settings.gpu = 0;
+        settings.is_in_gpu_memory = true;
+        return settings;
+    }
+
+    SmallDeviceSettings settings_;
+};
+
+TEST_P(InGpuMemory, StateTakesTheStepsOfAFile) {
+    StepScalars scalars(test_scalars());
+    scalars.of_group[1].step_size = 3e-2F;
+    scalars.is_skipped[2] = true;
+    SmallDevice on_drive(settings_);
+    SmallDevice there(on_gpu());
+    on_drive.initialise();
+    there.initialise();
+    EXPECT_EQ(on_drive.states(0), there.states(0));
+    TransferHandler drive_handler(HandlerKind::overlapped, *on_drive.device);
+    auto gpu_handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *there.device);
+    for (std::int64_t step = 0; step < 12; ++step) {
+        scalars.random_key = static_cast<std::uint64_t>(step);
+        for (SmallDevice* device : {&on_drive, &there}) {
+            device->put_gradients(step % 4);
+        }
+        if (step % 3 > 0) {
+            gpu_handler->read_ahead(step, ReadAhead::from_last);
+        }
+        drive_handler.start(scalars, step, on_drive.vector);
+        gpu_handler->start(scalars, step, there.vector);
+        drive_handler.finish();
+        gpu_handler->finish();
+        ASSERT_EQ(on_drive.states(step + 1), there.states(step + 1)) << "step " << step;
+        ASSERT_EQ(on_drive.states(step), there.states(step)) << "the step before stays";
+        ASSERT_EQ(on_drive.vector, there.vector) << "step " << step;
+        if (step % 4 == 3) {  // an update that is taken back
+            scalars.of_group[0].step_size *= 0.5F;
+            gpu_handler->start(scalars, step, there.vector);
+            drive_handler.start(scalars, step, on_drive.vector);
+            gpu_handler->finish();
+            drive_handler.finish();
+            ASSERT_EQ(on_drive.states(step + 1), there.states(step + 1)) << "again";
+        }
+    }
+    for (const trace::Counter counter :
+         {trace::Counter::internal_read, trace::Counter::internal_write,
+          trace::Counter::host_parameters, trace::Counter::host_gradients_write}) {
+        EXPECT_EQ(on_drive.traffic.snapshot()[counter], there.traffic.snapshot()[counter]);
+    }
+}
+
+TEST_P(InGpuMemory, MastersAreReadAsStored) {
+    SmallDevice on_drive(settings_);
+    SmallDevice there(on_gpu());
+    on_drive.initialise();
+    there.initialise();
+    const std::size_t bytes = Device::kReadElems * size_bytes(master_dtype(GetParam()));
+    memory::Buffer one(bytes);
+    memory::Buffer other(bytes);
+    on_drive.device->read_masters(1, 0, 2 * Device::kReadElems, one.span()).wait();
+    there.device->read_masters(1, 0, 2 * Device::kReadElems, other.span()).wait();
+    EXPECT_TRUE(std::ranges::equal(one.span(), other.span()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, InGpuMemory, testing::ValuesIn(kStateFormats),
+                         [](const auto& format) { return std::string(name_of(format.param)); });
+
+}  // namespace
+}  // namespace nearstep::csd
