@@ -53,6 +53,9 @@ public:
     // The first slots that are for one subgroup each, the one with the slot's number, and keep its
     // state from one update to the next. Other slots are for any subgroup.
     virtual int kept_slots() const { return 0; }
+    // The next slots, which are only for state that is read ahead: it waits in the memory of a GPU.
+    // During an update these slots are too slow to fill and to empty.
+    virtual int ahead_slots() const { return 0; }
 
     // Describes the transport and slot memory for a run's first lines: "io_uring, direct, 38 MB of
     // buffers of which 38 MB on huge pages". Never during an update.

@@ -88,8 +88,9 @@ void EmulatedDevice::make_gpu_engine() {
     }
     const std::size_t bytes =
         layout().most_extent_bytes() + layout().most_tiles() * tile_parameter_bytes();
-    const std::size_t on_gpu = most_slots_of(settings_.gpu_read_ahead_bytes, bytes);
-    slots_.resize(std::max({slots_.size(), kSlotsWithGpu, on_gpu}));
+    const std::size_t on_gpu =
+        std::min(most_slots_of(settings_.gpu_read_ahead_bytes, bytes), settings_.subgroups.size());
+    slots_.resize(on_gpu + std::max(slots_.size(), kSlotsWithGpu));
     gpu_.emplace(GpuEngineSettings{.gpu = *settings_.gpu,
                                    .lanes = slots_.size(),
                                    .lanes_on_gpu = on_gpu,
@@ -232,7 +233,7 @@ Ticket EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::by
         cross_host_link(s.message_bytes);
     } else if (!is_on_host()) {  // update() wrote them to their place
         const std::size_t bytes = parameter_bytes(subgroup);
-        if (gpu_) {
+        if (gpu_ && gpu_->has_updated(static_cast<std::size_t>(slot))) {
             return deliveries_->submit([this, slot, bytes, landed] {
                 gpu_->deliver(static_cast<std::size_t>(slot));
                 cross_host_link(bytes);
@@ -257,9 +258,11 @@ void EmulatedDevice::cross_host_link(std::size_t bytes) {
 // Extents are sealed while others are updated and written.
 Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
-    Ticket written = settings_.executor->submit([this, &s, slot, subgroup, generation] {
+    const auto lane = static_cast<std::size_t>(slot);
+    Ticket here = gpu_ ? gpu_->write(lane) : Ticket();
+    const auto seal_and_write = [this, &s, lane, subgroup, generation] {
         if (gpu_) {
-            gpu_->write(static_cast<std::size_t>(slot));
+            gpu_->await_update(lane);
         }
         state_.seal(s.updated, subgroup, generation);
         sealed_[subgroup] = generation;
@@ -268,7 +271,8 @@ Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t genera
         }
         state_.volume().note_written(s.updated.size());
         return Ticket();
-    });
+    };
+    Ticket written = settings_.executor->after(std::move(here), seal_and_write);
     return written.then([this, &s, subgroup, generation] {
         s.kept = generation;
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,

@@ -124,9 +124,6 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
 
 void GpuEngine::deliver(std::size_t lane) {
     Lane& of = lanes_.at(lane);
-    if (!of.is_updated) {
-        return;
-    }
     const OneLess delivered(to_deliver_);
     memory::use_gpu(settings_.gpu);
     of.updated.wait();
@@ -155,24 +152,31 @@ void GpuEngine::copy_state(const Leaving& tiles, const memory::Stream& stream) {
     }
 }
 
-void GpuEngine::write(std::size_t lane) {
+Ticket GpuEngine::write(std::size_t lane) {
     Lane& of = lanes_.at(lane);
-    if (!of.is_updated) {
-        return;
+    if (!of.is_updated || of.leaving.empty()) {
+        return {};
     }
-    memory::use_gpu(settings_.gpu);
-    of.updated.wait();
-    if (of.leaving.empty()) {
-        return;
+    return copies_.submit([this, &of] {
+        memory::use_gpu(settings_.gpu);
+        for (int waiting = to_deliver_; waiting > 0; waiting = to_deliver_) {
+            to_deliver_.wait(waiting);
+        }
+        writes_.wait_for(of.updated);
+        for (const Leaving& tiles : of.leaving) {
+            copy_state(tiles, writes_);
+        }
+        of.written.record(writes_);
+        of.written.wait();
+    });
+}
+
+void GpuEngine::await_update(std::size_t lane) {
+    Lane& of = lanes_.at(lane);
+    if (of.is_updated) {
+        memory::use_gpu(settings_.gpu);
+        of.updated.wait();
     }
-    for (int waiting = to_deliver_; waiting > 0; waiting = to_deliver_) {
-        to_deliver_.wait(waiting);
-    }
-    for (const Leaving& tiles : of.leaving) {
-        copy_state(tiles, writes_);
-    }
-    of.written.record(writes_);
-    of.written.wait();
 }
 
 }  // namespace nearstep::csd

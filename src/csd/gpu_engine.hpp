@@ -27,7 +27,7 @@ struct GpuEngineSettings {
     std::size_t lane_bytes = 0;  // of the largest subgroup's state and, after it, parameters
 };
 
-// One thread calls read(), takes() and begin(). Throws CudaError.
+// One thread calls read(), takes(), begin() and write(); any may call the others. Throws CudaError.
 //
 // Few copies are under way at a time: when many are, CUDA holds up every thread that uses the GPU.
 class GpuEngine {
@@ -64,11 +64,17 @@ public:
     // Whether the last takes() found the state in the GPU's memory, where begin() then updates it.
     bool was_read(std::size_t lane) const { return lanes_.at(lane).is_read; }
 
-    // Any thread may call these, once after an update(), whether or not the GPU began one. They
-    // return when the lane's parameters or state are in their place. State leaves the GPU when no
-    // parameters wait to leave it, because the next forward waits for those.
+    // Whether the GPU began the lane's last update.
+    bool has_updated(std::size_t lane) const { return lanes_.at(lane).is_updated; }
+    std::size_t lanes_on_gpu() const { return settings_.lanes_on_gpu; }
+
+    // After an update that the GPU began. Returns when the lane's parameters are in their place.
     void deliver(std::size_t lane);
-    void write(std::size_t lane);
+    // After any update. State in the lane's memory begins to leave for its place once no parameters
+    // wait to leave, because the next forward waits for those. Returns at once.
+    Ticket write(std::size_t lane);
+    // After any update. Returns when it is over.
+    void await_update(std::size_t lane);
 
 private:
     // One that computes and one that follows: the link stays busy, and the host gets the others.
@@ -109,7 +115,7 @@ private:
     std::array<memory::Stream, kMostAtOnce> updates_{memory::Stream(memory::StreamPriority::high),
                                                      memory::Stream(memory::StreamPriority::high)};
     std::optional<Ticket> pinning_;
-    Executor copies_{1};  // pins first, then reads ahead
+    Executor copies_{1};  // pins first, then moves state to the lanes' memory and back
 };
 
 }  // namespace nearstep::csd

@@ -16,7 +16,8 @@ TransferHandler::TransferHandler(HandlerKind kind, Device& device)
     : kind_(kind),
       device_(device),
       kept_(static_cast<std::size_t>(device.kept_slots())),
-      shared_(static_cast<std::size_t>(device.slots()) - kept_),
+      of_ahead_(static_cast<std::size_t>(device.ahead_slots())),
+      shared_(static_cast<std::size_t>(device.slots()) - kept_ - of_ahead_),
       subgroups_(device.subgroups().size()),
       reads_(no_work()) {
     if (kind == HandlerKind::naive) {
@@ -50,10 +51,11 @@ std::size_t TransferHandler::most_ahead(ReadAhead order) const {
     if (kind_ == HandlerKind::naive) {
         return 0;
     }
-    if (subgroups_ - kept_ < shared_) {
+    const std::size_t others = of_ahead_ + shared_;
+    if (subgroups_ - kept_ < others) {
         return subgroups_;
     }
-    return std::min(subgroups_, (order == ReadAhead::from_first ? kept_ : 0) + shared_ - 1);
+    return std::min(subgroups_, (order == ReadAhead::from_first ? kept_ : 0) + others - 1);
 }
 
 void TransferHandler::read_ahead(std::int64_t from, ReadAhead order) {
@@ -65,8 +67,9 @@ void TransferHandler::read_ahead(std::int64_t from, ReadAhead order) {
     ahead_ = Ahead{from, order, count};
     reading_ = thread_.submit([this, ahead = *ahead_] {
         for (std::size_t i = 0; i < ahead.count; ++i) {
-            start_read(ahead.order == ReadAhead::from_first ? i : subgroups_ - 1 - i, ahead.from,
-                       reads_);
+            const std::size_t subgroup =
+                ahead.order == ReadAhead::from_first ? i : subgroups_ - 1 - i;
+            start_read(subgroup, slot_ahead(subgroup, reads_), ahead.from, reads_);
         }
     });
 }
@@ -229,15 +232,22 @@ void TransferHandler::run_naively(const Order& order) {
 
 TransferHandler::Work TransferHandler::no_work() const {
     Work work;
-    work.tickets.resize(kept_ + shared_);
+    work.tickets.resize(kept_ + of_ahead_ + shared_);
     return work;
 }
 
-// The device keeps the first subgroups in slots of their own. The i-th other one to begin uses slot
-// i modulo the number of the other slots.
-void TransferHandler::start_read(std::size_t subgroup, std::int64_t from, Work& work) {
-    const std::size_t slot = subgroup < kept_ ? subgroup : next_slot(work);
-    if (subgroup >= kept_) {
+std::size_t TransferHandler::slot_ahead(std::size_t subgroup, Work& work) const {
+    if (subgroup < kept_) {
+        return subgroup;
+    }
+    return work.ahead < of_ahead_ ? kept_ + work.ahead++ : next_slot(work);
+}
+
+// The device keeps the first subgroups in slots of their own. The i-th one in a slot for any uses
+// slot i modulo their number.
+void TransferHandler::start_read(std::size_t subgroup, std::size_t slot, std::int64_t from,
+                                 Work& work) {
+    if (is_shared(slot)) {
         ++work.count;
         ++work.waiting;
     }
@@ -257,7 +267,7 @@ void TransferHandler::read_more(const Order& order, Work& work) {
         if (!next) {
             return;
         }
-        start_read(*next, order.from, work);
+        start_read(*next, *next < kept_ ? *next : next_slot(work), order.from, work);
     }
 }
 
@@ -270,7 +280,7 @@ void TransferHandler::run_overlapped(const Order& order) {
         }
         const auto [subgroup, slot] = work.begun.front();
         work.begun.pop_front();
-        work.waiting -= subgroup < kept_ ? 0 : 1;
+        work.waiting -= is_shared(static_cast<std::size_t>(slot)) ? 1 : 0;
         Ticket& ticket = work.tickets[static_cast<std::size_t>(slot)];
         ticket.wait();
         if (!await_release(subgroup)) {

@@ -101,6 +101,7 @@ private:
         std::vector<Ticket>
             tickets;  // the last operation of each slot: read, or write and delivery
         std::deque<Begun> begun;
+        std::size_t ahead = 0;    // slots used so far of those for what is read ahead
         std::size_t count = 0;    // subgroups begun so far in slots for any
         std::size_t waiting = 0;  // of these, in `begun`
     };
@@ -123,16 +124,21 @@ private:
     }
 
     Work no_work() const;
-    void start_read(std::size_t subgroup, std::int64_t from, Work& work);
+    std::size_t slot_ahead(std::size_t subgroup, Work& work) const;
+    void start_read(std::size_t subgroup, std::size_t slot, std::int64_t from, Work& work);
     void read_more(const Order& order, Work& work);
-    std::size_t next_slot(const Work& work) const { return kept_ + work.count % shared_; }
+    bool is_shared(std::size_t slot) const { return slot >= kept_ + of_ahead_; }
+    std::size_t next_slot(const Work& work) const {
+        return kept_ + of_ahead_ + work.count % shared_;
+    }
     void run_overlapped(const Order& order);
     void run_naively(const Order& order);
 
     const HandlerKind kind_;
     Device& device_;
-    const std::size_t kept_;    // slots for one subgroup each
-    const std::size_t shared_;  // slots for any
+    const std::size_t kept_;      // slots for one subgroup each
+    const std::size_t of_ahead_;  // slots for what is read ahead
+    const std::size_t shared_;    // slots for any
     const std::size_t subgroups_;
 
     std::mutex mutex_;

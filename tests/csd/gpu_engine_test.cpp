@@ -90,8 +90,10 @@ public:
         run.first_tile = kFirstTile;
         run.tiles = tiles_;
         EXPECT_TRUE(engine.begin(kLane, run, GroupMap(), scalars_).empty());
+        EXPECT_TRUE(engine.has_updated(kLane));
         engine.deliver(kLane);
-        engine.write(kLane);
+        engine.write(kLane).wait();
+        engine.await_update(kLane);
     }
 
     void update_on_host() {

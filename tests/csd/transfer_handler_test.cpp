@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <future>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -132,6 +133,52 @@ TEST(TransferHandlerTest, NeverShowsParametersThatDidNotLand) {
     device.go_on.set_value();
     EXPECT_THROW(handler->wait_parameters(1), XrtError);
     EXPECT_THROW(handler->finish(), XrtError);
+}
+
+// A device whose first two slots are for what is read ahead.
+class ReadAheadDevice : public UndeliveredDevice {
+public:
+    using UndeliveredDevice::UndeliveredDevice;
+
+    int ahead_slots() const override { return 2; }
+    Ticket read(int slot, std::size_t subgroup, std::int64_t) override {
+        read_.emplace_back(subgroup, slot);
+        return {};
+    }
+    Ticket write(int, std::size_t, std::int64_t) override { return {}; }
+
+    std::vector<std::pair<std::size_t, int>> take_read() { return std::exchange(read_, {}); }
+
+private:
+    std::vector<std::pair<std::size_t, int>> read_;  // by the handler's thread alone
+};
+
+TEST(TransferHandlerTest, UsesSlotsOfWhatIsReadAheadForNothingElse) {
+    constexpr std::size_t kSubgroups = 12;
+    std::vector<shard::Subgroup> subgroups;
+    for (std::size_t s = 0; s < kSubgroups; ++s) {
+        subgroups.push_back({.tiles = {s, s + 1}});
+    }
+    ReadAheadDevice device(subgroups, kSubgroups);  // all are delivered
+    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, device);
+    for (const ReadAhead order : {ReadAhead::from_first, ReadAhead::from_last}) {
+        handler->read_ahead(0, order);
+        handler->start(test_scalars(), 0, {});
+        handler->finish();
+        std::set<std::size_t> seen;
+        std::size_t place = 0;
+        for (const auto& [subgroup, slot] : device.take_read()) {
+            EXPECT_EQ(slot < 2, place < 2) << "subgroup " << subgroup;
+            EXPECT_EQ(seen.size(), place++) << "each subgroup once";
+            seen.insert(subgroup);
+        }
+        EXPECT_EQ(seen.size(), kSubgroups);
+    }
+    handler->start(test_scalars(), 0, {});
+    handler->finish();
+    for (const auto& [subgroup, slot] : device.take_read()) {
+        EXPECT_GE(slot, 2) << "subgroup " << subgroup;
+    }
 }
 
 // A device whose operations end only once another stage has begun: the write of a subgroup ends
