@@ -106,7 +106,7 @@ public:
         all.payloads = s.payloads.span().data();
         all.payload_stride = payloads_.stride();
         all.sources = static_cast<unsigned>(settings_.sources);
-        all.codec = payloads_.codec().kernel_form();
+        all.codec = *payloads_.codec().kernel_form();
         all.parameters = s.parameters.span().data();
         all.parameter_dtype = settings_.parameter_dtype;
         all.first_tile = settings_.subgroups[subgroup].tiles.begin;

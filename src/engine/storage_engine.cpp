@@ -107,15 +107,8 @@ void StorageEngine::make_groups() {
                            options_.gpu);
 }
 
-void StorageEngine::make_pipeline() {
-    const bool has_gpu = options_.gpu && memory::gpus() > 0;
-    const bool are_on_gpus = world_.agree(has_gpu || !computes());
-    kind_ = options_.parameters == ParameterHome::state ? offload::VectorKind::none
-            : parameters_.spans_nodes                   ? offload::VectorKind::parts
-                                                        : offload::VectorKind::whole;
-    const mpi::Topology& sharers = are_on_gpus ? parameters_.with_gpus : parameters_.on_host;
-    // Pages that are dropped would stay pinned.
-    const bool is_pinned = has_gpu && !has_parts() && options_.parameters == ParameterHome::vector;
+std::vector<std::unique_ptr<csd::Device>> StorageEngine::own_devices(bool has_gpu,
+                                                                     bool is_pinned) {
     std::vector<std::unique_ptr<csd::Device>> devices;
     world_.together([&] {
         devices = make_devices(
@@ -134,6 +127,19 @@ void StorageEngine::make_pipeline() {
              .parameters = options_.parameters},
             traffic_);
     });
+    return devices;
+}
+
+void StorageEngine::make_pipeline() {
+    const bool has_gpu = options_.gpu && memory::gpus() > 0;
+    const bool are_on_gpus = world_.agree(has_gpu || !computes());
+    kind_ = options_.parameters == ParameterHome::state ? offload::VectorKind::none
+            : parameters_.spans_nodes                   ? offload::VectorKind::parts
+                                                        : offload::VectorKind::whole;
+    const mpi::Topology& sharers = are_on_gpus ? parameters_.with_gpus : parameters_.on_host;
+    // Pages that are dropped would stay pinned.
+    const bool is_pinned = has_gpu && !has_parts() && options_.parameters == ParameterHome::vector;
+    std::vector<std::unique_ptr<csd::Device>> devices = own_devices(has_gpu, is_pinned);
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
     vector_ = make_parameter_vector(world_, sharers, owners_.tiles() * tile_bytes, kind_,
                                     settings_.csd.storage_ranks);

@@ -112,6 +112,7 @@ public:
 
 private:
     void make_groups();
+    std::vector<std::unique_ptr<csd::Device>> own_devices(bool has_gpu, bool is_pinned);
     void make_pipeline();
     void make_facts();
     // Parameters of other ranks are here only while they are needed.

@@ -44,9 +44,9 @@ exchange::ParameterGatherSettings StepPipeline::gather_settings() const {
 exchange::ParameterGatherSettings StepPipeline::bring_settings() const {
     exchange::ParameterGatherSettings settings = gather_settings();
     const std::vector<int>& holders = settings_.holders.ranks_beside(world_.rank());
-    for (std::size_t s = 0; s < copy_.partition.subgroups().size(); ++s) {
+    for (const shard::Subgroup& subgroup : copy_.partition.subgroups()) {
         settings.sources.push_back(
-            settings_.holders.rank_in_group(keeper_of(copy_.partition.subgroups()[s].tiles.begin)));
+            settings_.holders.rank_in_group(keeper_of(subgroup.tiles.begin)));
     }
     settings.nodes = mpi::restrict_to(settings_.nodes, holders);
     settings.vectors = {};
