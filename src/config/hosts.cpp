@@ -19,6 +19,9 @@ namespace {
 // Parses "0-1,3" into {0, 1, 3}.
 std::vector<int> numbers_in(const std::string& list) {
     std::vector<int> numbers;
+    if (list == kNoDevices) {
+        return numbers;
+    }
     const char* at = list.data();
     const char* end = at + list.size();
     bool is_good = at != end;
@@ -135,6 +138,9 @@ std::vector<int> places_of_devices(const EngineSettings& settings, int before, i
                                on_one_line(granted), ") and its ranks ask for ", before + count,
                                " at least: ask the batch system for more, or lower ",
                                Term::per_rank, "."));
+    }
+    if (all.empty()) {
+        return {0};  // for a rank's manifest
     }
     const auto first = all.begin() + (count == 0 ? 0 : before);
     places.assign(first, first + std::max(count, 1));

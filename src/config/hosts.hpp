@@ -8,6 +8,9 @@
 
 namespace nearstep::config {
 
+// What a batch system grants to a host without devices, such as one that only computes.
+inline constexpr const char* kNoDevices = "none";
+
 // Consecutive ranks on one host.
 struct HostPart {
     std::string name;  // empty: this machine

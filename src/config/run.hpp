@@ -93,6 +93,7 @@ struct HostsSettings {
     std::string head;                  // host that starts the ranks; empty: where the launcher runs
     std::vector<std::string> mpirun_options;
     std::vector<std::string> sbatch_options;
+    std::vector<std::string> storage_sbatch_options;  // of the storage hosts
 };
 
 // What `nearstep plan` must know of a site besides its links; 0 means unknown or no limit.

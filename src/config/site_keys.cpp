@@ -164,6 +164,11 @@ std::vector<Key> hosts_keys(HostsSettings& hosts) {
          .meaning = "more options for sbatch, such as the partition and GPUs",
          .may_be_empty = true,
          .place = KeyPlace::site},
+        {.name = "hosts.storage_sbatch_options",
+         .target = &hosts.storage_sbatch_options,
+         .meaning = "more options for sbatch for the storage hosts, which do not get the others",
+         .may_be_empty = true,
+         .place = KeyPlace::site},
     };
 }
 

@@ -4,7 +4,9 @@
 
 #include "base/error.hpp"
 #include "base/machine.hpp"
+#include "config/hosts.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -56,6 +58,17 @@ std::string devices_in(const std::string& resources) {
     return devices;
 }
 
+bool names_devices(const std::string& resources) {
+    static const std::regex some(R"((?:^|,)csd[:(])");
+    return std::regex_search(resources, some);
+}
+
+[[noreturn]] void refuse_without_devices(const std::string& hosts) {
+    throw ConfigError(text("Slurm gave this job no numbered devices on ", hosts,
+                           ": ask for them with --gres=csd:N, and let gres.conf name a file for "
+                           "each."));
+}
+
 std::vector<std::string> names_in(const std::string& list) {
     std::istringstream lines(output_of("scontrol show hostnames '" + list + "'"));
     std::vector<std::string> names;
@@ -76,15 +89,19 @@ std::vector<HostGrant> parse_grants(const std::string& job, const HostNames& hos
             continue;
         }
         const std::string hosts = value_in(line, "Nodes");
-        const std::string devices = devices_in(value_in(line, "GRES"));
-        if (devices.empty()) {
-            throw ConfigError(text("Slurm gave this job no numbered devices on ", hosts,
-                                   ": ask for them with --gres=csd:N, and let gres.conf name a "
-                                   "file for each."));
+        const std::string resources = value_in(line, "GRES");
+        const std::string devices = devices_in(resources);
+        if (devices.empty() && names_devices(resources)) {
+            refuse_without_devices(hosts);
         }
         for (const std::string& host : hosts_in(hosts)) {
-            grants.push_back({host, devices});
+            grants.push_back({host, devices.empty() ? kNoDevices : devices});
         }
+    }
+    if (!grants.empty() && std::ranges::all_of(grants, [](const HostGrant& grant) {
+            return grant.devices == kNoDevices;
+        })) {
+        refuse_without_devices(grants.front().host);
     }
     return grants;
 }

@@ -19,9 +19,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// From here on ranks only hold the state. All ranks have both duties if there are fewer of them than
+// the run's, such as one on the user's own machine.
+int first_storage_rank(const config::Run& run, int ranks) {
+    return run.csd.storage_ranks < ranks ? ranks - run.csd.storage_ranks : ranks;
+}
+
+Duties duties_of(const config::Run& run, int rank, int ranks) {
+    const int first = first_storage_rank(run, ranks);
+    return {.computes = rank < first,
+            .holds = rank >= first || first == ranks || run.csd.per_rank.size() > 1};
+}
+
 void print_node(const Json& node, int ranks, std::ostream& out) {
     out << "node " << node["host"].get<std::string>() << ": ranks " << joined(node["ranks"], ",")
-        << " of " << ranks << ", Linux " << node["kernel"].get<std::string>() << "\n";
+        << " of " << ranks
+        << (!node["computes"].get<bool>() ? ", holds the state alone"
+            : !node["holds"].get<bool>()  ? ", computes alone"
+                                          : "")
+        << ", Linux " << node["kernel"].get<std::string>() << "\n";
     const Json& findings = node["findings"];
     std::size_t width = 0;
     for (const auto& [topic, facts] : findings.items()) {
@@ -38,14 +54,18 @@ void print_node(const Json& node, int ranks, std::ostream& out) {
 }  // namespace
 
 Json examine(const mpi::Communicator& world, const config::Run& run) {
-    const mpi::Topology nodes = mpi::discover_nodes(world);
+    const mpi::Topology nodes = mpi::set_apart_from(mpi::discover_nodes(world),
+                                                    first_storage_rank(run, world.size()));
     std::string mine;
     if (nodes.rank_in_group(world.rank()) == 0) {
         const System system = find_system();
+        const Duties duties = duties_of(run, world.rank(), world.size());
         const Json node = {{"host", system.host},
                            {"kernel", system.kernel},
                            {"ranks", nodes.ranks_beside(world.rank())},
-                           {"findings", find_all(run, system)}};
+                           {"computes", duties.computes},
+                           {"holds", duties.holds},
+                           {"findings", find_all(run, system, duties)}};
         mine = node.dump();
     }
     Json report = {{"version", version()},

@@ -216,22 +216,31 @@ Json find_nccl(const config::Run& run) {
 
 }  // namespace
 
-Json find_all(const config::Run& run, const System& system) {
+Json find_all(const config::Run& run, const System& system, Duties duties) {
     Json findings;
     findings["cpu"] = find_cpu(system);
     findings["memory"] = find_memory(system);
     findings["huge_pages"] = find_huge_pages(system);
     findings["memory_lock"] = find_memory_lock(system);
-    findings["model"] = find_model(run);
-    findings["gpus"] = find_gpus(system, findings["model"]);
-    findings["engine"] = find_engine();
-    findings["state_io"] = find_state_io(run);
-    for (std::size_t i = 0; i < run.csd.path.size(); ++i) {
+    if (duties.computes) {
+        findings["model"] = find_model(run);
+        findings["gpus"] = find_gpus(system, findings["model"]);
+    }
+    if (duties.holds) {
+        findings["engine"] = find_engine();
+        findings["state_io"] = find_state_io(run);
+    }
+    // A rank's manifest is in the first folder.
+    for (std::size_t i = 0; i < (duties.holds ? run.csd.path.size() : 1); ++i) {
         findings["state_folder_" + std::to_string(i)] = find_folder(run.csd.path[i]);
     }
     findings["mpi"] = find_mpi();
-    findings["nccl_nvlink"] = find_nccl(run);
-    add_card_findings(run, findings);
+    if (duties.computes) {
+        findings["nccl_nvlink"] = find_nccl(run);
+    }
+    if (duties.holds) {
+        add_card_findings(run, findings);
+    }
     findings["libraries"] = find_libraries();
     return findings;
 }

@@ -228,6 +228,45 @@ class Slurm(Jobs):
         self.assertIn(f"start 1 of job {job}", self.output("branch"))
         self.assert_went_on("branch", whole, after=20)
 
+    def test_storage_hosts_are_a_part_of_the_job_that_has_all_devices(self):
+        whole = self.whole()
+        stored = {**STEPS, "hosts__names": '["nst1","nst2"]', "hosts__storage": '["nst3"]', "csd__per_rank": 2}
+        job = self.submit("stored", "--time=20", ":", "--time=20", ranks=5, **stored)
+        cluster.wait_for_steps(self.folder / "stored.jsonl", 12)
+        on_head("scancel", "--signal=USR1", job)
+        self.wait_for(job, "stored")
+        said = self.output("stored")
+        self.assertRegex(said, rf"start 1 of job {job} on \S+, devices (nst\d=none ){{2}}nst\d=0-1")
+        self.assertRegex(said, r"5 ranks on 3 hosts \((nst\d ?){3}\), all checked")
+        self.assert_went_on("stored", whole, after=10)
+        self.assertRegex("\n".join(self.state_files()), r"^nst\d/csd0/state/rank-4.device-0.state\nnst\d/csd1/state/rank-4.device-1.state$")
+
+    def test_a_storage_host_without_devices_is_refused(self):
+        stored = {**STEPS, "hosts__names": '["nst1"]', "hosts__storage": '["nst2"]', "csd__per_rank": "[1,1,1]"}
+        job = self.submit("mixed", "--gres=csd:2", ":", "--gres=none", ranks=3, **stored)
+        self.wait_for(job, "mixed", states=("FAILED",))
+        self.assertIn("The job has 0 devices on this host (none) and its ranks ask for 1", self.output("mixed"))
+        done = cluster.call("launch/slurm", "configs/tiny.toml", self.site, "-n", 2, *self.settings(), ":", "--time=5")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("options behind : are for storage hosts", done.stderr)
+
+    @unittest.skipIf(importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it")
+    def test_a_script_has_ranks_that_serve_on_storage_hosts(self):
+        cluster.must("launch/ranks", 2, sys.executable, SCRIPT, self.folder / "alone", self.folder / "state")
+        site = self.site / "site.toml"
+        text = re.sub(r"(?m)^names = .*", 'names = ["nst1", "nst2"]\nstorage = ["nst3"]', site.read_text())
+        site.write_text(re.sub(r"(?m)^ranks = 2", "ranks = 1", text))
+        out = cluster.must("env", f"NEARSTEP_PYTHON={sys.executable}", "launch/slurm", SCRIPT, self.site, f"--output={self.folder}/script.out",
+                           "--", self.folder / "slurm", *(f"/mnt/csd{i}/state" for i in range(4)))
+        job = out.split()[-1]
+        self.addCleanup(cluster.call, cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], "scancel", job)
+        cluster.wait_for_steps(self.folder / "slurm/steps-0", 5)
+        on_head("scancel", "--signal=USR1", job)
+        self.wait_for(job, "script")
+        self.assertIn("this start ended with code 75: back to the queue", self.output("script"))
+        self.assertEqual((self.folder / "slurm/digest").read_text(), (self.folder / "alone/digest").read_text())
+        self.assertRegex("\n".join(self.state_files()), r"^nst\d/csd0/state/rank-2.device-0.state\nnst\d/csd1/state/rank-2.device-1.state$")
+
     @unittest.skipIf(importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it")
     def test_a_script_goes_on_after_a_notice_with_the_result_of_one_machine(self):
         cluster.must("launch/ranks", 2, sys.executable, SCRIPT, self.folder / "alone", *(self.folder / f"state{i}" for i in range(4)))

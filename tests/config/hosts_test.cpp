@@ -104,6 +104,8 @@ TEST(PlacesOfDevices, GoOnWhereTheLowerRanksOfTheHostEnd) {
 TEST(PlacesOfDevices, AreThoseThatTheJobWasGranted) {
     EXPECT_THAT(places_of_devices(two_hosts(), 1, 2, "0,2-3"), ElementsAre(2, 3));
     EXPECT_THAT(places_of_devices(two_hosts(), 2, 0, "2-3"), ElementsAre(2));
+    EXPECT_THAT(places_of_devices(two_hosts(), 0, 0, "none"), ElementsAre(0));
+    EXPECT_THROW(places_of_devices(two_hosts(), 0, 1, "none"), ConfigError);
     EXPECT_THAT([] { places_of_devices(two_hosts(), 1, 2, "2-3"); },
                 ThrowsMessage<ConfigError>(HasSubstr("has 2 devices on this host (2-3)")));
     EXPECT_THAT(

@@ -32,6 +32,15 @@ TEST(SlurmGrant, JoinsTypesAndLeavesOtherResourcesOut) {
                 testing::ElementsAre("a=0,2,5"));
 }
 
+TEST(SlurmGrant, NamesHostsWithoutDevicesBesideThoseThatHaveSome) {
+    EXPECT_THAT(grants_in("JobId=7 HetJobId=7 HetJobOffset=0\n     Nodes=n[1-2] CPU_IDs=0-1 Mem=0 "
+                          "GRES=gpu:1(IDX:0)\nJobId=8 HetJobId=7 HetJobOffset=1\n     Nodes=s "
+                          "CPU_IDs=0 Mem=0 GRES=csd:2(IDX:0-1)\n"),
+                testing::ElementsAre("n1=none", "n2=none", "s=0-1"));
+    EXPECT_THROW(grants_in("Nodes=n1 GRES=csd:2(CNT:2)\nNodes=s GRES=csd:2(IDX:0-1)\n"),
+                 ConfigError);
+}
+
 TEST(SlurmGrant, WithoutNumbersIsRefused) {
     for (const char* resources : {"", "gpu:1(IDX:0)", "csd:2(CNT:2)", "csd:0", "csd:1(IDX:N/A)"}) {
         EXPECT_THROW(grants_in("Nodes=a CPU_IDs=0 Mem=0 GRES=" + std::string(resources) + "\n"),

@@ -57,6 +57,17 @@ class Doctor(program.Scenario):
         self.assertIn(found["mpi"]["library"], head)
         self.assertIn(found["state_io"]["chosen"], head)
 
+    def test_a_storage_rank_is_a_node_that_needs_no_gpu(self):
+        report, shown = self.report(3, "--set", "csd.storage_ranks=1", "--set", f"csd.path=[{self.folder}, {self.folder}/other]")
+        computing, storing = report["nodes"]
+        self.assertEqual([(node["ranks"], node["computes"], node["holds"]) for node in report["nodes"]],
+                         [([0, 1], True, False), ([2], False, True)])
+        self.assertEqual(storing["findings"].keys() - computing["findings"].keys(), {"engine", "state_io", "state_folder_1", "xrt"})
+        self.assertEqual(computing["findings"].keys() - storing["findings"].keys(), {"model", "gpus", "nccl_nvlink"})
+        self.assertIn("ranks 2 of 3, holds the state alone", shown)
+        alone, _ = self.report(0, "--set", "csd.storage_ranks=1")  # on a machine of the user's
+        self.assertEqual(alone["nodes"][0]["findings"].keys(), computing["findings"].keys() | storing["findings"].keys() - {"state_folder_1"})
+
     def test_threads_are_named_as_the_choice_of_the_config(self):
         report, _ = self.report(0, "--set", "csd.io=threads", "--set", f"csd.path={self.folder}")
         self.assertEqual(report["nodes"][0]["findings"]["state_io"]["chosen"], "threads")

@@ -84,6 +84,16 @@ class Sites(program.Scenario):
                     self.assertIn(word, words)
                 self.assertLess(words.index("sbatch"), words.index("launch/slurm_job"))
 
+    def test_storage_hosts_are_a_second_part_of_the_job(self):
+        site = self.folder / "site"
+        site.mkdir()
+        (site / "site.toml").write_text('[hosts]\nnames = ["a", "b"]\nstorage = ["s1", "s2"]\nranks = 2\ncores_per_rank = 3\nremote = "true"\n'
+                                        'sbatch_options = ["--gpus-per-node=2"]\nstorage_sbatch_options = ["--partition=store"]\n[csd]\nper_rank = 4\n')
+        words = self.words("slurm", site, "--time=10", ":", "--time=20")
+        first, second = (" ".join(words[words.index("sbatch") + 1:words.index("launch/slurm_job")]) + " ").split(" : ")
+        self.assertRegex(first, "^--nodes=2 --ntasks=4 --ntasks-per-node=2 --job-name=.* --cpus-per-task=3 --gpus-per-node=2 --time=10$")
+        self.assertRegex(second, "^--nodes=2 --ntasks=2 --ntasks-per-node=1 --gres=csd:4 .* --requeue --partition=store --time=20 $")
+
     def test_those_that_say_what_a_plan_needs_have_plans(self):
         planned = 0
         for site in SITES:
