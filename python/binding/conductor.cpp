@@ -68,6 +68,9 @@ Conductor::Conductor(Plan plan)
     if (!plan.checkpoint_folder.empty()) {
         run_.checkpoint.path = plan.checkpoint_folder;
     }
+    for (std::string& path : run_.csd.path) {
+        path += plan.below_path;
+    }
     layout_.dtype = plan.dtype;
     for (engine::Tensor& tensor : plan.tensors) {
         tensor.offset = layout_.elems;

@@ -57,6 +57,7 @@ struct Plan {
     int threads = 0;                         // see engine::Identity
     engine::ParameterHome parameters = engine::ParameterHome::vector;
     std::string checkpoint_folder = {};  // empty: as the settings say
+    std::string below_path = {};         // of a rank that serves: a folder in each of csd.path
 };
 
 // What the start measured about the drives.

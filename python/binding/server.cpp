@@ -203,9 +203,21 @@ void Server::follow_all() {
     }
 }
 
+// Rank 0's first state is in this rank's folders, and each further one in a folder of its own
+// there.
+std::string Server::below_path(const std::vector<std::string>& settings) {
+    const auto is_path = [](const std::string& one) { return one.starts_with("csd.path="); };
+    const auto path = std::ranges::find_if(settings, is_path);
+    const auto number =
+        states_.try_emplace(path == settings.end() ? "" : *path, states_.size()).first->second;
+    const bool shares = number > 0 && std::ranges::any_of(settings_, is_path);
+    return shares ? text("/optimizer-", number + 1) : "";
+}
+
 // What is refused on all ranks alike leaves this one as ready for the next order as them.
 void Server::open(const Order& order) {
     auto [plan, wish] = unpacked(order.content);
+    plan.below_path = below_path(plan.settings);
     plan.settings.insert(plan.settings.end(), settings_.begin(), settings_.end());
     plan.granted_devices = granted_devices_;
     std::unique_ptr<Conductor>& engine = engines_[order.number];

@@ -28,10 +28,12 @@ private:
     void follow(const Order& order);
     void open(const Order& order);
     static void begin(Conductor& engine, const Order& order);
+    std::string below_path(const std::vector<std::string>& settings);
 
     std::vector<std::string> settings_;
     std::string granted_devices_;
     std::map<std::uint64_t, std::unique_ptr<Conductor>> engines_;  // by Order::number
+    std::map<std::string, std::size_t> states_;  // of rank 0, by the setting of their path
 };
 
 }  // namespace nearstep::python

@@ -35,10 +35,11 @@ void print_hosts(const LaunchArguments& arguments, const config::Run& run) {
     const std::vector<config::HostPart> parts = config::plan_hosts(run, ranks);
     std::cout << "site " << run.site << "\nranks " << ranks << "\nstorage_ranks "
               << run.csd.storage_ranks << "\nstorage_hosts "
-              << (run.hosts.storage.empty() ? 0 : run.csd.storage_ranks) << "\ninterface " << run.hosts.interface << "\nremote "
-              << run.hosts.remote << "\nhead " << run.hosts.head << "\ncores_per_rank "
-              << run.hosts.cores_per_rank << "\nnetwork_gb_s " << run.link.network_gb_s
-              << "\nmpirun_options " << joined(run.hosts.mpirun_options, " ") << "\nsbatch_options "
+              << (run.hosts.storage.empty() ? 0 : run.csd.storage_ranks) << "\ninterface "
+              << run.hosts.interface << "\nremote " << run.hosts.remote << "\nhead "
+              << run.hosts.head << "\ncores_per_rank " << run.hosts.cores_per_rank
+              << "\nnetwork_gb_s " << run.link.network_gb_s << "\nmpirun_options "
+              << joined(run.hosts.mpirun_options, " ") << "\nsbatch_options "
               << joined(run.hosts.sbatch_options, " ") << "\nstorage_sbatch_options "
               << joined(run.hosts.storage_sbatch_options, " ") << "\n";
     for (const config::HostPart& part : parts) {

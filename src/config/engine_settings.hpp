@@ -144,9 +144,10 @@ std::vector<double> device_speeds(const EngineSettings& settings, int ranks);
 int folders_of_host(const EngineSettings& settings, const std::string& granted);
 
 // Indices into csd.path for the `count` devices of one rank; lower ranks of the host have `before`
-// devices. `granted` lists the indices that a batch system gave the job on this host, as in "2,3", or "none";
-// empty: all, and devices share folders if there are too few. A rank without devices still gets one
-// index, for its manifest. Throws ConfigError if too few or unknown indices are granted.
+// devices. `granted` lists the indices that a batch system gave the job on this host, as in "2,3",
+// or "none"; empty: all, and devices share folders if there are too few. A rank without devices
+// still gets one index, for its manifest. Throws ConfigError if too few or unknown indices are
+// granted.
 std::vector<int> places_of_devices(const EngineSettings& settings, int before, int count,
                                    const std::string& granted);
 

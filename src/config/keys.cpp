@@ -366,7 +366,8 @@ std::vector<Key> keys_of(Run& run) {
           gradient_scale_keys(run.train), device_keys(run.csd), tier_keys(run.csd),
           state_keys(run.csd), card_keys(run.csd), part_keys(run.csd), link_keys(run.link),
           plan_node_keys(run.plan), plan_rate_keys(run.plan), codec_keys(run.compress, run.gather),
-          placement_keys(run.placement), hosts_keys(run.hosts), operation_keys(run)}) {
+          placement_keys(run.placement), hosts_keys(run.hosts), launcher_keys(run.hosts),
+           operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;

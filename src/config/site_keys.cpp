@@ -140,6 +140,11 @@ std::vector<Key> hosts_keys(HostsSettings& hosts) {
          .meaning = "cores that each rank is bound to; 0: not bound, ranks share the host's cores",
          .limits = between(0, kMostDevices),
          .place = KeyPlace::site},
+    };
+}
+
+std::vector<Key> launcher_keys(HostsSettings& hosts) {
+    return {
         {.name = "hosts.interface",
          .target = &hosts.interface,
          .meaning = "network interface between the hosts; empty: MPI chooses",

@@ -19,8 +19,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// From here on ranks only hold the state. All ranks have both duties if there are fewer of them than
-// the run's, such as one on the user's own machine.
+// From here on ranks only hold the state. All ranks have both duties if there are fewer of them
+// than the run's, such as one on the user's own machine.
 int first_storage_rank(const config::Run& run, int ranks) {
     return run.csd.storage_ranks < ranks ? ranks - run.csd.storage_ranks : ranks;
 }
@@ -54,8 +54,8 @@ void print_node(const Json& node, int ranks, std::ostream& out) {
 }  // namespace
 
 Json examine(const mpi::Communicator& world, const config::Run& run) {
-    const mpi::Topology nodes = mpi::set_apart_from(mpi::discover_nodes(world),
-                                                    first_storage_rank(run, world.size()));
+    const mpi::Topology nodes =
+        mpi::set_apart_from(mpi::discover_nodes(world), first_storage_rank(run, world.size()));
     std::string mine;
     if (nodes.rank_in_group(world.rank()) == 0) {
         const System system = find_system();

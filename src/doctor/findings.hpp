@@ -14,9 +14,10 @@ struct Duties {
     bool holds = true;
 };
 
-// An object with a member per topic that matters to the duties: its facts, and a "summary" in words of what was found and how
-// a run with these settings uses it. To see what works, it allocates some MiB, opens an io_uring
-// and writes a page in each folder of csd.path, and leaves none of them behind.
+// An object with a member per topic that matters to the duties: its facts, and a "summary" in words
+// of what was found and how a run with these settings uses it. To see what works, it allocates some
+// MiB, opens an io_uring and writes a page in each folder of csd.path, and leaves none of them
+// behind.
 nlohmann::ordered_json find_all(const config::Run& run, const System& system, Duties duties);
 
 }  // namespace nearstep::doctor

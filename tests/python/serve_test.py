@@ -15,10 +15,10 @@ class Serve(launcher.FolderTest):
             self.skipTest(absent)
         super().setUp()
 
-    def trained(self, serving, steps, *words, folder="run"):
+    def trained(self, serving, steps, *words, folder="run", script="serve_worker.py"):
         """What rank 0 prints at the end."""
         (self.folder / folder).mkdir(exist_ok=True)
-        worker = launcher.Process(TRAINING + serving, "serve_worker.py", self.folder / folder, serving, steps, *words)
+        worker = launcher.Process(TRAINING + serving, script, self.folder / folder, serving, steps, *words)
         code = worker.wait()
         text = worker.text()
         self.assertEqual(code, 0, text[-4000:])
@@ -32,6 +32,12 @@ class Serve(launcher.FolderTest):
                 self.assertEqual(self.trained(serving, 4, *words, folder=folder), usual)
                 self.assertEqual([path.name for path in (self.folder / folder / "state").glob("*.state")], [])
                 self.assertTrue(list((self.folder / folder / f"drive-{TRAINING}").glob("*.state")))
+
+    def test_two_optimizers_with_weights_of_a_folder_and_a_step_that_is_given_up(self):
+        usual = self.trained(0, 4, folder="usual", script="serve_together_worker.py")
+        self.assertEqual(self.trained(1, 4, script="serve_together_worker.py"), usual)
+        states = [str(path.relative_to(self.folder / "run")) for path in (self.folder / "run").rglob("*.state")]
+        self.assertEqual(sorted(states), [f"drive-{TRAINING}/{below}rank-{TRAINING}.device-0.state" for below in ("optimizer-2/", "")])
 
     def test_a_run_resumes_from_its_steps_and_with_other_ranks_from_its_checkpoint(self):
         usual = self.trained(0, 9, folder="usual")
