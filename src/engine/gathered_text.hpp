@@ -8,7 +8,8 @@
 
 namespace nearstep::engine {
 
-// Each rank's text, in rank order. Collective.
+// Each rank's text, in rank order. Collective; a rank sends and receives twice the logarithm of the
+// number of ranks as messages.
 std::vector<std::string> gather_text(const mpi::Communicator& world, const std::string& mine);
 
 // Joins several texts into one, and splits it again.
