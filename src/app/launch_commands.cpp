@@ -60,8 +60,9 @@ void print_facts(const LaunchArguments& arguments, const config::Run& run) {
         run, ranks, parts[static_cast<std::size_t>(arguments.host)], arguments.granted,
         arguments.takes_unfinished ? train::Unfinished::taken : train::Unfinished::refused);
     std::cout << "commit " << facts.commit << "\nprogram_xxh3 " << to_hex(facts.program_digest)
-              << "\ndata_xxh3 " << to_hex(facts.data_digest) << "\ntime_us " << facts.time_us
-              << "\nmachine " << facts.machine << "\ncores " << facts.cores << "\n"
+              << "\ndata_xxh3 " << (facts.data_digest ? to_hex(*facts.data_digest) : "none")
+              << "\ntime_us " << facts.time_us << "\nmachine " << facts.machine << "\ncores "
+              << facts.cores << "\n"
               << (facts.note.empty() ? "" : "note " + facts.note + "\n");
 }
 

@@ -360,14 +360,26 @@ std::vector<Key> keys_of(Run& run) {
          .target = &run.mode,
          .meaning = "where the update runs and what crosses the host link"},
     };
-    for (std::vector<Key> section :
-         {model_keys(run.model), layer_keys(run.model), compute_keys(run.model),
-          data_keys(run.data), length_keys(run.train), optimizer_keys(run.train),
-          gradient_scale_keys(run.train), device_keys(run.csd), tier_keys(run.csd),
-          state_keys(run.csd), card_keys(run.csd), part_keys(run.csd), link_keys(run.link),
-          plan_node_keys(run.plan), plan_rate_keys(run.plan), codec_keys(run.compress, run.gather),
-          placement_keys(run.placement), hosts_keys(run.hosts), launcher_keys(run.hosts),
-           operation_keys(run)}) {
+    for (std::vector<Key> section : {model_keys(run.model),
+                                     layer_keys(run.model),
+                                     compute_keys(run.model),
+                                     data_keys(run.data),
+                                     length_keys(run.train),
+                                     optimizer_keys(run.train),
+                                     gradient_scale_keys(run.train),
+                                     device_keys(run.csd),
+                                     tier_keys(run.csd),
+                                     state_keys(run.csd),
+                                     card_keys(run.csd),
+                                     part_keys(run.csd),
+                                     link_keys(run.link),
+                                     plan_node_keys(run.plan),
+                                     plan_rate_keys(run.plan),
+                                     codec_keys(run.compress, run.gather),
+                                     placement_keys(run.placement),
+                                     hosts_keys(run.hosts),
+                                     launcher_keys(run.hosts),
+                                     operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;

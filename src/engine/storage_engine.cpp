@@ -107,8 +107,7 @@ void StorageEngine::make_groups() {
                            options_.gpu);
 }
 
-std::vector<std::unique_ptr<csd::Device>> StorageEngine::own_devices(bool has_gpu,
-                                                                     bool is_pinned) {
+std::vector<std::unique_ptr<csd::Device>> StorageEngine::own_devices(bool has_gpu, bool is_pinned) {
     std::vector<std::unique_ptr<csd::Device>> devices;
     world_.together([&] {
         devices = make_devices(

@@ -41,6 +41,9 @@ struct StepReport {
     trace::Guess guess = trace::Guess::none;
     bool is_stop_requested = false;  // on any rank, see base/stop_request.hpp
     PhaseSeconds seconds;
+    // The rank that computed longest, as a multiple of the median rank's time.
+    int slowest_rank = 0;
+    double slowest_times = 1;
     trace::TrafficSnapshot traffic;
     codec::DeltaTally deltas;  // zeros without gather.codec = "delta"
 };

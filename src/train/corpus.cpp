@@ -8,13 +8,21 @@ namespace nearstep::train {
 
 data::Corpus load_corpus(const mpi::Communicator& world, const config::Run& run) {
     data::Corpus corpus;
+    const bool reads = world.rank() < config::computing_ranks(run, world.size());
     world.together([&] {
+        if (!reads) {
+            return;
+        }
         corpus = data::read_corpus(run.data);
         data::check_vocabulary(*corpus.tokenizer, run.model.vocabulary);
     });
     const std::string mine = corpus.train_digest + corpus.valid_digest;
     const std::string first = world.broadcast(mine, 0);
+    corpus.train_digest = world.broadcast(corpus.train_digest, 0);
     world.together([&] {
+        if (!reads) {
+            return;
+        }
         if (mine != first) {
             throw ConfigError(text("Rank ", world.rank(),
                                    " reads another text than rank 0: give all nodes the same "

@@ -7,8 +7,9 @@
 
 namespace nearstep::train {
 
-// Every rank reads the text or maps the token file. Collective; throws ConfigError on all ranks
-// alike, also if ranks read different texts or if the tokens do not fit the model.
+// Every rank that computes reads the text or maps the token file; others get the digests alone, and
+// no tokenizer. Collective; throws ConfigError on all ranks alike, also if ranks read different
+// texts or if the tokens do not fit the model.
 data::Corpus load_corpus(const mpi::Communicator& world, const config::Run& run);
 
 }  // namespace nearstep::train

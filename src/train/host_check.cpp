@@ -4,6 +4,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
+#include "base/units.hpp"
 #include "base/version.hpp"
 #include "config/load.hpp"
 #include "data/text.hpp"
@@ -24,6 +25,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -80,6 +82,20 @@ bool is_up(const std::string& interface) {
     return false;
 }
 
+// Open MPI keeps files there that its ranks share.
+void check_temporary_folder() {
+    constexpr std::uintmax_t kLeastBytes = 16 * MiB;
+    const std::filesystem::path folder = std::filesystem::temp_directory_path();
+    const std::uintmax_t free = std::filesystem::space(folder).available;
+    if (free < kLeastBytes) {
+        throw ConfigError(text("The temporary folder ", folder.string(), " has ",
+                               human_bytes(static_cast<double>(free)),
+                               " of free space, and MPI may need ",
+                               human_bytes(static_cast<double>(kLeastBytes)),
+                               ": make room there, or set TMPDIR to another folder."));
+    }
+}
+
 // The nodes of the run, as if all hosts had as many ranks as this one.
 mpi::Topology nodes_like(const config::Run& run, const config::HostPart& host, int ranks) {
     const int most = run.exchange.ranks_per_node > 0 ? run.exchange.ranks_per_node : host.ranks;
@@ -103,9 +119,12 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
                                " (hosts.interface) is not up with an address: bring it up, or name "
                                "another in the site file."));
     }
+    check_temporary_folder();
+    const int computing = config::computing_ranks(run, ranks);
     HostFacts facts{.commit = commit(),
                     .program_digest = digest_of_file("/proc/self/exe"),
-                    .data_digest = digest_of_data(run),
+                    .data_digest = host.first_rank < computing ? std::optional(digest_of_data(run))
+                                                               : std::nullopt,
                     .machine = identity_of_machine(),
                     .cores = usable_cores()};
     const std::size_t parameters = model::describe(run.model).elems;
@@ -120,7 +139,7 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     int before = 0;
     for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
         const int count = drives[static_cast<std::size_t>(rank)];
-        if (rank < config::computing_ranks(run, ranks)) {
+        if (rank < computing) {
             model::choose_device(run.model.device, rank - host.first_rank);
         }
         placed.places = config::places_of_devices(run, before, count, granted);

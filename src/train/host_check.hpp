@@ -5,6 +5,7 @@
 #include "config/run.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace nearstep::train {
@@ -13,7 +14,8 @@ struct HostFacts {
     // Must be the same on all hosts.
     std::string commit;
     std::uint64_t program_digest = 0;  // XXH3 of this program's file
-    std::uint64_t data_digest = 0;     // XXH3 of all text of data.train, then of data.valid
+    // XXH3 of all text of data.train, then of data.valid; none: this host's ranks read no text
+    std::optional<std::uint64_t> data_digest;
 
     std::int64_t time_us = 0;  // since 1970, at the end of the check
     std::string machine;       // the same on hosts that share cores; empty: unknown
@@ -28,8 +30,8 @@ enum class Unfinished { refused, taken };
 // For the ranks of `host`, out of `ranks`: checks that the text exists, that the folders of
 // csd.path are writable, have space for the state and are not in use, that they and (on rank 0's
 // host) checkpoint.path hold no unfinished run if that is refused, that the GPUs of model.device
-// exist, and that hosts.interface is up. `granted`: see config::places_of_devices. Throws
-// ConfigError.
+// exist, that hosts.interface is up, and that the temporary folder has space. `granted`: see
+// config::places_of_devices. Throws ConfigError.
 HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host,
                      const std::string& granted, Unfinished unfinished);
 

@@ -24,7 +24,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -192,14 +194,42 @@ void look_at_result(Trainer& trainer, report::Reporter& reporter, const RunOptio
     }
 }
 
+// Names a rank that most steps waited for; empty if there is none.
+std::string slow_rank_line(const Trainer& trainer, const std::vector<StepReport>& steps) {
+    constexpr double kSlow = 1.5;
+    std::map<int, std::vector<double>> slow;  // how slow each rank was, where it was the slowest
+    for (const StepReport& step : steps) {
+        if (step.slowest_times > kSlow) {
+            slow[step.slowest_rank].push_back(step.slowest_times);
+        }
+    }
+    for (auto& [rank, times] : slow) {
+        if (times.size() > 2 && 2 * times.size() > steps.size()) {
+            const engine::Found& found = trainer.begins_with().found;
+            const auto node = found.ranks[static_cast<std::size_t>(rank)].node;
+            const auto median = times.begin() + std::ssize(times) / 2;
+            std::ranges::nth_element(times, median);
+            return text("rank ", rank, " on host ", found.hosts[static_cast<std::size_t>(node)],
+                        " computed the longest in ", times.size(), " of ", steps.size(), " steps, ",
+                        std::round(10 * *median) / 10,
+                        " times as long as the median rank: the "
+                        "others waited for it");
+        }
+    }
+    return "";
+}
+
 void say_end(report::Reporter& reporter, const report::RunRecord& record, const RunOptions& options,
-             std::int64_t steps_done) {
+             const Trainer& trainer) {
+    if (const std::string slow = slow_rank_line(trainer, record.steps); !slow.empty()) {
+        reporter.say(slow);
+    }
     if (options.shows_traffic && !record.steps.empty()) {
         for (const std::string& lines : report::traffic_lines(record)) {
             reporter.say(lines);
         }
     }
-    reporter.say(report::closing_lines(record, steps_done));
+    reporter.say(report::closing_lines(record, trainer.steps_done()));
 }
 
 void check_before(const mpi::Communicator& world, const config::Run& run,
@@ -230,7 +260,7 @@ bool train(const mpi::Communicator& world, const config::Run& run, const RunOpti
     note_stop_requests();
     check_before(world, run, options);
     const data::Corpus corpus = load_corpus(world, run);
-    if (options.sample_tokens > 0) {
+    if (options.sample_tokens > 0 && corpus.tokenizer) {
         corpus.tokenizer->encode(options.prompt);  // throws early if it cannot
     }
     std::optional<trace::Timeline> timeline;
@@ -269,7 +299,7 @@ bool train(const mpi::Communicator& world, const config::Run& run, const RunOpti
     if (ending == Ending::finished) {
         look_at_result(trainer, *reporter, options, record, ending);
     }
-    say_end(*reporter, record, options, trainer.steps_done());
+    say_end(*reporter, record, options, trainer);
     world.on_rank_0(
         [&] { write_whole_file(options.json, report::to_json(record).dump(2) + "\n"); });
     reporter->end(trainer.steps_done(), ending == Ending::finished);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 namespace nearstep::train {
@@ -97,7 +98,10 @@ void Trainer::backward_pass() {
         }
         {
             const trace::Span span(timeline_, Lane::compute, "backward", of_block(block));
-            network_->backward(block, engine().gradient_space(at), place);
+            const std::span<float> space = engine().gradient_space(at);  // may wait
+            Stopwatch watch;
+            network_->backward(block, space, place);
+            computed_s_ += watch.lap();
         }
         engine().put_gradient(at);
     }
@@ -107,15 +111,24 @@ void Trainer::backward_pass() {
 // What is known of the step before its update ends. Combines the ranks' values.
 void Trainer::add_up_losses(StepReport& report) const {
     const std::array mine{report.loss, report.seconds.forward, report.seconds.backward,
-                          is_stop_requested() ? 1.0 : 0.0};
+                          is_stop_requested() ? 1.0 : 0.0, computed_s_};
     const std::vector<double> of_ranks = world_.all_gather(mine);
     report.loss = 0;
+    std::vector<double> seconds;
     for (std::size_t i = 0; i < of_ranks.size(); i += mine.size()) {
+        seconds.push_back(of_ranks[i + 4]);
         report.loss += of_ranks[i];
         report.seconds.forward = std::max(report.seconds.forward, of_ranks[i + 1]);
         report.seconds.backward = std::max(report.seconds.backward, of_ranks[i + 2]);
         report.is_stop_requested = report.is_stop_requested || of_ranks[i + 3] > 0;
     }
+    seconds.resize(static_cast<std::size_t>(config::computing_ranks(run_, world_.size())));
+    const auto slowest = std::ranges::max_element(seconds);
+    report.slowest_rank = static_cast<int>(slowest - seconds.begin());
+    const double longest = *slowest;
+    const auto median = seconds.begin() + (std::ssize(seconds) - 1) / 2;
+    std::ranges::nth_element(seconds, median);
+    report.slowest_times = *median > 0 ? longest / *median : 1;
 }
 
 StepReport Trainer::step(const StepEnded& ended) {
@@ -131,6 +144,7 @@ StepReport Trainer::step(const StepEnded& ended) {
     const double waited = engine().waited_seconds();
     report.loss = forward_pass(report);
     report.seconds.forward = watch.lap() - (engine().waited_seconds() - waited);
+    computed_s_ = report.seconds.forward;
 
     if (engine().is_under_way()) {
         const StepReport before = finish();

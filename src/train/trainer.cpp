@@ -84,7 +84,8 @@ Trainer::Rows Trainer::rows_of(std::int64_t all) const {
 
 void Trainer::open_run(const Options& options) {
     const engine::Identity identity{
-        .model = model_line(run_, *corpus_.tokenizer),
+        .model = world_.broadcast(
+            corpus_.tokenizer ? model_line(run_, *corpus_.tokenizer) : std::string(), 0),
         .seed = run_.train.seed,
         .data = corpus_.train_digest,
         .steps = run_.train.steps,

@@ -107,6 +107,7 @@ private:
     std::unique_ptr<model::Network> network_;
     model::NetworkTraffic step_traffic_;  // over all steps
     StepReport report_;                   // of the step under way
+    double computed_s_ = 0;               // by this rank's network in the step under way
     // This rank's rows of the global batch, and the tokens drawn for them.
     std::int64_t first_row_ = 0;
     int rows_ = 0;
