@@ -35,7 +35,7 @@ config::RankCounts counts_of(const plan::Problem& problem) {
 
 // The space of placements; everything else is fixed by the run.
 plan::Space space_of_run(const config::Run& run, const plan::Problem& problem) {
-    plan::Space space = plan::trainable_space_of(problem, {run.compress.codec});
+    plan::Space space = plan::trained_space_of(problem, {run.compress.codec});
     const bool has_deltas = run.gather.codec == config::ParameterCodec::delta;
     space.gathers = {has_deltas ? plan::Gather::delta : plan::Gather::dense};
     const auto spans_nodes = [](const plan::Mesh& mesh) { return mesh.nodes > 1; };
@@ -125,7 +125,8 @@ PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& 
     const plan::Problem problem =
         problem_of(plan::calibrated(run, planned.calibration, nodes + run.csd.storage_ranks), nodes,
                    world.size());
-    const plan::Found found = plan::search(problem, space_of_run(run, problem));
+    const plan::Row row = plan::plan_for(problem, space_of_run(run, problem));
+    const plan::Found& found = row.found;
     if (!found.plan) {
         planned.line =
             text("placement auto: the planner finds none that fits the site's memories (",
@@ -134,11 +135,7 @@ PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& 
         return planned;
     }
     const plan::Choice& choice = found.plan->choice;
-    planned.line =
-        text("placement auto, modelled: parameters ", plan::name_of(choice.parameters, problem),
-             ", gradients ", plan::name_of(choice.gradients, problem), ", optimizer ",
-             plan::name_of(choice.optimizer, problem), "; a step of ", found.plan->cost.terms.step,
-             " s, of which ", found.plan->cost.terms.opt, " s for the update");
+    planned.line = text("placement auto, modelled: ", plan::reason_of(row));
     planned.run = with_choice(sources, asked, choice);
     return planned;
 }

@@ -27,7 +27,7 @@ struct PlanArguments {
     std::vector<std::string> codecs = {"dense", "q8", "q4"};
     std::string scaling = "strong";
     std::string calibration;
-    bool is_trainable = false;
+    bool is_trained = false;
     bool has_systems = false;
     plan::Amsp amsp;
     std::string hidden = std::string(name_of(plan::Hidden::but_update));
@@ -122,8 +122,8 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
                     continue;
                 }
                 plan::Space space = plan::space_of(problem, codecs);
-                if (arguments.is_trainable) {
-                    space = plan::trainable_space_of(problem, codecs);
+                if (arguments.is_trained) {
+                    space = plan::trained_space_of(problem, codecs);
                     keep_asked_placements(run, problem, space);
                 }
                 rows.push_back(plan::plan_for(problem, space));
@@ -174,7 +174,7 @@ void add_plan(CLI::App& program, Action& action) {
                        "result file of nearstep bench csd, bench network or both: its rates in "
                        "place of the site's; default: plan.calibration");
     command.add_flag(
-        "--trainable", arguments->is_trainable,
+        "--trained", arguments->is_trained,
         "only placements that nearstep train can be set to, and those of placement.* that are not "
         "auto");
     command.add_flag("--systems", arguments->has_systems,

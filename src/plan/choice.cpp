@@ -118,7 +118,7 @@ Space resident_space_of(const Problem& problem) {
     return space;
 }
 
-Space trainable_space_of(const Problem& problem, const std::vector<Codec>& codecs) {
+Space trained_space_of(const Problem& problem, const std::vector<Codec>& codecs) {
     Space space = space_of(problem, codecs);
     space.is_of_training = true;
     space.homes = {Home::host};

@@ -126,7 +126,7 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs);
 Space resident_space_of(const Problem& problem);
 
 // The part of space_of() that `nearstep train` supports.
-Space trainable_space_of(const Problem& problem, const std::vector<Codec>& codecs);
+Space trained_space_of(const Problem& problem, const std::vector<Codec>& codecs);
 
 using nearstep::name_of;
 // "replicated", "node", "global" or, for sizes between, "4 GPUs" and "8x16".

@@ -39,6 +39,7 @@ struct Terms {
 struct TermName {
     std::string_view name;  // "T_fwd_gpu"
     double Terms::*value;
+    const char* meaning;
     bool is_phase;  // the sum or maximum of earlier terms
 };
 

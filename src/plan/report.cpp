@@ -159,6 +159,18 @@ void write_terms(const Terms& terms, std::ostream& out) {
     }
 }
 
+void write_legend(std::ostream& out) {
+    out << "\nmodelled; seconds of a step, phases after their parts:";
+    for (const TermName& term : term_names()) {
+        out << " " << term.name << " " << term.meaning << (term.name == "T_step" ? ".\n" : ";");
+    }
+    out << "n devices of a node; T_opt,n and T_total,n update and step by the replication's "
+           "formula; "
+           "T_opt an update by one device; T_param_swap new parameters at a drive's rate; B_PCIe "
+           "and "
+           "B_SSD the rates of host link and drive.\n";
+}
+
 // Alternatives that lose get a line each, the others share one line.
 void write_alternatives(const Row& row, std::ostream& out) {
     const Terms& best = row.found.plan->cost.terms;
@@ -198,6 +210,7 @@ void write_row(const Row& row, std::ostream& out) {
         out << " " << field << " = " << value << ";";
     }
     out << "\n";
+    out << "    why: " << reason_of(row) << "\n";
     write_terms(plan.cost.terms, out);
     out << describe(replication_of(problem, plan.choice, plan.cost.terms));
     out << "    memory:";
@@ -332,6 +345,11 @@ std::string describe(const std::vector<Row>& rows) {
         if (row.found.plan) {
             write_row(row, out);
         }
+    }
+    const bool has_plan =
+        std::ranges::any_of(rows, [](const Row& row) { return row.found.plan.has_value(); });
+    if (has_plan) {
+        write_legend(out);
     }
     return out.str();
 }

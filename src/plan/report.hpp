@@ -31,6 +31,10 @@ nlohmann::json to_json(const std::vector<Row>& rows);
 
 double tokens_per_s(const Problem& problem, const Terms& terms);
 
+// Why the row's plan was chosen, in three sentences: where it has what and the step's time, the
+// bytes and seconds behind it, and the best other placement. The row has a plan.
+std::string reason_of(const Row& row);
+
 // "needs 10 GB of GPU memory, ...", if nothing was found.
 std::string misfit_text(const Found& found);
 

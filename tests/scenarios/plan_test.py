@@ -17,14 +17,17 @@ class Plan(program.Scenario):
     def test_everything_is_labelled(self):
         text, rows = self.plan("--nodes", "1,4")
         paragraphs = text.strip().split("\n\n")
-        self.assertEqual(len(paragraphs), 3, "a summary, and one paragraph per plan")
+        self.assertEqual(len(paragraphs), 4, "a summary, one paragraph per plan, and the legend")
         for paragraph in paragraphs:
             self.assertTrue(paragraph.startswith("modelled"), paragraph)
         for row in rows:
             self.assertEqual(row["origin"], "modelled")
             self.assertRegex(paragraphs[0], rf"verdict: with {row['nodes']} nodes? and .* What bounds it is the {row['binds']}: ")
-        for term in rows[0]["terms_s"]:
-            self.assertIn(f"{term} ", text)
+        for row, paragraph in zip(rows, paragraphs[1:]):
+            self.assertRegex(paragraph, r"why: parameters [^.]+; a step of [\d.e+]+ s, [\d.e+]+ tokens/s, with [\d.e+]+ s of a GPU's work\. A node sends .+ B over the "
+                                        r"network \(.+\), its devices read .+ B and write .+ B \(T_csd .+ s\), and a GPU needs .+ B of its .+ B\. The best other placement, ")
+        for symbol in (*rows[0]["terms_s"], "T_opt,n", "T_total,n", "T_param_swap", "B_PCIe", "B_SSD"):
+            self.assertIn(f"{symbol} ", paragraphs[-1])
 
     def test_terms_add_up_and_memories_hold(self):
         _, rows = self.plan("--nodes", "1,8,64", "--csds", "2,10")
@@ -86,7 +89,7 @@ class Plan(program.Scenario):
         self.assertAlmostEqual(formula["T_total_n"], terms["T_fwd"] + terms["T_bwd"] + expected, delta=1e-9 * expected)
 
     def test_only_what_trains_is_searched_if_asked(self):
-        _, rows = self.plan("--nodes", "8", "--trainable", "--set", "placement.parameters=node")
+        _, rows = self.plan("--nodes", "8", "--trained", "--set", "placement.parameters=node")
         choice = rows[0]["choice"]
         self.assertEqual([choice[field] for field in ("parameters", "home", "order", "landing")],
                          ["node", "host", "by block", "device"])
@@ -127,7 +130,7 @@ class Plan(program.Scenario):
             self.assertTrue(row["verified"])
             self.assertEqual(row["sent_bytes"], row["message_bytes"] * row["nodes"])  # 1 message a rank, 2 ranks a node
             self.assertAlmostEqual(row["gb_s"] * row["us"]["median"] * 1e3, row["sent_bytes"], delta=1e-6 * row["sent_bytes"])
-        text, rows = self.plan("--nodes", "1,16", "--trainable", "--set", "placement.parameters=node", "--calibrate", rates)
+        text, rows = self.plan("--nodes", "1,16", "--trained", "--set", "placement.parameters=node", "--calibrate", rates)
         self.assertIn(f"network as measured: row 2 nodes, fit, {fits[2]['gb_s']:.3g}"[:-1], text)
         self.assertIn("inside a node as measured: row inside, fit, ", text)
         bytes_sent = {"delta": 0.35, "dense": 2}[rows[1]["choice"]["gather"]] * rows[1]["parameters"] * 15 / 16
@@ -161,7 +164,7 @@ class Plan(program.Scenario):
     def test_a_run_takes_the_planners_placement_and_prints_what_it_let_expect(self):
         arguments = self.arguments(train__steps=3, placement__parameters="auto", placement__optimizer="auto")
         done = program.succeed(2, *arguments, *SITE, "--traffic", "--json", self.folder / "auto.json")
-        self.assertRegex(done.stdout, r"placement auto, modelled: parameters \w+, gradients \w+, optimizer \w+; a step of")
+        self.assertRegex(done.stdout, r"placement auto, modelled: parameters \w+, gradients \w+, optimizer \w+; a step of .+ tokens/s, .+\. A node sends .+\. (The best|No) other placement")
         self.assertRegex(done.stdout, r"update: \S+ s measured, \S+ s modelled from the rates of the links")
         automatic = json.loads((self.folder / "auto.json").read_text())
         self.assertGreater(automatic["modelled_s"]["update"], 0)

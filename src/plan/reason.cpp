@@ -1,0 +1,67 @@
+// Says why a plan was chosen. Used by report.cpp and where a run places its state.
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "plan/report.hpp"
+
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+
+namespace nearstep::plan {
+
+namespace {
+
+std::string three_digits(double value) {
+    std::ostringstream out;
+    out << std::setprecision(3) << value;
+    return out.str();
+}
+
+// The meshes, and the next best plan with another mesh.
+std::string other_placement(const Row& row) {
+    const Alternative* best = nullptr;
+    for (const Alternative& other : row.alternatives) {
+        const bool is_placement =
+            other.field == "parameters" || other.field == "gradients" || other.field == "optimizer";
+        if (is_placement && other.found.plan &&
+            (best == nullptr ||
+             other.found.plan->cost.terms.step < best->found.plan->cost.terms.step)) {
+            best = &other;
+        }
+    }
+    if (best == nullptr) {
+        return "No other placement is allowed and fits.";
+    }
+    const Terms& terms = row.found.plan->cost.terms;
+    const Terms& others = best->found.plan->cost.terms;
+    const double change = 100 * (others.step / terms.step - 1);
+    const std::string_view most = longest_excess(terms, others);
+    return text("The best other placement, ", best->field, " ", best->value, ", takes ",
+                three_digits(std::abs(change)), change < 0 ? " % less" : " % more",
+                most.empty() ? "" : text(", most of it in ", most),
+                change <= 100 * kMargin ? ", no more than the formulas are exact." : ".");
+}
+
+}  // namespace
+
+std::string reason_of(const Row& row) {
+    const Plan& plan = *row.found.plan;
+    const Problem& problem = row.problem;
+    const Terms& terms = plan.cost.terms;
+    const auto parameters = static_cast<double>(problem.work.model.parameters);
+    const Volumes& bytes = plan.cost.volumes;
+    const double of_network = (bytes.network_gradients + bytes.network_parameters) * parameters;
+    return text("parameters ", name_of(plan.choice.parameters, problem), ", gradients ",
+                name_of(plan.choice.gradients, problem), ", optimizer ",
+                name_of(plan.choice.optimizer, problem), "; a step of ", three_digits(terms.step),
+                " s, ", three_digits(tokens_per_s(problem, terms)), " tokens/s, with ",
+                three_digits(terms.fwd_gpu + terms.bwd_gpu), " s of a GPU's work. A node sends ",
+                human_bytes(of_network), " over the network (T_scat ", three_digits(terms.scat),
+                " s, T_gather ", three_digits(terms.gather), " s), its devices read ",
+                human_bytes(bytes.device_read * parameters), " and write ",
+                human_bytes(bytes.device_write * parameters), " (T_csd ", three_digits(terms.csd),
+                " s), and a GPU needs ", human_bytes(plan.cost.demand.gpu), " of its ",
+                human_bytes(problem.site.gpu_memory), ". ", other_placement(row));
+}
+
+}  // namespace nearstep::plan
