@@ -4,18 +4,10 @@
 #include "plan/report.hpp"
 
 #include <algorithm>
-#include <iomanip>
-#include <sstream>
 
 namespace nearstep::plan {
 
 namespace {
-
-std::string three_digits(double value) {
-    std::ostringstream out;
-    out << std::setprecision(3) << value;
-    return out.str();
-}
 
 // The meshes, and the next best plan with another mesh.
 std::string other_placement(const Row& row) {

@@ -21,6 +21,12 @@ double tokens_per_s(const Problem& problem, const Terms& terms) {
     return problem.work.sequences * problem.work.tokens_per_sequence / terms.step;
 }
 
+std::string three_digits(double value) {
+    std::ostringstream out;
+    out << std::setprecision(3) << value;
+    return out.str();
+}
+
 std::string misfit_text(const Found& found) {
     return text("needs ", human_bytes(found.misfit->needed), " of ", found.misfit->memory,
                 ", of which there are ", human_bytes(found.misfit->available));
@@ -53,12 +59,6 @@ Wear wear_of(const Problem& problem, const Plan& plan) {
 
 double updates_per_s(const Choice& choice, const Problem& problem) {
     return Numbers(problem, choice).share() / cost_of(problem, choice).terms.csd;
-}
-
-std::string three_digits(double value) {
-    std::ostringstream out;
-    out << std::setprecision(3) << value;
-    return out.str();
 }
 
 std::string percent(double share) {
