@@ -1,4 +1,5 @@
-// Writes a checkpoint and what it describes, and restores residuals from one.
+// Writes a checkpoint and what it describes, restores residuals from one, computes digests.
+#include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
 #include "base/wording.hpp"
@@ -148,6 +149,35 @@ std::string StorageEngine::save(const std::string& named) {
     });
     faults_.pass(FaultPhase::after_checkpoint_index);
     return world_.broadcast(path, 0);
+}
+
+std::uint64_t StorageEngine::masters_digest() {
+    expects(!is_under_way(), "a step is finished before its masters are read");
+    std::vector<std::uint64_t> of_tile(owners_.tiles(), 0);
+    SubgroupWorkers(*pipeline_, pool_)
+        .visit(
+            {.move =
+                 [this](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                     device.read_state(subgroup, pipeline_->generation(), state);
+                 },
+             .after =
+                 [&](shard::TileRange tiles, const csd::StateArrays& state) {
+                     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+                         const auto values =
+                             state.master.subspan((tile - tiles.begin) * kTileElems,
+                                                  copy_.partition.elems_in_tile(tile));
+                         of_tile[tile] = xxh3(std::as_bytes(values));
+                     }
+                 }});
+    pipeline_->copy_ranks().sum(std::span(of_tile));
+    const std::uint64_t digest = xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tile)));
+    const std::string first = world_.broadcast(to_hex(digest), 0);
+    if (!world_.agree(to_hex(digest) == first)) {
+        throw Error(text("The copies of the optimizer state are not equal (copy ",
+                         owners_.copy_of(world_.rank()), " has ", to_hex(digest), ", copy 0 ",
+                         first, "): go on from a checkpoint with ", Term::from, "."));
+    }
+    return digest;
 }
 
 }  // namespace nearstep::engine
