@@ -138,6 +138,32 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
     return arguments.has_systems ? plan::to_json(systems) : plan::to_json(rows);
 }
 
+// Options for what is searched.
+void add_space(CLI::App& command, PlanArguments& arguments) {
+    const auto count = CLI::Range(1, 65536);
+    command.add_option("--nodes", arguments.nodes, "numbers of nodes, with commas between")
+        ->delimiter(',')
+        ->check(count)
+        ->capture_default_str();
+    command
+        .add_option("--storage-nodes", arguments.storage_nodes,
+                    "numbers of storage nodes, which have all devices and no GPU, with commas "
+                    "between; 0: devices in the nodes; default: csd.storage_ranks")
+        ->delimiter(',')
+        ->check(CLI::Range(0, 65536));
+    command
+        .add_option(
+            "--csds", arguments.csds,
+            "devices per node, or per storage node, with commas between; default: hosts.devices")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1024));
+    command
+        .add_option("--codecs", arguments.codecs,
+                    "gradient codecs (compress.codec) that may be chosen, those to prefer first")
+        ->delimiter(',')
+        ->capture_default_str();
+}
+
 }  // namespace
 
 void add_plan(CLI::App& program, Action& action) {
@@ -148,28 +174,7 @@ void add_plan(CLI::App& program, Action& action) {
         "that it prints is modelled. Example:\n  nearstep plan configs/gpt-7b.toml --site "
         "cluster/csd-pod --nodes 1,8,64");
     add_run_arguments(command, arguments->run);
-    const auto count = CLI::Range(1, 65536);
-    command.add_option("--nodes", arguments->nodes, "numbers of nodes, with commas between")
-        ->delimiter(',')
-        ->check(count)
-        ->capture_default_str();
-    command
-        .add_option("--storage-nodes", arguments->storage_nodes,
-                    "numbers of storage nodes, which have all devices and no GPU, with commas "
-                    "between; 0: devices in the nodes; default: csd.storage_ranks")
-        ->delimiter(',')
-        ->check(CLI::Range(0, 65536));
-    command
-        .add_option(
-            "--csds", arguments->csds,
-            "devices per node, or per storage node, with commas between; default: hosts.devices")
-        ->delimiter(',')
-        ->check(CLI::Range(1, 1024));
-    command
-        .add_option("--codecs", arguments->codecs,
-                    "gradient codecs (compress.codec) that may be chosen, those to prefer first")
-        ->delimiter(',')
-        ->capture_default_str();
+    add_space(command, *arguments);
     command.add_option("--calibrate", arguments->calibration,
                        "result file of nearstep bench csd, bench network or both: its rates in "
                        "place of the site's; default: plan.calibration");
@@ -186,7 +191,7 @@ void add_plan(CLI::App& program, Action& action) {
                     "state; default: those that its objective chooses")
         ->delimiter(',')
         ->expected(3)
-        ->check(count);
+        ->check(CLI::Range(1, 65536));
     command
         .add_option("--hidden", arguments->hidden,
                     "with --systems: which transfers AMSP's engine hides: all, but backward, but "

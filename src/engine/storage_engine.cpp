@@ -192,6 +192,22 @@ void StorageEngine::make_reader() {
     reader_.emplace(std::move(sources), settings_.csd.state, layout_.dtype);
 }
 
+namespace {
+
+// Whether all nodes that compute have as many ranks and, beside storage ranks, no device.
+bool are_equal(const mpi::Topology& nodes, int storage_ranks, const std::vector<int>& devices) {
+    return std::all_of(nodes.ranks_of.begin(), nodes.ranks_of.end() - storage_ranks,
+                       [&](const std::vector<int>& ranks) {
+                           const auto has_none = [&](int rank) {
+                               return devices.at(static_cast<std::size_t>(rank)) == 0;
+                           };
+                           return ranks.size() == nodes.ranks_of.front().size() &&
+                                  (storage_ranks == 0 || std::ranges::all_of(ranks, has_none));
+                       });
+}
+
+}  // namespace
+
 void StorageEngine::make_facts() {
     std::array<std::uint64_t, 1> kept_bytes = {};
     pipeline_->visit_subgroups(
@@ -206,15 +222,7 @@ void StorageEngine::make_facts() {
     const TierBytes tiers = most_bytes(settings_, owners_);
     facts_ = {.nodes = nodes_.groups() - settings_.csd.storage_ranks,
               .storage_nodes = settings_.csd.storage_ranks,
-              .has_equal_nodes = std::all_of(
-                  nodes_.ranks_of.begin(), nodes_.ranks_of.end() - settings_.csd.storage_ranks,
-                  [&](const auto& ranks) {
-                      return ranks.size() == nodes_.ranks_of.front().size() &&
-                             (settings_.csd.storage_ranks == 0 ||
-                              std::ranges::all_of(ranks, [&](int rank) {
-                                  return devices.at(static_cast<std::size_t>(rank)) == 0;
-                              }));
-                  }),
+              .has_equal_nodes = are_equal(nodes_, settings_.csd.storage_ranks, devices),
               .parameter_ranks = settings_.placement.parameters.ranks(),
               .gradient_ranks = settings_.placement.gradients.ranks(),
               .optimizer_ranks = settings_.placement.optimizer.ranks(),

@@ -11,14 +11,14 @@
 namespace nearstep::model {
 
 // Each is in families/.
-extern const Architecture kGpt;
-extern const Architecture kLlama;
+extern const Architecture gpt_architecture;
+extern const Architecture llama_architecture;
 
 namespace {
 
 // In the order of config::Network.
-constexpr std::array<const Architecture*, kWords<config::Network>.size()> kArchitectures{&kGpt,
-                                                                                         &kLlama};
+constexpr std::array<const Architecture*, kWords<config::Network>.size()> kArchitectures{
+    &gpt_architecture, &llama_architecture};
 
 }  // namespace
 

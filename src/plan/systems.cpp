@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <iomanip>
 #include <sstream>
 
@@ -24,14 +25,14 @@ struct System {
     Again again = Again::whole_mesh;
 };
 
-constexpr System kSystems[] = {
+constexpr std::array<System, 6> kSystems{{
     {"ZeRO-1", Meshes::replicated, Meshes::replicated, Meshes::all, Hidden::but_update},
     {"ZeRO-2", Meshes::replicated, Meshes::all, Meshes::all, Hidden::but_update},
     {"ZeRO-3", Meshes::all, Meshes::all, Meshes::all, Hidden::none},
     {"ZeRO++", Meshes::all, Meshes::all, Meshes::all, Hidden::none, Again::in_node},
     {"MiCS", Meshes::open, Meshes::open, Meshes::open, Hidden::none},
     {"FSDP hybrid", Meshes::open, Meshes::open, Meshes::open, Hidden::all},
-};
+}};
 
 Mesh mesh_of(Meshes meshes, const Mesh& open, const Problem& problem) {
     switch (meshes) {

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -288,6 +289,16 @@ void StorageEngine::replace_runs(const Found& found) {
     });
 }
 
+namespace {
+
+// Those that say something.
+void add(std::vector<std::string>& lines, const std::vector<std::string>& more) {
+    std::ranges::copy_if(more, std::back_inserter(lines),
+                         [](const std::string& line) { return !line.empty(); });
+}
+
+}  // namespace
+
 BeginReport StorageEngine::begin(const Start& start) {
     const Decision& decision = start.decision;
     check_unchanged(world_, settings_, start.found);
@@ -300,7 +311,7 @@ BeginReport StorageEngine::begin(const Start& start) {
         start.found.wish.is_fresh() ? describe_overwritten(world_, settings_, decision.set) : "";
     BeginReport begun{.lines = describe_speeds(settings_, owners_),
                       .checkpoint_step = decision.checkpoint_step};
-    begun.lines.insert(begun.lines.end(), decision.notes.begin(), decision.notes.end());
+    add(begun.lines, decision.notes);
     switch (decision.action) {
         case Action::start_anew:
             start_anew([&] { left.remove(state_); });
@@ -329,8 +340,7 @@ BeginReport StorageEngine::begin(const Start& start) {
         left.remove(state_);
         replace_runs(start.found);
     }
-    const std::vector<std::string> removed = left.describe();
-    begun.lines.insert(begun.lines.end(), removed.begin(), removed.end());
+    add(begun.lines, left.describe());
     if (decision.action != Action::start_anew && line().run != decision.line.run) {
         begun.lines.push_back(text("run ", line().run, " goes on from step ", steps_done(),
                                    " of run ", decision.line.run));
@@ -341,12 +351,8 @@ BeginReport StorageEngine::begin(const Start& start) {
     for (const auto& device : pipeline_->devices()) {
         device->expect_updates();
     }
-    for (const std::string& line : {describe_threads(threads_before_, threads_), overwritten,
-                                    check_network(world_, settings_)}) {
-        if (!line.empty()) {
-            begun.lines.push_back(line);
-        }
-    }
+    add(begun.lines, {describe_threads(threads_before_, threads_), overwritten,
+                      check_network(world_, settings_)});
     count_from_here();
     return begun;
 }

@@ -110,7 +110,7 @@ std::vector<BlockFunction> make_gpt_functions(const config::ModelSettings& setti
 
 }  // namespace
 
-extern const Architecture kGpt;
-const Architecture kGpt = {describe_gpt, make_gpt_functions};
+extern const Architecture gpt_architecture;
+const Architecture gpt_architecture = {describe_gpt, make_gpt_functions};
 
 }  // namespace nearstep::model

@@ -156,7 +156,7 @@ std::vector<BlockFunction> make_llama_functions(const config::ModelSettings& set
 
 }  // namespace
 
-extern const Architecture kLlama;
-const Architecture kLlama = {describe_llama, make_llama_functions};
+extern const Architecture llama_architecture;
+const Architecture llama_architecture = {describe_llama, make_llama_functions};
 
 }  // namespace nearstep::model
