@@ -122,6 +122,7 @@ Space near_storage_space_of(const Problem& problem, const std::vector<Codec>& co
 std::vector<SystemRow> systems_of(const Problem& problem, const std::vector<Codec>& codecs,
                                   const Amsp& amsp) {
     std::vector<SystemRow> rows;
+    rows.reserve(kSystems.size());
     for (const System& system : kSystems) {
         rows.push_back({system.name, problem, plan_of(system, problem)});
     }
