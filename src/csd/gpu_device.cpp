@@ -66,7 +66,8 @@ public:
 
     void put_gradient(std::size_t tile, Payloads payloads,
                       std::span<const float> /*sum*/) override {
-        traffic_->add(Counter::host_gradients_write, payloads_.put(local_tile(tile), payloads));
+        const std::size_t local = layout_.local_tile(settings_.subgroups, tile);
+        traffic_->add(Counter::host_gradients_write, payloads_.put(local, payloads));
     }
 
     void allocate_slot(int slot) override {
@@ -228,16 +229,6 @@ private:
     }
     std::size_t parameter_bytes_of_tile() const {
         return kTileElems * size_bytes(settings_.parameter_dtype);
-    }
-
-    std::size_t local_tile(std::size_t tile) const {
-        const auto after =
-            std::ranges::upper_bound(settings_.subgroups, tile, {},
-                                     [](const shard::Subgroup& one) { return one.tiles.begin; });
-        expects(after != settings_.subgroups.begin() && tile < (after - 1)->tiles.end,
-                "the tile belongs to the device");
-        const auto subgroup = static_cast<std::size_t>(after - settings_.subgroups.begin()) - 1;
-        return layout_.first_tile(subgroup) + tile - (after - 1)->tiles.begin;
     }
 
     // The generation that a place of the subgroup holds.

@@ -50,6 +50,17 @@ std::int64_t StateLayout::gradient_offset(std::size_t subgroup) const {
     return static_cast<std::int64_t>(gradient_region_ + first_tile_[subgroup] * kTileBytes);
 }
 
+std::size_t StateLayout::local_tile(const std::vector<shard::Subgroup>& subgroups,
+                                    std::size_t tile) const {
+    const auto after = std::upper_bound(
+        subgroups.begin(), subgroups.end(), tile,
+        [](std::size_t wanted, const shard::Subgroup& s) { return wanted < s.tiles.begin; });
+    expects(after != subgroups.begin() && tile < (after - 1)->tiles.end,
+            "the tile belongs to the device");
+    const auto subgroup = static_cast<std::size_t>(after - subgroups.begin()) - 1;
+    return first_tile(subgroup) + tile - (after - 1)->tiles.begin;
+}
+
 std::size_t StateLayout::subgroup_of(std::size_t local_tile) const {
     expects(local_tile < tiles(), "the tile belongs to the device");
     const auto after = std::upper_bound(first_tile_.begin(), first_tile_.end(), local_tile);

@@ -48,6 +48,10 @@ public:
     // Position of the subgroup's first tile among the tiles of this device.
     std::size_t first_tile(std::size_t subgroup) const { return first_tile_[subgroup]; }
 
+    // Position of a tile of the parameter vector among those of this device, whose subgroups these
+    // are.
+    std::size_t local_tile(const std::vector<shard::Subgroup>& subgroups, std::size_t tile) const;
+
     // The subgroup that contains this tile of the device.
     std::size_t subgroup_of(std::size_t local_tile) const;
 

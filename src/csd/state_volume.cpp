@@ -6,7 +6,6 @@
 #include "csd/state_format.hpp"
 #include "store/damage.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace nearstep::csd {
@@ -38,14 +37,7 @@ std::size_t StateVolume::storage_bytes(const StateVolumeSettings& settings) {
 }
 
 std::size_t StateVolume::local_tile(std::size_t tile) const {
-    const auto& subgroups = settings_.subgroups;
-    const auto after = std::upper_bound(
-        subgroups.begin(), subgroups.end(), tile,
-        [](std::size_t wanted, const shard::Subgroup& s) { return wanted < s.tiles.begin; });
-    expects(after != subgroups.begin() && tile < (after - 1)->tiles.end,
-            "the tile belongs to the device");
-    const auto subgroup = static_cast<std::size_t>(after - subgroups.begin()) - 1;
-    return layout_.first_tile(subgroup) + tile - (after - 1)->tiles.begin;
+    return layout_.local_tile(settings_.subgroups, tile);
 }
 
 void StateVolume::seal(std::span<std::byte> extent, std::size_t subgroup,
