@@ -88,6 +88,16 @@ class Cluster(program.Scenario):
         """Runs launch/mpirun; returns the finished process."""
         return call("launch/mpirun", "configs/tiny.toml", self.site, "-n", ranks, *options, *self.settings(**keys))
 
+    def noting_threads(self):
+        """(file, environment): a program that adds its OMP_NUM_THREADS to the file whenever it trains."""
+        threads = self.folder / "threads"
+        wrapper = self.folder / "program"
+        wrapper.write_text(f'#!/bin/bash\n[[ $1 != train ]] || echo "$OMP_NUM_THREADS" >>{threads}\nexec {program.PROGRAM} "$@"\n')
+        wrapper.chmod(0o755)
+        noting = dict(environment(), NEARSTEP_PROGRAM=str(wrapper))
+        del noting["OMP_NUM_THREADS"]
+        return threads, noting
+
     def check_cut_link(self, sentence, ranks, **keys):
         """Cuts nst2's cable during a run: all ranks and mpirun end, far before a hang, with the sentence."""
         metrics = self.folder / "metrics.jsonl"

@@ -32,12 +32,7 @@ class Launch(cluster.Cluster):
         self.assertEqual(found, sorted(expected))
 
     def test_hosts_of_one_machine_share_its_cores(self):
-        threads = self.folder / "threads"
-        wrapper = self.folder / "program"
-        wrapper.write_text(f'#!/bin/bash\n[[ $1 != train ]] || echo "$OMP_NUM_THREADS" >>{threads}\nexec {cluster.program.PROGRAM} "$@"\n')
-        wrapper.chmod(0o755)
-        environment = dict(cluster.environment(), NEARSTEP_PROGRAM=str(wrapper))
-        del environment["OMP_NUM_THREADS"]
+        threads, environment = self.noting_threads()
         done = subprocess.run(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4",
                                *self.settings(hosts__ranks=1, hosts__devices=2, train__stop_at=1)],
                               cwd=cluster.program.ROOT, env=environment, text=True, capture_output=True, timeout=cluster.program.HANG_S)

@@ -45,12 +45,7 @@ class Neighbours(cluster.Cluster):
         self.assert_close(one["losses"], usual["losses"], 1e-3)
 
     def test_fewer_cores_give_all_ranks_fewer_threads(self):
-        threads = self.folder / "threads"
-        wrapper = self.folder / "program"
-        wrapper.write_text(f'#!/bin/bash\n[[ $1 != train ]] || echo "$OMP_NUM_THREADS" >>{threads}\nexec {cluster.program.PROGRAM} "$@"\n')
-        wrapper.chmod(0o755)
-        environment = dict(cluster.environment(), NEARSTEP_PROGRAM=str(wrapper))
-        del environment["OMP_NUM_THREADS"]
+        threads, environment = self.noting_threads()
         remote = self.folder / "remote"
         remote.write_text(f'#!/bin/bash\n[[ $1 == {ODD} ]] && cores=3 || cores=8\n'
                           f'{cluster.SITE}/rsh "$@" | sed "s/^machine .*/machine $1/; s/^cores .*/cores $cores/"\n')
