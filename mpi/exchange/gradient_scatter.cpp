@@ -44,9 +44,12 @@ GradientScatter::GradientScatter(const mpi::Communicator& world, const Routes& r
       most_payload_bytes_(std::max(settings.codec->payload_bytes(), settings.most_payload_bytes)),
       group_ranks_(world.split(routes.group())),
       node_ranks_(world.split(routes.node())),
-      sum_(kTileElems),
-      decoded_(kTileElems) {
+      spaces_(settings.pool == nullptr ? 1 : static_cast<std::size_t>(settings.pool->members())) {
     allocate(rounds);
+    for (Space& space : spaces_) {
+        space = {std::vector<std::byte>(dense_bytes()), std::vector<float>(kTileElems),
+                 std::vector<float>(kTileElems)};
+    }
     if (settings_.has_residual) {
         residual_.emplace(routes.of({0, routes.owners().tiles()}).sliced);
     }
@@ -71,9 +74,9 @@ void GradientScatter::allocate(std::span<const Route> rounds) {
     };
     const std::array messages = {
         Message{dense_out_, dense_bytes() * most([&](const Route& round) {
-                                return settings_.takes_payloads_alone ? 0
-                                       : is_alone ? std::min<std::size_t>(round.tiles.size(), 1)
-                                                  : round.tiles.size();
+                                return is_alone || settings_.takes_payloads_alone
+                                           ? 0
+                                           : round.tiles.size();
                             }),
                 !is_alone},
         Message{dense_in_, dense_bytes() * members * most([&](const Route& round) {
@@ -150,15 +153,25 @@ std::size_t GradientScatter::count_and_tell_leaving(const Route& round) {
     return leaving;
 }
 
+// Members of the pool take the turns.
+void GradientScatter::share(std::size_t count, const Executor::Turn& turn) const {
+    if (settings_.pool != nullptr) {
+        settings_.pool->share(count, turn);
+        return;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        turn(i, 0);
+    }
+}
+
 // Returns every member's dense gradients of this rank's slice, one member's after the other's.
 std::span<const std::byte> GradientScatter::exchange_dense(const Route& round,
                                                            std::span<const float> gradient) {
-    std::byte* to = dense_out_.data();
-    for (const std::uint32_t tile : round.slices.order()) {
-        kernels_.narrow(gradient.data() + tile * kTileElems, settings_.gradient_dtype, to,
-                        kTileElems);
-        to += dense_bytes();
-    }
+    const std::span<const std::uint32_t> order = round.slices.order();
+    share(order.size(), [&](std::size_t i, int) {
+        kernels_.narrow(gradient.data() + order[i] * kTileElems, settings_.gradient_dtype,
+                        dense_out_.data() + i * dense_bytes(), kTileElems);
+    });
     const mpi::Blocks in{std::vector<std::size_t>(static_cast<std::size_t>(group_ranks_.size()),
                                                   round.sliced.size() * dense_bytes())};
     group_ranks_.all_to_all(dense_out_, round.slices.blocks(dense_bytes()), dense_in_, in);
@@ -170,52 +183,62 @@ std::span<const std::byte> GradientScatter::exchange_dense(const Route& round,
 void GradientScatter::encode_slice(const Route& round, std::span<const float> gradient) {
     const bool is_alone = group_ranks_.size() == 1;
     const std::span<const std::byte> dense =
-        is_alone ? std::span<const std::byte>(dense_out_) : exchange_dense(round, gradient);
-    std::vector<std::span<const std::byte>> encoded(round.sliced.size());
-    std::span<std::byte> rest = payloads_out_;
-    for (const std::uint32_t place : round.sent.order()) {
-        const std::span<std::byte> payload = rest.first(payload_bytes());
-        rest = rest.subspan(payload_bytes());
-        if (!encoded[place].empty()) {
-            std::ranges::copy(encoded[place], payload.begin());
-            continue;
+        is_alone ? std::span<const std::byte>() : exchange_dense(round, gradient);
+    const std::span<const std::uint32_t> order = round.sent.order();
+    const auto payload_of = [&](std::size_t i) {
+        return std::span(payloads_out_).subspan(i * payload_bytes(), payload_bytes());
+    };
+    const std::size_t none = order.size();
+    std::vector<std::size_t> first(round.sliced.size(), none);  // of each tile in `order`
+    for (std::size_t i = order.size(); i-- > 0;) {
+        first[order[i]] = i;
+    }
+    share(first.size(), [&](std::size_t place, int member) {
+        if (first[place] == none) {
+            return;
         }
+        Space& space = spaces_[static_cast<std::size_t>(member)];
         const std::size_t tile = round.sliced[place];
         if (is_alone) {  // rounded while it is in the cache
             kernels_.narrow(gradient.data() + (tile - round.tiles.begin) * kTileElems,
-                            settings_.gradient_dtype, dense_out_.data(), kTileElems);
-            add_up(dense, 0, 1);
+                            settings_.gradient_dtype, space.rounded.data(), kTileElems);
+            add_up(space.rounded, 0, 1, space);
         } else {
-            add_up(dense, place, round.sliced.size());
+            add_up(dense, place, round.sliced.size(), space);
         }
-        encode(tile, payload);
-        encoded[place] = payload;
+        encode(tile, payload_of(first[place]), space);
+    });
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        if (first[order[i]] != i) {
+            std::ranges::copy(payload_of(first[order[i]]), payload_of(i).begin());
+        }
     }
 }
 
-// Writes to sum_ the group's gradient of one tile: number `place` of the `places` tiles that each
-// rank sent.
+// Writes to space.sum the group's gradient of one tile: number `place` of the `places` tiles that
+// each rank sent.
 void GradientScatter::add_up(std::span<const std::byte> dense, std::size_t place,
-                             std::size_t places) {
+                             std::size_t places, Space& space) const {
     const Dtype dtype = settings_.gradient_dtype;
     const auto members = static_cast<std::size_t>(group_ranks_.size());
-    kernels_.widen(dtype, dense.data() + place * dense_bytes(), sum_.data(), kTileElems);
+    kernels_.widen(dtype, dense.data() + place * dense_bytes(), space.sum.data(), kTileElems);
     for (std::size_t member = 1; member < members; ++member) {
         kernels_.add_widened(dtype, dense.data() + (member * places + place) * dense_bytes(),
-                             sum_.data(), kTileElems);
+                             space.sum.data(), kTileElems);
     }
 }
 
-// Encodes sum_, plus the residual with error feedback.
-void GradientScatter::encode(std::size_t tile, std::span<std::byte> payload) {
+// Encodes space.sum, plus the residual with error feedback.
+void GradientScatter::encode(std::size_t tile, std::span<std::byte> payload, Space& space) {
     if (encoding_.feeds_back) {
-        kernels_.add(residual_->of(tile).data(), sum_.data(), kTileElems);
+        kernels_.add(residual_->of(tile).data(), space.sum.data(), kTileElems);
     }
-    encoding_.codec->encode(sum_, payload, arith::tile_key(source_key(), tile));
+    encoding_.codec->encode(space.sum, payload, arith::tile_key(source_key(), tile));
     if (encoding_.feeds_back) {
-        std::ranges::fill(decoded_, 0.0F);
-        encoding_.codec->decode_add(payload, 0, decoded_);
-        std::ranges::transform(sum_, decoded_, residual_->next(tile).begin(), std::minus<>());
+        std::ranges::fill(space.decoded, 0.0F);
+        encoding_.codec->decode_add(payload, 0, space.decoded);
+        std::ranges::transform(space.sum, space.decoded, residual_->next(tile).begin(),
+                               std::minus<>());
     }
 }
 

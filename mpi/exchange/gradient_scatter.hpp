@@ -9,6 +9,7 @@
 #pragma once
 
 #include "base/dtype.hpp"
+#include "base/executor.hpp"
 #include "codec/codec.hpp"
 #include "codec/kernels.hpp"
 #include "link/node_links.hpp"
@@ -32,6 +33,7 @@ struct ScatterSettings {
     bool has_residual = false;               // some steps use error feedback
     Dtype gradient_dtype = Dtype::bf16;      // of the dense gradients sent inside a group
     const link::NodeLinks* links = nullptr;  // limits the network rate; null: no limit
+    Executor* pool = nullptr;                // adds up and encodes; null: the caller alone does
     // Only scatter_payloads() is called, and what the payloads are sums of was counted before.
     bool takes_payloads_alone = false;
 };
@@ -97,8 +99,16 @@ private:
     std::size_t count_and_tell_leaving(const Route& round);
     std::span<const std::byte> exchange_dense(const Route& round, std::span<const float> gradient);
     void encode_slice(const Route& round, std::span<const float> gradient);
-    void add_up(std::span<const std::byte> dense, std::size_t place, std::size_t places);
-    void encode(std::size_t tile, std::span<std::byte> payload);
+    // What one thread needs to encode a tile.
+    struct Space {
+        std::vector<std::byte> rounded;  // the gradient of a rank that is alone in its group
+        std::vector<float> sum;
+        std::vector<float> decoded;
+    };
+    void share(std::size_t count, const Executor::Turn& turn) const;
+    void add_up(std::span<const std::byte> dense, std::size_t place, std::size_t places,
+                Space& space) const;
+    void encode(std::size_t tile, std::span<std::byte> payload, Space& space);
     std::span<const TilePayloads> deliver(const Route& round, std::span<const std::byte> out);
     void pass_on(const Route& round, std::span<const std::byte> came);
     std::span<const TilePayloads> collect(const Route& round, std::span<const std::byte> came);
@@ -114,8 +124,7 @@ private:
     mpi::Communicator node_ranks_;
     std::vector<std::byte> dense_out_;
     std::vector<std::byte> dense_in_;
-    std::vector<float> sum_;
-    std::vector<float> decoded_;  // work space of one tile
+    std::vector<Space> spaces_;  // of the pool's members
     std::optional<Residual> residual_;
     std::vector<std::byte> payloads_out_;
     std::vector<std::byte> payloads_in_;

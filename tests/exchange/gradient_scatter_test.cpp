@@ -4,6 +4,7 @@
 #include "mpi/exchange/gradient_scatter.hpp"
 
 #include "base/error.hpp"
+#include "base/executor.hpp"
 #include "base/random.hpp"
 #include "mpi/exchange/owner_sum.hpp"
 
@@ -250,7 +251,9 @@ protected:
         return taken.size();
     }
 
-    GradientScatter make_scatter(const ScatterSettings& settings, trace::Traffic& traffic) const {
+    // Several threads encode.
+    GradientScatter make_scatter(ScatterSettings settings, trace::Traffic& traffic) {
+        settings.pool = &pool_;
         return {world_, routes_, settings, rounds_, traffic};
     }
 
@@ -280,6 +283,7 @@ protected:
     mpi::Topology nodes_;
     mpi::Topology groups_;
     shard::Ownership owners_;
+    Executor pool_{2};
     Routes routes_;
     std::vector<Route> rounds_;
     std::unique_ptr<codec::Codec> dense_;
