@@ -162,20 +162,22 @@ def tune(arguments, job):
     state = pathlib.Path(tempfile.mkdtemp(prefix="row-", dir=arguments.state))
     optimizer = make_optimizer(model, options, job, state)
     begin = time.monotonic()
-    losses = []
+    losses, skipped = [], 0
     for step, chosen in enumerate(task.order):
         set_rate(optimizer, recipe["rate"] * (LORA_FACTOR if is_lora else 1), (step + 1) / (len(task.order) + 1))
         loss = loss_of(model, task.batch("train", chosen))
         loss.backward()
-        if options is None:
-            torch.nn.utils.clip_grad_norm_(trained, CLIP)
-        optimizer.step()
+        if options is None and not torch.nn.utils.clip_grad_norm_(trained, CLIP).isfinite():
+            skipped += 1  # as nearstep does
+        else:
+            optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.detach())
     losses = torch.stack(losses).tolist()
-    result = {"steps": len(losses), "losses": [round(loss, 4) for loss in losses], "train_loss": sum(losses[-20:]) / len(losses[-20:]), "trained_parameters": sum(p.numel() for p in trained)}
+    result = {"steps": len(losses), "losses": [round(loss, 4) for loss in losses], "train_loss": sum(losses[-20:]) / len(losses[-20:]), "trained_parameters": sum(p.numel() for p in trained), "skipped_steps": skipped}
     if options is not None:
         optimizer.finish()
+        result["skipped_steps"] = optimizer.stats()["skipped"]
         result["gradient_bytes"] = optimizer.stats()["bytes"]["host_gradients_write"]  # of a step
         optimizer.synchronize()
     result |= {"seconds": time.monotonic() - begin, "result": task.measure(model)}
