@@ -1,7 +1,7 @@
 // A card with an FPGA and its own memory, such as a SmartSSD: buffers and kernel runs.
 //
-// Only code behind this header uses XRT: card_xrt.cpp and run_xrt.cpp. Without XRT, card_absent.cpp
-// replaces them and refuses to open a card.
+// Only code behind this header uses XRT: card_xrt.cpp and run_xrt.cpp, and library.cpp loads it. A
+// build without XRT's headers has card_absent.cpp instead, which refuses to open a card.
 #pragma once
 
 #include "fpga/kernel/arguments.hpp"
@@ -91,7 +91,7 @@ struct CardSettings {
     std::chrono::milliseconds longest_run{30000};
 };
 
-// Throws ConfigError if this program was built without XRT.
+// Throws ConfigError if this program was built without XRT, or XRT is not here.
 void require_cards();
 
 // One thread must open all cards of a process and make a first run of each of their kernels.
@@ -100,7 +100,7 @@ class Card {
 public:
     struct State;
 
-    // Throws ConfigError if the card or the file does not exist, or this build lacks XRT.
+    // Throws ConfigError if the card or the file does not exist, or XRT is missing.
     explicit Card(const CardSettings& settings);
     Card(Card&&) noexcept;
     Card& operator=(Card&&) noexcept;

@@ -119,9 +119,8 @@ struct Card::State {
     }
 };
 
-void require_cards() {}
-
 Card::Card(const CardSettings& settings) : state_(std::make_unique<State>()) {
+    require_cards();
     State& state = *state_;
     const xrt::xclbin file = read_xclbin(settings.xclbin);
     state.settings = settings;

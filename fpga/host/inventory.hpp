@@ -20,7 +20,7 @@ struct CardFacts {
 
 struct Inventory {
     bool is_built = false;  // built with XRT
-    std::string version;    // of XRT
+    std::string version;    // of XRT; empty: it was not found
     std::vector<CardFacts> cards;
     std::string obstacle;  // why the search failed; empty: it did not
 };

@@ -1,10 +1,10 @@
 // Asks XRT for the cards of this machine. Used by doctor.
 #include "fpga/host/inventory.hpp"
+#include "fpga/host/library.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <experimental/xrt_system.h>
-#include <version.h>
 #include <xrt/xrt_device.h>
 
 #include <cstdlib>
@@ -80,17 +80,18 @@ CardFacts examine(unsigned index) {
 }  // namespace
 
 Inventory find_cards() {
-    Inventory found;
-    found.is_built = true;
-    found.version = std::begin(xrt_build_version);
-    unsigned count = 0;
-    try {
-        count = xrt::system::enumerate_devices();
-    } catch (const std::exception& error) {
-        found.obstacle = error.what();
-    }
-    for (unsigned index = 0; index < count; ++index) {
-        found.cards.push_back(examine(index));
+    const Library& library = find_library();
+    Inventory found{
+        .is_built = true, .version = library.version, .cards = {}, .obstacle = library.obstacle};
+    if (library.obstacle.empty()) {
+        try {
+            const unsigned count = xrt::system::enumerate_devices();
+            for (unsigned index = 0; index < count; ++index) {
+                found.cards.push_back(examine(index));
+            }
+        } catch (const std::exception& error) {
+            found.obstacle = error.what();
+        }
     }
     add_pci_cards("the kernel shows it, XRT does not", found.cards);
     return found;

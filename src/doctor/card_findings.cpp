@@ -64,8 +64,9 @@ Json find_card(const fpga::CardFacts& card) {
 void add_card_findings(const config::Run& run, Json& findings) {
     const fpga::Inventory found = fpga::find_cards();
     const bool is_wanted = run.csd.device == config::DeviceKind::xrt;
-    std::string summary =
-        found.is_built ? text("XRT ", found.version, ", ") : "not in this build, ";
+    std::string summary = !found.is_built         ? "not in this build, "
+                          : found.version.empty() ? "no XRT, "
+                                                  : text("XRT ", found.version, ", ");
     summary += found.cards.empty() ? "no cards" : text(found.cards.size(), " cards");
     if (!found.obstacle.empty()) {
         summary += text(" (", found.obstacle, ")");

@@ -6,6 +6,11 @@ if(NOT has_emulated_cards)
     return()
 endif()
 
+# Tests also call XRT themselves.
+add_library(nearstep_xrt INTERFACE)
+target_include_directories(nearstep_xrt SYSTEM INTERFACE ${XRT_INCLUDE_DIR})
+target_link_libraries(nearstep_xrt INTERFACE ${XRT_COREUTIL_LIBRARY})
+
 # nearstep_card_test(fpga/x_test CARDS 4 LINKS ...): runs with this many emulated cards.
 function(nearstep_card_test path)
     cmake_parse_arguments(arg "" "CARDS;TIMEOUT" "LINKS;NEEDS" ${ARGN})

@@ -26,6 +26,7 @@ namespace {
 
 using csd::plan_faults;
 using csd::write_xclbin;
+using fpga::require_cards;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kBytes = 65536;
@@ -54,7 +55,7 @@ std::uint64_t first_of(xrt::bo& buffer) { return *buffer.map<std::uint64_t*>(); 
 // A card that digests what is in a buffer.
 struct Digester {
     explicit Digester(unsigned index)
-        : device(index),
+        : device((require_cards(), index)),
           kernel(device, device.load_xclbin(write_xclbin(folder, two_banks())), "nearstep_digest") {
     }
 

@@ -4,6 +4,7 @@ import re
 import subprocess
 import time
 import unittest
+import unittest.mock
 
 import program
 
@@ -127,6 +128,17 @@ class Cards(program.Scenario):
         self.assert_refused("csd.xclbin", csd__xclbin='""')
         self.assert_refused("csd.host_engine", csd__host_engine=[4])
         self.assert_refused("[link]", link__host_gb_s=1)
+
+    def test_xrt_is_loaded_for_cards_alone(self):
+        broken = self.folder / "libraries/libxrt_coreutil.so.2"
+        broken.parent.mkdir()
+        broken.write_text("no library")
+        # The loader reads the variable when a process starts, so these are no forks.
+        found = {"LD_LIBRARY_PATH": f"{broken.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+        with unittest.mock.patch.dict(os.environ, found), unittest.mock.patch.object(program, "PROGRAM_FORKED", program.PROGRAM):
+            self.assert_refused("XRT cannot be loaded", broken.name, 'csd.device = "emulated"')
+            self.assertIn("no XRT, no cards", program.succeed(0, "doctor").stdout)
+            self.train(**self.emulated(train__steps=1))
 
     def test_the_doctor_lists_the_cards_and_warns_of_a_hot_one(self):
         self.with_faults("temperature=1:93")
