@@ -205,7 +205,7 @@ class All(Extension):
         self.run_here("build/release/nearstep", "train", "configs/tiny.toml", "--site", "cluster/localhost", *words, "--json", "summary.json")
         losses = json.loads((self.copy / "summary.json").read_text())["losses"]
         self.assertLess(losses[-1], 0.8 * losses[0], losses)
-        self.run_here("build/release/nearstep", "export", next((self.copy / "saved").glob("*.h5")), "exported", "--format", "safetensors")
+        self.run_here("build/release/nearstep", "export", "saved/step-00000012.h5", "exported", "--format", "safetensors")
         if importlib.util.find_spec("transformers") is None:
             self.skipTest("transformers is not installed: what was exported is not loaded")
         said = self.run_here(sys.executable, "-c", "from transformers import AutoModelForCausalLM as M\n"
