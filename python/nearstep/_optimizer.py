@@ -18,7 +18,7 @@ from ._saving.state import OfAll
 from ._session import Session, drop
 from ._starting import keywords
 from ._starting.begin import refuse_empty_without_module
-from ._starting.settings import check_groups, check_numbers, settings_of
+from ._starting.settings import check_groups, check_values, settings_of
 from ._starting.weights import Weights
 from ._streaming.stream import Stream, Streaming
 
@@ -79,8 +79,11 @@ class Optimizer(torch.optim.Optimizer):
         keywords.refuse(type(self), unknown)
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         super().__init__(trained_of(params), defaults)
-        check_numbers(self.param_groups, clip_norm, accumulation, gpu_memory_gb)
+        check_values(self.param_groups, clip_norm, accumulation, gpu_memory_gb, keep_gradients=keep_gradients, keep_random=keep_random, fresh=fresh)
+        keywords.refuse_in_groups(type(self), defaults, self.param_groups)
         check_groups(type(self), self.param_groups)
+        if stream is not None and not isinstance(stream, Stream):
+            raise TypeError(f"stream is {stream!r}: give nearstep.Stream(...), whose help() says what it takes.")
         if stream is not None and keep_gradients:
             raise ValueError("keep_gradients=True keeps all gradients on the GPU, which stream= is there to avoid: leave one of them out.")
         if stream is not None and gpu_memory_gb is not None:
@@ -140,6 +143,7 @@ class Optimizer(torch.optim.Optimizer):
         self._begin()
         return self._conductor.ranks
 
+    @keywords.suggests
     def resume(self, checkpoint: str | None = None) -> int:
         """Resumes from the newest durable step in ``path``, else from the newest checkpoint, else starts anew. With
         ``checkpoint``, a path that ``save()`` returned, resumes from that one. The module's persistent buffers come back,
@@ -252,6 +256,7 @@ class Optimizer(torch.optim.Optimizer):
         self._begin()
         self._session.settle()
 
+    @keywords.suggests
     def save(self, folder: str | None = None, extra=None) -> str:
         """Writes a checkpoint, which is kept until this run's next one in the folder, and returns its path. If
         ``folder`` is another run's, the checkpoint goes into the folder ``run-ID`` in it. ``extra``: any JSON value, such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint.
@@ -259,6 +264,7 @@ class Optimizer(torch.optim.Optimizer):
         self._settle()
         return self._session.save(folder, extra)
 
+    @keywords.suggests
     def export(self, folder: str, dtype: str | torch.dtype = "fp32") -> None:
         """Writes what the module's ``state_dict()`` holds as safetensors into a new folder, with the module's names, tied ones
         once, and its ``config.json``; ``from_pretrained(folder)`` loads it. Trained parameters are the fp32 masters. These and

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 
 from . import _engine, _ranks
+from ._starting.keywords import suggests
 from ._starting.settings import flattened, settings_of
 
 # What a storage node may have of its own; the ranks that train say the rest, for all.
 _OWN = ("csd.cards", "csd.io", "csd.slots", "csd.xclbin")
 
 
+@suggests
 def serve(path=None, config: dict | None = None) -> None:
     """Holds the optimizer state of the ranks that train, which compute on their own hosts and then need no device. The last
     ranks call it, and nothing else of nearstep's; it returns when rank 0's program ends. Gradients come encoded, new

@@ -36,6 +36,7 @@ WRONG = (  # a line, and what mypy says of it
     ("nearstep.SGD(model, betas=(0.9, 0.99))", "call-arg"),
     ("nearstep.AdamW(model, path=3)", "arg-type"),
     ("opt.export(3)", "arg-type"),
+    ('opt.save(xtra=3)', "call-arg"),
     ("nearstep._engine.digest(3, 4, 5)", "call-arg"),
 )
 
@@ -73,6 +74,32 @@ class Keywords(launcher.FolderTest):
         for like in (torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad):
             theirs = set(inspect.signature(like).parameters) - set(inspect.signature(getattr(nearstep, like.__name__)).parameters)
             self.assertEqual(theirs - set(keywords._INSTEAD), set(), "options of PyTorch's of which nothing is said")
+
+    def test_other_calls_name_the_argument_that_was_meant(self):
+        opt = nearstep.AdamW(torch.nn.Linear(4, 4), path=self.folder / "state")
+        for call, name, near in ((nearstep.Stream, "gpu_memory", "gpu_memory_gb"), (nearstep.empty, "devic", "device"), (nearstep.serve, "paths", "path"),
+                                 (opt.resume, "checkpont", "checkpoint"), (opt.save, "xtra", "extra"), (opt.export, "dtyp", "dtype")):
+            with self.assertRaisesRegex(TypeError, rf"^nearstep\.[\w.]+ has no argument {name}: did you mean {near}\?$"):
+                call(**{name: 1})
+        opt.close()
+
+    def test_a_group_has_settings_of_groups(self):
+        params = [torch.nn.Parameter(torch.zeros(4))]
+        for key, what in (("weigth_decay", "did you mean weight_decay?"), ("beta", "did you mean betas?"), ("clip_norm", "AdamW(..., clip_norm=...)")):
+            with self.assertRaisesRegex(TypeError, re.escape(what)):
+                nearstep.AdamW([{"params": params, key: 0.5}])
+        with self.assertRaisesRegex(TypeError, "did you mean weight_decay"):
+            nearstep.AdamW(nearstep.groups(torch.nn.Linear(4, 4), weight_decy=0.1))
+        nearstep.SGD([{"params": params, "name": "all", "lr_scale": 0.5, "initial_lr": 1e-3, "max_momentum": 0.9}])
+
+    def test_values_are_checked_when_the_optimizer_is_made(self):
+        for wrong in ({"weight_decay": None}, {"clip_norm": "1"}, {"accumulation": 1.5}, {"fresh": "no"}, {"keep_gradients": "yes"}, {"gpu_memory_gb": "16"},
+                      {"config": ["csd.slots"]}):
+            (name,) = wrong
+            with self.assertRaisesRegex(ValueError, f"^{name}.*: give "):
+                nearstep.AdamW(torch.nn.Linear(4, 4), **wrong)
+        with self.assertRaisesRegex(TypeError, "give nearstep.Stream"):
+            nearstep.AdamW(torch.nn.Linear(4, 4), stream=True)
 
     def test_an_error_is_said_once_in_a_run(self):
         program = self.folder / "wrong.py"

@@ -47,6 +47,7 @@ class Intake:
         self._fixed = accumulation
         self._learned = accumulation
         self._cautious = 0  # steps left
+        self._clips_by_call = False  # clip_norm is that of the program's clip_grad_norm_()
         self._departed: list = [None] * len(self.params)
         self._taken_away: dict = {}  # what stood in p.grad before a gradient came, by autograd's number of the pass
         self._conductor = None
@@ -93,6 +94,7 @@ class Intake:
         self._own: set = set()  # held, and the program's own tensors, which it may write at any time
         self.told = None  # the step's description sent to the engine; None: not sent
         self.is_collecting = False  # a gradient of the step has come
+        self._is_clip_asked = False
         _ranks.leave_step(self._conductor)
 
     def hooks(self) -> list:
@@ -134,13 +136,17 @@ class Intake:
         """The program clips the gradients of ``params``: the engine does, by the norm over all ranks, in this and all
         later steps. Returns the norm of the last finished step, 0 before the first one; an infinite ``max_norm`` only asks for it."""
         asked = {id(p) for p in params if p.grad is not None}
-        if max_norm == math.inf or (max_norm == self.clip_norm and norm_type == 2):
+        if max_norm == math.inf:
+            return self._last_norm()
+        if max_norm == self.clip_norm and norm_type == 2:
+            self._is_clip_asked = True
             return self._last_norm()
         if norm_type != 2 or asked != {id(p) for p in self.params if p.grad is not None}:
             raise RuntimeError("clip_grad_norm_() was called with norm_type other than 2, or without some parameters of the optimizer or with others: pass clip_norm=... to each optimizer, or keep_gradients=True.")
         if self.clip_norm or self.told is not None:
             raise RuntimeError(f"clip_grad_norm_() has max_norm={max_norm:g} where the optimizer has clip_norm={self.clip_norm or None}, and gradients may have left: make the optimizer with clip_norm={max_norm:g}.")
         self.clip_norm = max_norm
+        self._is_clip_asked = self._clips_by_call = True
         return self._last_norm()
 
     def _last_norm(self) -> float:
@@ -326,6 +332,9 @@ class Intake:
                 f"The gradient of {again[0]} that an earlier step used is still in p.grad, and PyTorch would use it once more: call zero_grad() after step(), "
                 "or make the optimizer with keep_gradients=True."
             )
+        if self._clips_by_call and not self._is_clip_asked and any(isinstance(p.grad, Departed) for p in self.params):
+            raise RuntimeError("clip_grad_norm_() was called in steps before and not in this one, whose gradients may have left to be clipped: "
+                               f"make the optimizer with clip_norm={self.clip_norm:g}, which clips every step, or with keep_gradients=True.")
         for i, gradient in self._sums.here():
             if self._where[i] is _Where.held:
                 self._check(i, gradient)

@@ -6,7 +6,10 @@ import contextlib
 
 import torch
 
+from .._starting.keywords import suggests
 
+
+@suggests
 @contextlib.contextmanager
 def empty(device: str | torch.device = "cpu"):
     """Modules that are made within take no memory for their parameters. The optimizer makes the parameters on

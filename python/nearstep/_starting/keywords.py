@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Callable, Literal, TypedDict, TypeVar, Union
 
 import torch
 
 if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
     from .._streaming.stream import Stream
+
+    P = ParamSpec("P")
+R = TypeVar("R")
 
 Params = Union[torch.nn.Module, Iterable[torch.Tensor], Iterable[dict[str, Any]], Iterable[tuple[str, torch.Tensor]]]
 Number = Union[float, torch.Tensor]
@@ -74,13 +80,42 @@ _INSTEAD = {
 }
 
 
+def _sentence(owner: str, name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    guess = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}."
+    return f"nearstep.{owner} has no argument {name}: " + (f"{_INSTEAD[name]}." if name in _INSTEAD else guess)
+
+
 def refuse(cls: type, unknown: Iterable[str]) -> None:
     """Raises TypeError for keyword arguments that the optimizer does not have, and says what to do."""
     for name in unknown:
-        known = list(inspect.signature(cls).parameters)
-        near = difflib.get_close_matches(name, known, n=1)
-        guess = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}."
-        raise TypeError(f"nearstep.{cls.__name__} has no argument {name}: " + (f"{_INSTEAD[name]}." if name in _INSTEAD else guess))
+        raise TypeError(_sentence(cls.__name__, name, list(inspect.signature(cls).parameters)))
+
+
+def refuse_in_groups(cls: type, defaults: Iterable[str], groups: Iterable[Mapping[str, Any]]) -> None:
+    """Raises TypeError for a key of a parameter group that looks like one of ours and is not. Others are the program's own."""
+    of_group = ["params", *defaults]
+    for name in {name for group in groups for name in group if name not in of_group}:
+        near = difflib.get_close_matches(name.lower(), of_group, n=1, cutoff=0.75)
+        if near and f"_{near[0]}" not in name and f"{near[0]}_" not in name:  # schedulers have max_momentum and initial_lr
+            raise TypeError(f"A parameter group has {name}, which nearstep.{cls.__name__} does not know: did you mean {near[0]}?")
+        if name in Settings.__annotations__:
+            raise TypeError(f"A parameter group has {name}, which belongs to the whole optimizer: write nearstep.{cls.__name__}(..., {name}=...).")
+
+
+def suggests(function: Callable[P, R]) -> Callable[P, R]:
+    """A keyword argument that the function does not have is a sentence that names the one that was meant."""
+    owner = function.__qualname__.removesuffix(".__init__")
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **settings: P.kwargs) -> R:
+        for name in settings:
+            if name not in known:
+                raise TypeError(_sentence(owner, name, known))
+        return function(*arguments, **settings)
+
+    return call
 
 
 def show(cls: type, base: type) -> None:

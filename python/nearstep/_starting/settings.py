@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import os
+from collections.abc import Mapping
 
 
 def _toml(value) -> str:
@@ -19,10 +20,12 @@ def _toml(value) -> str:
     return repr(value)
 
 
-def flattened(config: dict, prefix: str = "") -> dict:
+def flattened(config: Mapping, prefix: str = "") -> dict:
+    if not isinstance(config, Mapping):
+        raise ValueError(f'config is {config!r}: give a dictionary, such as {{"csd.slots": 6}}.')
     flat = {}
     for key, value in config.items():
-        flat.update(flattened(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+        flat.update(flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value})
     return flat
 
 
@@ -59,14 +62,22 @@ def _check_keys(config: dict) -> None:
 _LARGE_ELEMENTS, _LARGE_SUBGROUP_TILES = 1 << 28, 64
 
 
-def check_numbers(groups: list, clip_norm, accumulation, gpu_memory_gb) -> None:
-    """Raises ValueError for a number that no optimizer takes."""
-    if gpu_memory_gb is not None and not gpu_memory_gb > 0:
-        raise ValueError(f"gpu_memory_gb={gpu_memory_gb} is no amount of memory: give the GB that this process may take.")
-    if not 0 <= (clip_norm or 0) < math.inf:
-        raise ValueError(f"clip_norm is {clip_norm}: give a norm above 0, or None for no clipping.")
-    if accumulation is not None and int(accumulation) < 1:
-        raise ValueError(f"accumulation is {accumulation}: give the number of backward passes per step, 1 or more, or None.")
+def check_memory(name: str, gb) -> None:
+    """Raises ValueError for what is no amount of memory; None: not given."""
+    if gb is not None and (not _is_in(0, gb, math.inf) or gb == 0):
+        raise ValueError(f"{name}={gb!r} is no amount of memory: give the GB that this process may take.")
+
+
+def check_values(groups: list, clip_norm, accumulation, gpu_memory_gb, **switches) -> None:
+    """Raises ValueError for a value that no optimizer takes. ``switches``: arguments that are True or False."""
+    check_memory("gpu_memory_gb", gpu_memory_gb)
+    if clip_norm is not None and not _is_in(0, clip_norm, math.inf):
+        raise ValueError(f"clip_norm is {clip_norm!r}: give a norm above 0, or None for no clipping.")
+    if accumulation is not None and (not hasattr(accumulation, "__index__") or accumulation < 1):
+        raise ValueError(f"accumulation is {accumulation!r}: give the number of backward passes per step, 1 or more, or None.")
+    for name, value in switches.items():
+        if value not in (True, False):
+            raise ValueError(f"{name} is {value!r}: give True or False.")
     for group in groups:
         for name in ("lr", "eps", "weight_decay", "momentum"):
             if not _is_in(0, group.get(name, 0), math.inf):
@@ -77,7 +88,7 @@ def check_numbers(groups: list, clip_norm, accumulation, gpu_memory_gb) -> None:
 
 
 def _is_in(least, value, below) -> bool:
-    return not isinstance(value, str) and least <= float(value) < below
+    return not isinstance(value, str) and hasattr(value, "__float__") and least <= float(value) < below
 
 
 _FOLDERS = {"csd.path", "checkpoint.path"}

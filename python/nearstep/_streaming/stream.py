@@ -16,6 +16,8 @@ from .._gradients.room import Memory, capacity_of, memory_of
 from .activations import Activations
 from .._model.groups import layers_of, plain_name
 from .._pinned import resident_bytes
+from .._starting.keywords import suggests
+from .._starting.settings import check_memory
 from .keeping import Keeping
 from .slots import HostMemory, Layer, Slots
 from .spill import Spill
@@ -37,15 +39,15 @@ class Stream:
     from the state ahead of their use, and the update writes new values there. Inputs of layers that wait on the host and
     do not fit there go to files beside the state. Default: all are in host memory."""
 
+    @suggests
     def __init__(self, gpu_memory_gb: float | None = None, slots: int | None = None, activations: str | None = None,
                  host_memory_gb: float | None = None):
         if (gpu_memory_gb is None) == (slots is None):
             raise ValueError("Stream takes one of gpu_memory_gb and slots.")
-        if slots is not None and slots < _FEWEST_SLOTS:
-            raise ValueError(f"slots={slots}: a stream needs at least {_FEWEST_SLOTS} slots.")
-        for name, memory_gb in (("gpu_memory_gb", gpu_memory_gb), ("host_memory_gb", host_memory_gb)):
-            if memory_gb is not None and not memory_gb > 0:
-                raise ValueError(f"{name}={memory_gb} is no amount of memory: give the GB that this process may take.")
+        if slots is not None and (not isinstance(slots, int) or slots < _FEWEST_SLOTS):
+            raise ValueError(f"slots={slots!r}: a stream needs at least {_FEWEST_SLOTS} slots.")
+        check_memory("gpu_memory_gb", gpu_memory_gb)
+        check_memory("host_memory_gb", host_memory_gb)
         if activations not in (None, "gpu", "host"):
             raise ValueError(f"activations={activations!r}: they wait on the \"gpu\" or on the \"host\".")
         self.gpu_memory_gb, self.slots, self.activations, self.host_memory_gb = gpu_memory_gb, slots, activations, host_memory_gb
