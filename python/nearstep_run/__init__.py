@@ -42,7 +42,7 @@ def _parser() -> Parser:
     for option in _LEFT_OUT:
         parser.add_argument(option, help=argparse.SUPPRESS)
     parser.add_argument("program", metavar="PROGRAM")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT").required = False
     return parser
 
 

@@ -179,11 +179,14 @@ def _jsonl_texts(file, column: str):
             yield text, len(line)
 
 
+_WITH_COLUMNS = (".jsonl", ".tsv", ".tab", ".csv")
+
+
 def _table_texts(file, column: str | None):
     """Yields (text, bytes) of each row. ``column``: its name in the first line, or its number from 1 on if there are no names."""
     try:
         with file.open(encoding="utf-8", newline="") as lines:
-            rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if file.suffix == ".tsv" else csv.reader(lines)
+            rows = csv.reader(lines) if file.suffix.lower() == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
             names = next(rows, [])
             if column is None:
                 raise Mistake(f"{file} is a table, whose labels and numbers are no text: name the column of the text with --column, one of {', '.join(names)}; a classifier needs no token file.")
@@ -200,9 +203,9 @@ def _table_texts(file, column: str | None):
 
 def pieces_of(file, cuts: bool, column: str | None = None):
     """Yields (text, bytes, whether a document ends there). Each line of a .jsonl has a document as its "text" or ``column``, each row of
-    a .tsv or .csv as its ``column``; any other file is one, in pieces if it may be cut."""
-    if file.suffix in (".jsonl", ".tsv", ".csv"):
-        for text, size in _jsonl_texts(file, column or "text") if file.suffix == ".jsonl" else _table_texts(file, column):
+    a table as its ``column``; any other file is one, in pieces if it may be cut."""
+    if file.suffix.lower() in _WITH_COLUMNS:
+        for text, size in _jsonl_texts(file, column or "text") if file.suffix.lower() == ".jsonl" else _table_texts(file, column):
             yield text, size, True
         return
     rest = ""
@@ -276,6 +279,8 @@ def tokenize(out, tokenizer_path, inputs, end=None, show=None, column=None) -> i
     if end is not None and end_number is None:
         raise Mistake(f"The tokenizer has no token {end!r}: name one of its vocabulary with --end.")
     files = files_of(inputs)
+    if column is not None and not any(file.suffix.lower() in _WITH_COLUMNS for file in files):
+        raise Mistake(f"--column is {column}, and no file has columns: leave it out, or name files that end with {', '.join(_WITH_COLUMNS)}.")
     cuts = may_be_cut(tokenizer)
     writer = TokenWriter(out, texts_of(tokenizer), digest)
     try:
@@ -312,7 +317,7 @@ def tokenize(out, tokenizer_path, inputs, end=None, show=None, column=None) -> i
 def main(arguments=None) -> int:
     parser = Parser(prog="nearstep-tokenize", description="Writes text as a file of tokens, which nearstep train takes as data.train.")
     parser.add_argument("out", help="the token file to write")
-    parser.add_argument("inputs", nargs="+", help='text files, each a document; .jsonl files, each line with a "text" a document; tables (.tsv, .csv), each row one; or folders of them')
+    parser.add_argument("inputs", nargs="+", help='text files, each a document; .jsonl files, each line with a "text" a document; tables (.tsv, .tab, .csv), each row one; or folders of them')
     parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, or the folder of a tokenizer")
     parser.add_argument("--end", metavar="TOKEN", help="a token to put behind each document, such as '<|endoftext|>'")
     parser.add_argument("--column", metavar="NAME", help='the key or column that has the text, in .jsonl files ("text" if not given) and tables; a number, from 1, in tables without names')

@@ -137,7 +137,7 @@ class Tokenizers(program.Scenario):
 
     def test_a_column_of_a_table_has_the_texts(self):
         for name, column, content in (("a.tsv", "text", 'label\ttext\n1\tof "the\n0\tan\n'), ("a.csv", "text", 'label,text\n1,"of ""the"\n0,an\n'),
-                                      ("a.tsv", "2", '1\tof "the\n0\tan\n'), ("a.jsonl", "said", '{"said": "of \\"the", "text": 3}\n{"said": "an"}\n')):
+                                      ("a.TAB", "2", '1\tof "the\n0\tan\n'), ("a.jsonl", "said", '{"said": "of \\"the", "text": 3}\n{"said": "an"}\n')):
             with self.subTest(name=name, column=column):
                 table = self.folder / name
                 table.write_text(content)
@@ -168,6 +168,8 @@ class Tokenizers(program.Scenario):
                                  (["out", table, "--tokenizer", self.pairs], "with --column, one of sentence, label"),
                                  (["out", table, "--tokenizer", self.pairs, "--column", "text"], "has no column text: name one of sentence, label"),
                                  (["out", short, "--tokenizer", self.pairs, "--column", "sentence"], "Line 3"),
+                                 (["out", self.text, "--tokenizer", self.pairs, "--column", "sentence"], "--column is sentence, and no file has columns"),
+                                 (["--tokeniser", self.pairs], "there is no option --tokeniser: did you mean --tokenizer?"),
                                  (["out", broken, "--tokenizer", self.pairs], "Line 2")):
             with self.subTest(words):
                 done = subprocess.run([pathlib.Path(sys.executable).parent / "nearstep-tokenize", *arguments], cwd=self.folder, capture_output=True, text=True)
