@@ -168,7 +168,7 @@ def main(words: list | None = None) -> int:
     environment = dict(os.environ, MPIRUN_OPTIONS=" ".join((*_places(options, hosts, per_host), os.environ.get("MPIRUN_OPTIONS", ""))))
     if mpirun != shutil.which("mpirun"):
         environment["PATH"] = os.pathsep.join((os.path.dirname(mpirun), os.environ.get("PATH", os.defpath)))
-    code, rank = _start([str(_launchers() / "start_ranks"), str(per_host * hosts), *command], environment)
+    code, rank = _start([str(_launchers() / "start_ranks"), str(hosts), str(per_host * hosts), *command], environment)
     code = 128 - code if code < 0 else code
     if code != 0 and code not in _SAID:
         _say_end(code, rank, per_host * hosts)

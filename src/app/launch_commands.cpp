@@ -22,6 +22,7 @@ struct LaunchArguments {
     int host = 0;
     std::string granted;
     bool takes_unfinished = false;
+    train::Script script;
 };
 
 int ranks_of(const LaunchArguments& arguments, const config::Run& run) {
@@ -56,13 +57,17 @@ void print_facts(const LaunchArguments& arguments, const config::Run& run) {
         throw ConfigError(text("There is no host ", arguments.host, " among the ", parts.size(),
                                " that ", ranks, " ranks take: count from 0."));
     }
-    const train::HostFacts facts = train::check_host(
-        run, ranks, parts[static_cast<std::size_t>(arguments.host)], arguments.granted,
-        arguments.takes_unfinished ? train::Unfinished::taken : train::Unfinished::refused);
+    const config::HostPart& part = parts[static_cast<std::size_t>(arguments.host)];
+    const train::HostFacts facts =
+        arguments.script.path.empty()
+            ? train::check_host(run, ranks, part, arguments.granted,
+                                arguments.takes_unfinished ? train::Unfinished::taken
+                                                           : train::Unfinished::refused)
+            : train::check_host_of_script(run, ranks, part, arguments.script);
     std::cout << "commit " << facts.commit << "\nprogram_xxh3 " << to_hex(facts.program_digest)
               << "\ndata_xxh3 " << (facts.data_digest ? to_hex(*facts.data_digest) : "none")
-              << "\ntime_us " << facts.time_us << "\nmachine " << facts.machine << "\ncores "
-              << facts.cores << "\n"
+              << (facts.package.empty() ? "" : "\npackage_sha256 " + facts.package) << "\ntime_us "
+              << facts.time_us << "\nmachine " << facts.machine << "\ncores " << facts.cores << "\n"
               << (facts.note.empty() ? "" : "note " + facts.note + "\n");
 }
 
@@ -123,6 +128,12 @@ void add_launch(CLI::App& program, Action& action) {
         ->envname("NEARSTEP_CSDS");
     preflight.add_flag("--takes-unfinished", arguments->takes_unfinished,
                        "the run goes on from an unfinished one, or replaces it");
+    CLI::Option* script = preflight.add_option(
+        "--script", arguments->script.path,
+        "check for this script, which uses nearstep from Python, in place of the config");
+    preflight.add_option("--python", arguments->script.python, "that runs the script")
+        ->needs(script)
+        ->default_val("python3");
     add_launch_command(preflight, action, arguments, print_facts);
 }
 

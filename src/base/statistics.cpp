@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 namespace nearstep {
 
@@ -14,6 +15,18 @@ Summary summary_of(std::vector<double> values) {
     const double median =
         values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
     return {.median = median, .least = values.front(), .most = values.back()};
+}
+
+Slowest slowest_of(const std::vector<double>& seconds) {
+    std::vector<double> some;
+    std::ranges::copy_if(seconds, std::back_inserter(some), [](double one) { return one > 0; });
+    if (some.empty()) {
+        return {};
+    }
+    const auto median = some.begin() + (std::ssize(some) - 1) / 2;
+    std::ranges::nth_element(some, median);
+    const auto slowest = std::ranges::max_element(seconds);
+    return {.rank = static_cast<int>(slowest - seconds.begin()), .times = *slowest / *median};
 }
 
 std::vector<double> ratios_of(const std::vector<double>& values,

@@ -15,6 +15,15 @@ struct Summary {
 // Requires at least one value.
 Summary summary_of(std::vector<double> values);
 
+// Who took the longest, as a multiple of the median time of all who took some.
+struct Slowest {
+    int rank = 0;
+    double times = 1;
+};
+
+// Of ranks; those that took no time have nothing to do.
+Slowest slowest_of(const std::vector<double>& seconds);
+
 // values[i] / others[i]. Compares within each round, because the load of a shared machine varies.
 std::vector<double> ratios_of(const std::vector<double>& values, const std::vector<double>& others);
 

@@ -2,13 +2,12 @@
 // and the command granted.
 #include "config/slurm_grant.hpp"
 
+#include "base/command_line.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
 #include "config/hosts.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <regex>
 #include <sstream>
@@ -18,19 +17,7 @@ namespace nearstep::config {
 namespace {
 
 // Standard output of a command line, whether or not it succeeds.
-std::string output_of(const std::string& line) {
-    std::string out;
-    FILE* pipe = ::popen((line + " 2>/dev/null").c_str(), "r");
-    if (pipe == nullptr) {
-        return out;
-    }
-    std::array<char, 4096> piece{};
-    while (const std::size_t count = std::fread(piece.data(), 1, piece.size(), pipe)) {
-        out.append(piece.data(), count);
-    }
-    ::pclose(pipe);
-    return out;
-}
+std::string output_of(const std::string& line) { return run_line(line + " 2>/dev/null").output; }
 
 std::string environment(const char* name) {
     const char* value = std::getenv(name);

@@ -1,6 +1,7 @@
 // Checks a host before a run starts. Used by the command preflight.
 #include "train/host_check.hpp"
 
+#include "base/command_line.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
@@ -39,7 +40,7 @@ namespace {
 std::uint64_t digest_of_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) {
-        throw IoError(text("The program's own file ", path, " cannot be read."));
+        throw ConfigError(text("The file ", path, " cannot be read: put it there."));
     }
     Xxh3Stream digest;
     std::array<char, 65536> piece{};
@@ -96,6 +97,42 @@ void check_temporary_folder() {
     }
 }
 
+// What every run needs of the host, and what is known of it then.
+HostFacts look_at_host(const config::Run& run) {
+    if (!run.hosts.interface.empty() && !is_up(run.hosts.interface)) {
+        throw ConfigError(text("The network interface ", run.hosts.interface,
+                               " (hosts.interface) is not up with an address: bring it up, or name "
+                               "another in the site file."));
+    }
+    check_temporary_folder();
+    return {.commit = commit(),
+            .program_digest = digest_of_file("/proc/self/exe"),
+            .data_digest = std::nullopt,
+            .machine = identity_of_machine(),
+            .cores = usable_cores()};
+}
+
+std::int64_t microseconds_now() {
+    return std::chrono::duration_cast<std::chrono::microseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+// What `python -m nearstep digest` prints.
+std::string digest_of_package(const std::string& python) {
+    CommandEnd end = run_line("'" + python + "' -m nearstep digest 2>&1");
+    while (!end.output.empty() && end.output.back() == '\n') {
+        end.output.pop_back();
+    }
+    std::string last = end.output.substr(end.output.rfind('\n') + 1);
+    if (!end.is_success) {
+        throw ConfigError(text(python, " cannot use the package nearstep (", last,
+                               "): install it there, as launch/setup does, or name another Python "
+                               "in NEARSTEP_PYTHON."));
+    }
+    return last;
+}
+
 // The nodes of the run, as if all hosts had as many ranks as this one.
 mpi::Topology nodes_like(const config::Run& run, const config::HostPart& host, int ranks) {
     const int most = run.exchange.ranks_per_node > 0 ? run.exchange.ranks_per_node : host.ranks;
@@ -114,19 +151,11 @@ mpi::Topology nodes_like(const config::Run& run, const config::HostPart& host, i
 
 HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host,
                      const std::string& granted, Unfinished unfinished) {
-    if (!run.hosts.interface.empty() && !is_up(run.hosts.interface)) {
-        throw ConfigError(text("The network interface ", run.hosts.interface,
-                               " (hosts.interface) is not up with an address: bring it up, or name "
-                               "another in the site file."));
-    }
-    check_temporary_folder();
+    HostFacts facts = look_at_host(run);
     const int computing = config::computing_ranks(run, ranks);
-    HostFacts facts{.commit = commit(),
-                    .program_digest = digest_of_file("/proc/self/exe"),
-                    .data_digest = host.first_rank < computing ? std::optional(digest_of_data(run))
-                                                               : std::nullopt,
-                    .machine = identity_of_machine(),
-                    .cores = usable_cores()};
+    if (host.first_rank < computing) {
+        facts.data_digest = digest_of_data(run);
+    }
     const std::size_t parameters = model::describe(run.model).elems;
     const std::vector<int> drives = config::drives_per_rank(run, ranks);
     engine::Placed placed{static_cast<const config::EngineSettings&>(run)};
@@ -165,9 +194,18 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     } else if (!run.csd.tiers.memory || !run.csd.tiers.gpu) {
         facts.note = R"(csd.tiers "auto" is known at start, so space was checked without it)";
     }
-    facts.time_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                        std::chrono::system_clock::now().time_since_epoch())
-                        .count();
+    facts.time_us = microseconds_now();
+    return facts;
+}
+
+HostFacts check_host_of_script(const config::Run& run, int ranks, const config::HostPart& host,
+                               const Script& script) {
+    HostFacts facts = look_at_host(run);
+    if (host.first_rank < config::computing_ranks(run, ranks)) {
+        facts.data_digest = digest_of_file(script.path);
+    }
+    facts.package = digest_of_package(script.python);
+    facts.time_us = microseconds_now();
     return facts;
 }
 

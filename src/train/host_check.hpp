@@ -14,8 +14,10 @@ struct HostFacts {
     // Must be the same on all hosts.
     std::string commit;
     std::uint64_t program_digest = 0;  // XXH3 of this program's file
-    // XXH3 of all text of data.train, then of data.valid; none: this host's ranks read no text
+    // XXH3 of all text of data.train, then of data.valid, or of a script; none: this host's ranks
+    // read none
     std::optional<std::uint64_t> data_digest;
+    std::string package = {};  // digest of the Python package, for a script
 
     std::int64_t time_us = 0;  // since 1970, at the end of the check
     std::string machine;       // the same on hosts that share cores; empty: unknown
@@ -34,5 +36,16 @@ enum class Unfinished { refused, taken };
 // config::places_of_devices. Throws ConfigError.
 HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host,
                      const std::string& granted, Unfinished unfinished);
+
+// What runs in place of a config: a script, and the Python that runs it.
+struct Script {
+    std::string path;
+    std::string python;
+};
+
+// The same for a script, whose folders and devices are not known before it runs: checks that the
+// script exists, that its Python has a package that works, the interface, and the temporary folder.
+HostFacts check_host_of_script(const config::Run& run, int ranks, const config::HostPart& host,
+                               const Script& script);
 
 }  // namespace nearstep::train

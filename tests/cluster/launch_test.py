@@ -1,11 +1,15 @@
 """launch/mpirun: ranks, devices and hosts of a site, and one clear sentence when a host lacks something."""
+import importlib.util
 import pathlib
 import re
 import signal
 import subprocess
+import sys
+import unittest
 
 import cluster
 
+SCRIPT = "tests/cluster/train_script.py"
 DISKS = cluster.scratch() / "disks"
 
 
@@ -190,6 +194,35 @@ class Launch(cluster.Cluster):
         for seconds, word in ((-60, "slow"), (60, "fast")):
             shift = f"awk '/^time_us/ {{$2 = sprintf(\"%.0f\", $2 + {seconds * 1000000})}} {{print}}'"
             self.refused(word, **self.remote_that(shift))
+
+    @unittest.skipIf(importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it")
+    def test_a_script_has_the_checks_of_a_config_and_those_of_its_python(self):
+        python, other = self.folder / "python", self.folder / "other"
+        python.write_text(f'#!/bin/bash\n[[ $(hostname) != nst3 || ! -e {other} ]] || exec cat {other}\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        site = self.site / "site.toml"
+        site.write_text(re.sub(r"(?m)^names = .*", 'names = ["nst1", "nst3"]', site.read_text()))
+
+        def check():
+            return cluster.call("env", f"NEARSTEP_PYTHON={python}", "launch/mpirun", SCRIPT, self.site, "-n", 4, "--check")
+
+        done = check()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("4 ranks on 2 hosts (nst1 nst3), all checked", done.stderr)
+        other.mkdir()  # cat fails
+        done = check()
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn(f"host nst3: {python} cannot use the package nearstep (cat: {other}: Is a directory)", done.stderr)
+        other.rmdir()
+        other.write_text("0123\n")
+        done = check()
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn(f"host nst3 has another package nearstep for {python} than nst1", done.stderr)
+        remote = self.remote_that("sed 's/^data_xxh3 ./data_xxh3 x/'")["hosts__remote"]
+        site.write_text(re.sub(r"(?m)^remote = .*", f"remote = {remote}", site.read_text()))
+        done = check()
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn(f"host nst3 has another script {SCRIPT} than nst1", done.stderr)
 
     def test_a_host_that_does_not_answer_is_refused(self):
         self.refused("host nst9: vhosts: there is no virtual host", hosts__names='["nst1","nst9"]', ranks=4)

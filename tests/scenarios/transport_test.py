@@ -1,7 +1,9 @@
 """Open MPI's transport is its own choice, or the user's: each gives the same masters, and a run says which one it is."""
 import json
+import pathlib
 import re
 import subprocess
+import time
 
 import program
 
@@ -21,6 +23,18 @@ def has_ucx():
     return "MCA pml: ucx" in subprocess.run(["ompi_info"], text=True, capture_output=True, check=False).stdout
 
 
+def descendants(pid):
+    children = [int(one) for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children") for one in path.read_text().split()]
+    return children + [one for child in children for one in descendants(child)]
+
+
+def listening(pid):
+    """Whether the process has a TCP socket that takes connections."""
+    rows = [line.split() for name in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]]
+    sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
+    return bool(sockets & {str(path.readlink()) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()})
+
+
 class Transport(program.Scenario):
     def launched(self, ranks, *words, **variables):
         return subprocess.run([program.ROOT / "launch/ranks", str(ranks), program.PROGRAM, *map(str, words)], cwd=program.ROOT, text=True,
@@ -38,6 +52,23 @@ class Transport(program.Scenario):
                 self.assertIn(words, done.stdout)
                 masters[name] = json.loads(summary.read_text())["masters_xxh3"]
         self.assertEqual(len(set(masters.values())), 1, masters)
+
+    def test_no_rank_of_one_machine_listens(self):
+        metrics = self.folder / "metrics.jsonl"
+        words = [program.ROOT / "launch/ranks", "2", program.PROGRAM, *map(str, self.arguments(train__steps=100000, flags=["--fresh", "--metrics", metrics]))]
+        for variables, listens in (({}, False), ({"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"}, True)):
+            with self.subTest(**variables):
+                running = subprocess.Popen(words, cwd=program.ROOT, env={**free_environment(), **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                try:
+                    while running.poll() is None and not (metrics.exists() and '"loss"' in metrics.read_text()):
+                        time.sleep(0.05)
+                    ranks = [pid for pid in descendants(running.pid) if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "nearstep"]
+                    self.assertEqual(len(ranks), 2)
+                    self.assertEqual(any(map(listening, ranks)), listens)
+                finally:
+                    running.terminate()
+                    running.communicate(timeout=program.HANG_S)
+                    metrics.unlink()
 
     def test_the_bench_has_the_rate_beside_the_links_and_doctor_names_the_transport(self):
         out = self.folder / "network.json"
