@@ -16,6 +16,7 @@
 //     engine.end_gradients();  engine.update();        // overlaps the next forward
 #pragma once
 
+#include "base/statistics.hpp"
 #include "codec/delta.hpp"
 #include "config/engine_settings.hpp"
 #include "engine/layout.hpp"
@@ -93,6 +94,7 @@ struct GradientFacts {
 struct UpdateReport {
     double update_s = 0;  // includes bringing the parameters in
     double hidden_s = 0;  // part of the update and its flush that is hidden: the least of all ranks
+    Slowest devices = {};  // the rank whose devices updated their state last
     trace::TrafficSnapshot traffic = {};
     codec::DeltaTally deltas = {};  // zeros without gather.codec = "delta"
 };

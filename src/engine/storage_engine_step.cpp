@@ -2,6 +2,7 @@
 // update overlaps the next forward.
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/statistics.hpp"
 #include "base/stopwatch.hpp"
 #include "engine/hyper.hpp"
 #include "engine/storage_engine.hpp"
@@ -342,14 +343,18 @@ UpdateReport StorageEngine::finish() {
     commit_seconds_ += times.after_s;
     UpdateReport report;
     const double hidden = std::max(times.update_s + times.after_s - times.waited_s, 0.0);
-    const std::array mine{times.update_s, -hidden};
+    const double devices_s = pipeline_->devices().empty() ? 0 : times.devices_s;
+    const std::array mine{times.update_s, -hidden, devices_s};
     const std::vector<double> of_ranks = world_.all_gather(mine);
     report.update_s = times.update_s;
     report.hidden_s = hidden;
+    std::vector<double> of_devices;
     for (std::size_t i = 0; i < of_ranks.size(); i += mine.size()) {
         report.update_s = std::max(report.update_s, of_ranks[i]);
         report.hidden_s = std::min(report.hidden_s, -of_ranks[i + 1]);
+        of_devices.push_back(of_ranks[i + 2]);
     }
+    report.devices = slowest_of(of_devices);
     // Traffic since the previous report, without what the next step brought.
     const trace::TrafficSnapshot now =
         traffic_.snapshot() - std::exchange(brought_, trace::TrafficSnapshot());

@@ -84,9 +84,10 @@ struct GradientSum {
 
 // Durations of a step's update on this rank; zeros if it had none.
 struct UpdateTimes {
-    double update_s = 0;  // from the first release until state is written and parameters are here
-    double after_s = 0;   // of `after`
-    double waited_s = 0;  // that the caller waited for it
+    double update_s = 0;   // from the first release until state is written and parameters are here
+    double devices_s = 0;  // until this rank's devices have written their state
+    double after_s = 0;    // of `after`
+    double waited_s = 0;   // that the caller waited for it
 };
 
 // Called for each owned subgroup in tile order, with its device and its index there.

@@ -282,6 +282,7 @@ void StepPipeline::finish_update() {
     };
     const double waited = watch.lap();
     times_.update_s = seconds(std::max(written_, gathered_.value_or(written_)) - *began_);
+    times_.devices_s = seconds(written_ - *began_);
     times_.after_s = seconds(ended_ - written_);
     times_.waited_s += waited;
     waited_seconds_ += waited;

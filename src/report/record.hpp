@@ -1,6 +1,7 @@
 // What a run did, as plain values. The trainer fills them; the other files here word them.
 #pragma once
 
+#include "base/statistics.hpp"
 #include "codec/delta.hpp"
 #include "config/run.hpp"
 #include "model/gpu_plan.hpp"
@@ -41,9 +42,8 @@ struct StepReport {
     trace::Guess guess = trace::Guess::none;
     bool is_stop_requested = false;  // on any rank, see base/stop_request.hpp
     PhaseSeconds seconds;
-    // The rank that computed longest, as a multiple of the median rank's time.
-    int slowest_rank = 0;
-    double slowest_times = 1;
+    Slowest computed;  // forward and backward
+    Slowest devices;   // their update
     trace::TrafficSnapshot traffic;
     codec::DeltaTally deltas;  // zeros without gather.codec = "delta"
 };

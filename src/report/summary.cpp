@@ -198,8 +198,10 @@ json to_json(const StepReport& report, std::size_t parameters) {
                  {"loss_scale", report.loss_scale},
                  {"skipped", report.is_skipped},
                  {"phases_s", seconds_json(report.seconds)},
-                 {"slowest_rank", report.slowest_rank},
-                 {"slowest_times", report.slowest_times},
+                 {"slowest_rank", report.computed.rank},
+                 {"slowest_times", report.computed.times},
+                 {"slowest_devices_rank", report.devices.rank},
+                 {"slowest_devices_times", report.devices.times},
                  {"bytes_per_parameter", links_json({report}, parameters)}};
     if (json deltas = deltas_json({report}, parameters); !deltas.is_null()) {
         line["deltas"] = std::move(deltas);

@@ -194,34 +194,53 @@ void look_at_result(Trainer& trainer, report::Reporter& reporter, const RunOptio
     }
 }
 
-// Names a rank that most steps waited for; empty if there is none.
-std::string slow_rank_line(const Trainer& trainer, const std::vector<StepReport>& steps) {
+// Names a rank that was the slowest in most of the steps; empty if there is none.
+std::string slow_rank_line(const Trainer& trainer, const std::vector<Slowest>& in_steps,
+                           const char* what, const char* words) {
     constexpr double kSlow = 1.5;
     std::map<int, std::vector<double>> slow;  // how slow each rank was, where it was the slowest
-    for (const StepReport& step : steps) {
-        if (step.slowest_times > kSlow) {
-            slow[step.slowest_rank].push_back(step.slowest_times);
+    for (const Slowest& slowest : in_steps) {
+        if (slowest.times > kSlow) {
+            slow[slowest.rank].push_back(slowest.times);
         }
     }
     for (auto& [rank, times] : slow) {
-        if (times.size() > 2 && 2 * times.size() > steps.size()) {
+        if (times.size() > 2 && 2 * times.size() > in_steps.size()) {
             const engine::Found& found = trainer.begins_with().found;
             const auto node = found.ranks[static_cast<std::size_t>(rank)].node;
             const auto median = times.begin() + std::ssize(times) / 2;
             std::ranges::nth_element(times, median);
-            return text("rank ", rank, " on host ", found.hosts[static_cast<std::size_t>(node)],
-                        " computed the longest in ", times.size(), " of ", steps.size(), " steps, ",
+            return text(what, "rank ", rank, " on host ",
+                        found.hosts[static_cast<std::size_t>(node)], words, " the longest in ",
+                        times.size(), " of ", in_steps.size(), " steps, ",
                         std::round(10 * *median) / 10,
-                        " times as long as the median rank: the "
-                        "others waited for it");
+                        " times as long as the median rank: the others waited for it");
         }
     }
     return "";
 }
 
+// A rank that the others waited for because of what it computed, and one because of its devices.
+std::vector<std::string> slow_rank_lines(const Trainer& trainer,
+                                         const std::vector<StepReport>& steps) {
+    std::vector<Slowest> computed;
+    std::vector<Slowest> devices;
+    for (const StepReport& step : steps) {
+        constexpr double kFelt = 0.1;
+        const double felt = step.seconds.update - step.seconds.hidden;
+        computed.push_back(step.computed);
+        devices.push_back(felt > kFelt * step.seconds.total() ? step.devices : Slowest());
+    }
+    std::vector<std::string> lines{
+        slow_rank_line(trainer, computed, "", " computed"),
+        slow_rank_line(trainer, devices, "the devices of ", " updated their state")};
+    std::erase(lines, "");
+    return lines;
+}
+
 void say_end(report::Reporter& reporter, const report::RunRecord& record, const RunOptions& options,
              const Trainer& trainer) {
-    if (const std::string slow = slow_rank_line(trainer, record.steps); !slow.empty()) {
+    for (const std::string& slow : slow_rank_lines(trainer, record.steps)) {
         reporter.say(slow);
     }
     if (options.shows_traffic && !record.steps.empty()) {

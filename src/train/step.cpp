@@ -123,12 +123,7 @@ void Trainer::add_up_losses(StepReport& report) const {
         report.is_stop_requested = report.is_stop_requested || of_ranks[i + 3] > 0;
     }
     seconds.resize(static_cast<std::size_t>(config::computing_ranks(run_, world_.size())));
-    const auto slowest = std::ranges::max_element(seconds);
-    report.slowest_rank = static_cast<int>(slowest - seconds.begin());
-    const double longest = *slowest;
-    const auto median = seconds.begin() + (std::ssize(seconds) - 1) / 2;
-    std::ranges::nth_element(seconds, median);
-    report.slowest_times = *median > 0 ? longest / *median : 1;
+    report.computed = slowest_of(seconds);
 }
 
 StepReport Trainer::step(const StepEnded& ended) {
@@ -175,6 +170,7 @@ StepReport Trainer::finish() {
     StepReport report = std::exchange(report_, StepReport());
     report.seconds.update = update.update_s;
     report.seconds.hidden = update.hidden_s;
+    report.devices = update.devices;
     report.traffic = update.traffic;
     report.deltas = update.deltas;
     return report;
