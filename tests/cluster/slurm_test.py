@@ -11,8 +11,9 @@ import unittest
 
 import cluster
 import launch_test
+import verdict
 
-SCRIPT = "tests/cluster/train_script.py"
+SCRIPT = launch_test.SCRIPT
 STEPS = {"train__steps": 60, "csd__per_rank": 1, "checkpoint__every": 10}
 
 
@@ -264,6 +265,7 @@ class Slurm(Jobs):
         on_head("scancel", "--signal=USR1", job)
         self.wait_for(job, "script")
         self.assertIn("this start ended with code 75: back to the queue", self.output("script"))
+        self.assertRegex(self.output("script"), r"3 ranks on 3 hosts \((nst\d ?){3}\), all checked")
         self.assertEqual((self.folder / "slurm/digest").read_text(), (self.folder / "alone/digest").read_text())
         self.assertRegex("\n".join(self.state_files()), r"^nst\d/csd0/state/rank-2.device-0.state\nnst\d/csd1/state/rank-2.device-1.state$")
 
@@ -290,7 +292,42 @@ class Slurm(Jobs):
         self.assertEqual(self.state_files(), [f"nst{rank + 1}/csd{device}/state/rank-{rank}.device-{device}.state" for rank in (0, 1) for device in (0, 1)])
 
 
-class Sessions(Jobs):
+class Cores:
+    """Of jobs on nodes that have this machine's cores."""
+
+    @unittest.skipIf((os.cpu_count() or 1) < 2, "one core cannot be shared out")
+    @unittest.skipIf(importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it")
+    def test_each_rank_has_the_cores_that_the_site_gives_it(self):
+        script = self.folder / "cores.py"
+        script.write_text("import os\nprint('cores', len(os.sched_getaffinity(0)), 'threads', os.environ['OMP_NUM_THREADS'], flush=True)\n")
+        site = self.site / "site.toml"
+        for cores, ranks in ((2, 1), (1, 2)):
+            site.write_text(re.sub(r"(?m)^(cores_per_rank = .*\n)?ranks = .*", f"cores_per_rank = {cores}\nranks = {ranks}", site.read_text()))
+            name = f"cores-{cores}"
+            out = cluster.must("env", "-u", "OMP_NUM_THREADS", f"NEARSTEP_PYTHON={sys.executable}", "launch/slurm", script, self.site, "-n", 2,
+                               f"--output={self.folder}/{name}.out")
+            self.wait_for(out.split()[-1], name)
+            self.assertEqual(re.findall(r"cores (\d+) threads (\d+)", self.output(name)), [(str(cores), str(cores))] * 2)
+
+
+class ControlGroups(Cores, Jobs):
+    """Control groups hold a step to its cores."""
+
+    KIND = ("cgroup",)
+
+    @classmethod
+    def setUpClass(cls):
+        probe = cluster.call(cluster.SITE / "slurm", "probe", *cls.KIND)
+        if probe.returncode == verdict.SKIPPED:
+            raise unittest.SkipTest(probe.stderr.strip())
+        super().setUpClass()
+
+    def test_a_step_is_in_a_group_of_its_job(self):
+        said = on_head("srun", "-n1", "--mpi=none", "grep", "cpuset", "/proc/self/cgroup")
+        self.assertRegex(said, r"cpuset:\S*/slurm_nst\d/uid_\d+/job_\d+/step_\d+")
+
+
+class Sessions(Cores, Jobs):
     """Steps and shells without launch/slurm, on nodes whose devices have types and whose tasks are bound to cores."""
 
     KIND = ("affinity",)
@@ -304,19 +341,6 @@ class Sessions(Jobs):
     def trained(self, *options, steps=2, **keys):
         return ["train", "configs/tiny.toml", "--site", self.site, "--fresh", *options,
                 *self.settings(csd__per_rank=1, train__stop_at=steps, **keys)]
-
-    @unittest.skipIf((os.cpu_count() or 1) < 2, "one core cannot be shared out")
-    def test_each_rank_has_the_cores_that_the_site_gives_it(self):
-        script = self.folder / "cores.py"
-        script.write_text("import os\nprint('cores', len(os.sched_getaffinity(0)), 'threads', os.environ['OMP_NUM_THREADS'], flush=True)\n")
-        site = self.site / "site.toml"
-        for cores, ranks in ((2, 1), (1, 2)):
-            site.write_text(re.sub(r"(?m)^(cores_per_rank = .*\n)?ranks = .*", f"cores_per_rank = {cores}\nranks = {ranks}", site.read_text()))
-            name = f"cores-{cores}"
-            out = cluster.must("env", "-u", "OMP_NUM_THREADS", f"NEARSTEP_PYTHON={sys.executable}", "launch/slurm", script, self.site, "-n", 2,
-                               f"--output={self.folder}/{name}.out")
-            self.wait_for(out.split()[-1], name)
-            self.assertEqual(re.findall(r"cores (\d+) threads (\d+)", self.output(name)), [(str(cores), str(cores))] * 2)
 
     def test_devices_with_types_are_found(self):
         job = self.submit("typed", "--nodelist=nst1", "--gres=csd:sata:2", ranks=2, csd__per_rank=1, train__stop_at=1)
