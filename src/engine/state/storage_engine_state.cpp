@@ -135,9 +135,11 @@ void StorageEngine::drop_parameters(shard::ElementRange range) {
     }
 }
 
+// A program may go on meanwhile, such as the compiler of its model.
 void StorageEngine::move_state(const SubgroupWorkers::Stages& stages) {
     const trace::TrafficSnapshot before = traffic_.snapshot();
-    const double seconds = SubgroupWorkers(*pipeline_, pool_).visit(stages);
+    Executor workers{pool_threads() - 1, Executor::Priority::background};
+    const double seconds = SubgroupWorkers(*pipeline_, workers).visit(stages);
     const trace::TrafficSnapshot moved = traffic_.snapshot() - before;
     moved_ = {.bytes = static_cast<double>(moved[trace::Counter::checkpoint]), .seconds = seconds};
 }
