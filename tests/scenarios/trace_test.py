@@ -72,6 +72,18 @@ class Trace(program.Scenario):
                     # A step's gradients always wait for the previous step's writes.
                     self.assertGreater(self.of(spans, "backward", step)[0], written)
 
+    def test_the_update_begins_before_the_norm_is_known_unless_steps_are_clipped(self):
+        for clip_norm in (1e6, 1e-3):
+            with self.subTest(clip_norm=clip_norm):
+                spans = self.spans(mode="su+o", state=f"clipped-{clip_norm}", train__clip_norm=clip_norm, link__host_gb_s=0.0005)
+                last = max(s["args"]["block"] for s in spans if s["name"] == "gradient")
+                for step in (2, 3):
+                    begin, _ = self.of(spans, "update", step)
+                    first_came, _ = self.of(spans, "gradient", step, block=last)
+                    _, known = self.of(spans, "norm", step)
+                    self.assertGreater(begin, first_came)
+                    (self.assertLess if clip_norm > 1 else self.assertGreater)(begin, known)
+
     def test_a_file_that_cannot_be_written_ends_the_run_before_it_begins(self):
         self.assert_refusal(program.run(1, *self.arguments(flags=["--trace", "/proc/nowhere/trace.json"])), "/proc/nowhere")
 
