@@ -5,6 +5,7 @@
 #include "engine/placement/devices.hpp"
 #include "model/geometry.hpp"
 #include "plan/report.hpp"
+#include "plan/tiers.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -14,19 +15,36 @@ namespace nearstep::app {
 
 namespace {
 
-// Replaces the placements that are automatic by the plan's choice.
-config::Run with_choice(config::Sources sources, const config::Placement& asked,
-                        const plan::Choice& choice) {
+// Replaces the placements that are automatic by the plan's choice, and bounds such tiers by it.
+config::Run with_choice(config::Sources sources, const config::Run& asked,
+                        const plan::Problem& problem, const plan::Choice& choice) {
     const auto take = [&](const char* key, const config::GroupSize& of_run,
                           const plan::Mesh& of_plan) {
         if (of_run.is_automatic()) {
             sources.overrides.push_back(text(key, "=", of_plan.size()));
         }
     };
-    take("placement.parameters", asked.parameters, choice.parameters);
-    take("placement.gradients", asked.gradients, choice.gradients);
-    take("placement.optimizer", asked.optimizer, choice.optimizer);
-    return config::parse(sources);
+    const config::Placement& placement = asked.placement;
+    take("placement.parameters", placement.parameters, choice.parameters);
+    take("placement.gradients", placement.gradients, choice.gradients);
+    take("placement.optimizer", placement.optimizer, choice.optimizer);
+    const plan::TierBytes bytes = plan::tier_bytes(problem, choice);
+    const bool plans_gpu = !asked.csd.tiers.gpu && problem.storage_nodes == 0;
+    const bool plans_memory = !asked.csd.tiers.memory;
+    if (plans_gpu && bytes.gpu == 0) {
+        sources.overrides.emplace_back("csd.tiers.gpu=0");
+    }
+    if (plans_memory && bytes.memory == 0) {
+        sources.overrides.emplace_back("csd.tiers.memory=0");
+    }
+    config::Run run = config::parse(sources);
+    if (plans_gpu) {
+        run.csd.tiers.most_gpu = bytes.gpu / plan::kGiga;
+    }
+    if (plans_memory) {
+        run.csd.tiers.most_memory = bytes.memory / plan::kGiga;
+    }
+    return run;
 }
 
 config::RankCounts counts_of(const plan::Problem& problem) {
@@ -46,6 +64,7 @@ plan::Space space_of_run(const config::Run& run, const plan::Problem& problem) {
         std::erase_if(space.gradients, spans_nodes);
     }
     keep_asked_placements(run, problem, space);
+    space.tiers = plan::tiers_of(tiers_of_run(run.csd));
     // Gradients are summed over the node, unless the settings want fewer sums.
     const int summed = config::settled_placement(run, counts_of(problem)).gradients.ranks();
     space.scatters = {summed < problem.site.gpus ? plan::Scatter::flat
@@ -80,6 +99,14 @@ plan::Problem problem_of(const config::Run& run, int nodes, int ranks) {
 
 }  // namespace
 
+config::Tiers tiers_of_run(const config::CsdSettings& csd) {
+    config::Tiers tiers = csd.tiers;
+    if (!tiers.gpu && csd.durability == config::Durability::step) {
+        tiers.gpu = 0;
+    }
+    return tiers;
+}
+
 void keep_asked_placements(const config::EngineSettings& settings, const plan::Problem& problem,
                            plan::Space& space) {
     const config::Placement& asked = settings.placement;
@@ -112,7 +139,8 @@ PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& 
     planned.calibration = read_calibration(world, run);
     const config::Placement& asked = run.placement;
     const bool is_decided = !asked.parameters.is_automatic() && !asked.gradients.is_automatic() &&
-                            !asked.optimizer.is_automatic();
+                            !asked.optimizer.is_automatic() && run.csd.tiers.gpu &&
+                            run.csd.tiers.memory;
     if (is_decided || run.plan.gpu_tflops <= 0 || run.mode == config::Mode::base) {
         return planned;
     }
@@ -136,7 +164,7 @@ PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& 
     }
     const plan::Choice& choice = found.plan->choice;
     planned.line = text("placement auto, modelled: ", plan::reason_of(row));
-    planned.run = with_choice(sources, asked, choice);
+    planned.run = with_choice(sources, run, problem, choice);
     return planned;
 }
 

@@ -17,15 +17,19 @@ plan::ModelSize size_of(const config::ModelSettings& settings);
 void keep_asked_placements(const config::EngineSettings& settings, const plan::Problem& problem,
                            plan::Space& space);
 
+// The tiers that the settings ask for; GPU memory survives nothing, and "auto" takes none of it if
+// every step is durable.
+config::Tiers tiers_of_run(const config::CsdSettings& csd);
+
 struct PlannedRun {
     config::Run run;
     std::string line;  // the planner's choice, for the head of the run; empty: it was not asked
     plan::Calibration calibration;  // from plan.calibration
 };
 
-// The run of the sources. Where a placement is "auto", the planner chooses among those that
-// training supports on these ranks, if the site has what a plan needs; else the default applies.
-// The result is the same on all ranks. Collective; throws ConfigError.
+// The run of the sources. Where a placement or a tier is "auto", the planner chooses among those
+// that training supports on these ranks, if the site has what a plan needs; else the default
+// applies. The result is the same on all ranks. Collective; throws ConfigError.
 PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& sources);
 
 }  // namespace nearstep::app

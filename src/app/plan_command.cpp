@@ -90,6 +90,19 @@ std::string describe(const plan::Calibration& calibration, const PlanArguments& 
     return all;
 }
 
+// The tiers that a plan may use: those that csd.durability allows, and what the run asks for.
+config::Tiers may_use(const config::Run& run) {
+    config::Tiers tiers = tiers_of_run(run.csd);
+    if (run.csd.durability != config::Durability::step) {
+        for (std::optional<double>* tier : {&tiers.gpu, &tiers.memory}) {
+            if (!config::is_used(*tier)) {
+                tier->reset();
+            }
+        }
+    }
+    return tiers;
+}
+
 nlohmann::json make_plans(const PlanArguments& arguments) {
     const config::Run run = read_run(arguments.run);
     const std::vector<plan::Codec> codecs = codecs_of(arguments);
@@ -126,6 +139,7 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
                     space = plan::trained_space_of(problem, codecs);
                     keep_asked_placements(run, problem, space);
                 }
+                space.tiers = plan::tiers_of(may_use(run));
                 rows.push_back(plan::plan_for(problem, space));
             }
         }

@@ -48,9 +48,11 @@ std::vector<Key> tier_keys(CsdSettings& csd) {
         {.name = "csd.tiers.gpu",
          .target = &csd.tiers.gpu,
          .unit = "GB",
-         .meaning = "part of the state of each rank that computes, with both its generations, "
-                    "which lies in the memory of its GPU; it survives nothing, so csd.durability "
-                    "is not \"step\"; not in mode base; auto: half of what the network leaves free",
+         .meaning =
+             "part of the state of each rank that computes, with both its generations, "
+             "which lies in the memory of its GPU; it survives nothing, so csd.durability "
+             "is not \"step\"; not in mode base; auto: half of what the network leaves free, or "
+             "less if the planner takes less",
          .limits = not_negative(),
          .word = "auto",
          .place = KeyPlace::config_or_site},
@@ -59,7 +61,7 @@ std::vector<Key> tier_keys(CsdSettings& csd) {
          .unit = "GB",
          .meaning = "part of the state files of each rank with drives that lies in /dev/shm; it "
                     "survives a killed process, but no reboot; not in mode base; auto: half of "
-                    "what is free",
+                    "what is free, or less if the planner takes less",
          .limits = not_negative(),
          .word = "auto",
          .place = KeyPlace::config_or_site},

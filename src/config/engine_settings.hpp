@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,9 +26,15 @@ enum class Tier { drive, memory, gpu };
 struct Tiers {
     std::optional<double> gpu = 0;
     std::optional<double> memory = 0;  // in a folder in memory
+    // The most that "auto" takes, if the planner was asked.
+    double most_gpu = std::numeric_limits<double>::infinity();
+    double most_memory = std::numeric_limits<double>::infinity();
 
     bool operator==(const Tiers&) const = default;
 };
+
+// What "auto" takes of it.
+constexpr double kTierShareOfFree = 0.5;
 
 // Whether it holds anything, or may.
 inline bool is_used(const std::optional<double>& tier) { return !tier || *tier > 0; }

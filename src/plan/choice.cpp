@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iomanip>
+#include <sstream>
+#include <utility>
 
 namespace nearstep::plan {
 
@@ -100,6 +103,19 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
     return space;
 }
 
+std::vector<config::Tiers> tiers_of(const config::Tiers& asked) {
+    const auto may_be = [](const std::optional<double>& tier) {
+        return tier ? std::vector{tier} : std::vector<std::optional<double>>{0, std::nullopt};
+    };
+    std::vector<config::Tiers> tiers;
+    for (const std::optional<double>& gpu : may_be(asked.gpu)) {
+        for (const std::optional<double>& memory : may_be(asked.memory)) {
+            tiers.push_back({.gpu = gpu, .memory = memory});
+        }
+    }
+    return tiers;
+}
+
 Space resident_space_of(const Problem& problem) {
     Space space;
     space.states = {StateHome::gpu};
@@ -126,6 +142,22 @@ Space trained_space_of(const Problem& problem, const std::vector<Codec>& codecs)
     space.handovers = {Handover::raw, Handover::dense};
     space.landings = {Landing::device};
     return space;
+}
+
+std::string name_of(const Shares& shares) {
+    if (shares == Shares{}) {
+        return "drives";
+    }
+    std::ostringstream out;
+    out << std::setprecision(2);
+    for (const auto& [share, where] :
+         {std::pair{shares.gpu, "in GPU memory"}, std::pair{shares.memory, "in host memory"},
+          std::pair{shares.of_drives(), "on drives"}}) {
+        if (share > 0) {
+            out << (out.tellp() > 0 ? " + " : "") << share << " " << where;
+        }
+    }
+    return out.str();
 }
 
 std::string name_of(const Mesh& mesh, const Problem& problem) {

@@ -5,9 +5,11 @@
 // as many copies as such meshes fit. Choices for computational storage devices are added.
 #pragma once
 
+#include "config/engine_settings.hpp"
 #include "config/enumerations.hpp"
 #include "plan/problem.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
@@ -59,6 +61,15 @@ enum class Collective { hierarchical, ring };
 // that go layer by layer, as AMSP's engine; of these not the new parameters either; none.
 enum class Hidden { all, but_backward, but_update, none };
 
+// Of the state on devices; the drives have the rest.
+struct Shares {
+    double gpu = 0;     // in the memory of GPUs
+    double memory = 0;  // in that of hosts with drives
+
+    double of_drives() const { return std::max(0.0, 1 - gpu - memory); }
+    friend bool operator==(const Shares&, const Shares&) = default;
+};
+
 struct Choice {
     StateHome state = StateHome::devices;
     Codec codec = Codec::dense;
@@ -72,6 +83,7 @@ struct Choice {
     Mesh optimizer;
     Handover handover = Handover::raw;
     Landing landing = Landing::device;
+    Shares shares = {};
     std::size_t subgroup_tiles = 16;
     int slots = 3;
     Again again = Again::whole_mesh;
@@ -95,6 +107,8 @@ struct Space {
     std::vector<Mesh> optimizers;
     std::vector<Handover> handovers;
     std::vector<Landing> landings;
+    // GB of each rank, or as much as is best.
+    std::vector<config::Tiers> tiers = {{}};
     std::vector<std::size_t> subgroups;
     std::vector<int> slots;
     // In training the mesh of gradients decides the scatter: those of fewer than a node's GPUs are
@@ -121,6 +135,10 @@ std::vector<Mesh> meshes_of(const Problem& problem);
 
 Space space_of(const Problem& problem, const std::vector<Codec>& codecs);
 
+// What the planner may take of `asked`: a given number, and with "auto" also nothing, which comes
+// first because drives survive most.
+std::vector<config::Tiers> tiers_of(const config::Tiers& asked);
+
 // The space of systems that keep the state in GPU memory: AMSP's, with its choice of what backward
 // finds.
 Space resident_space_of(const Problem& problem);
@@ -129,6 +147,8 @@ Space resident_space_of(const Problem& problem);
 Space trained_space_of(const Problem& problem, const std::vector<Codec>& codecs);
 
 using nearstep::name_of;
+// "0.25 in GPU memory, 0.75 on drives".
+std::string name_of(const Shares& shares);
 // "replicated", "node", "global" or, for sizes between, "4 GPUs" and "8x16".
 std::string name_of(const Mesh& mesh, const Problem& problem);
 

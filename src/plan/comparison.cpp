@@ -41,6 +41,22 @@ public:
         }
     }
 
+    // With the state in other tiers, also where the run may not use them.
+    void tiers() {
+        for (const config::Tiers& tiers : tiers_of({.gpu = std::nullopt, .memory = std::nullopt})) {
+            Space others = space_;
+            others.tiers = {tiers};
+            const Found found = search(problem_, others);
+            if (found.plan) {
+                const std::string shares = name_of(found.plan->choice.shares);
+                if (shares != name_of(plan_.choice.shares) &&
+                    (found_.empty() || shares != found_.back().value)) {
+                    found_.push_back({"tiers", shares, found});
+                }
+            }
+        }
+    }
+
     std::vector<Alternative> take() { return std::move(found_); }
 
 private:
@@ -102,6 +118,7 @@ std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& proble
     others.best("optimizer", &Space::optimizers, &Choice::optimizer, mesh);
     others.each("owner", &Space::handovers, &Choice::handover);
     others.each("landing", &Space::landings, &Choice::landing);
+    others.tiers();
     others.best("subgroup_tiles", &Space::subgroups, &Choice::subgroup_tiles, number);
     others.best("slots", &Space::slots, &Choice::slots, number);
     return others.take();

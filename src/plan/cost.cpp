@@ -3,6 +3,7 @@
 
 #include "plan/formulas.hpp"
 #include "plan/resident.hpp"
+#include "plan/tiers.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -119,7 +120,7 @@ void set_scatter_terms(const Problem& problem, const Choice& choice, const Numbe
     const double written = choice.handover == Handover::raw ? 0 : n.handed;
     t.sum = seconds(owned * 2 * (n.lists * n.payload + written), site.host_memory_rate);
     const double link = devices_link(site);
-    const double handed = n.handed * n.parameters * n.copies / n.homes;
+    const double handed = n.handed * n.parameters * n.copies / n.homes * n.on_drives;
     if (choice.landing == Landing::host) {
         t.push = handed / link;
     } else {
@@ -143,7 +144,7 @@ double gather_bytes(const Choice& choice, const Numbers& n) {
 void set_delivery_terms(const Problem& problem, const Choice& choice, const Numbers& n,
                         double messages, Terms& t) {
     const Site& site = problem.site;
-    t.up = n.new_bytes * n.parameters * n.copies / n.homes / devices_link(site);
+    t.up = n.new_bytes * n.parameters * n.copies / n.homes * n.on_drives / devices_link(site);
     // A node gets what several storage nodes send.
     const double sent = gather_bytes(choice, n) * std::max(1.0, n.homes / n.nodes);
     const double peers = n.is_apart ? n.nodes : choice.optimizer.nodes - 1;
@@ -176,16 +177,19 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
     const double share = n.share();
     const bool is_serial = problem.work.is_serial;
     t.csd = share * device.per_parameter(is_serial, choice.slots);
-    const double subgroups = std::ceil(n.tiles / n.subgroup_tiles);
+    const TierSeconds tiers = tier_seconds(problem, choice, n);
+    t.memory = tiers.memory;
+    t.gpu = tiers.gpu;
+    const double subgroups = std::ceil(n.most_tiles / n.subgroup_tiles);
     set_delivery_terms(problem, choice, n, subgroups, t);
     // A pipeline of K subgroups takes the time of its slowest stage, and 1/K of all others.
-    const double slowest = largest({t.csd, t.up, t.push, t.gather, t.load});
+    const double slowest = largest({t.csd, t.memory, t.gpu, t.up, t.push, t.gather, t.load});
     const double all = (is_serial ? t.csd : share * (device.read + device.engine + device.write)) +
                        t.up + t.push + t.gather + t.load;
     t.fill = std::max(0.0, all - slowest) / subgroups;
     const double both_ways =
         seconds((n.new_bytes + (choice.landing == Landing::host ? n.handed : 0)) * n.parameters *
-                    n.copies / n.homes,
+                    n.copies / n.homes * n.on_drives,
                 site.host_link_total);
     t.opt = std::max(slowest, both_ways) + t.fill;
     // The next forward starts with the first subgroups and cannot end before the last ones arrive.
@@ -193,7 +197,9 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
     const double forward = t.fwd / n.rounds;  // only its first round overlaps the update
     const double first = std::min(t.opt, t.fill + slowest / std::min(subgroups, blocks));
     const double network = t.gather + network_seconds(site, n, choice.parameters);
-    double both = largest({t.opt + forward / blocks, first + forward, network});
+    // The GPU does what it updates before the forward.
+    double both = largest({t.opt + forward / blocks, first + forward,
+                           t.gpu + std::max(t.fwd_gpu / n.rounds, forward / blocks), network});
     if (choice.home == Home::storage) {  // the drives do the work of both
         both = largest(
             {both,
@@ -208,7 +214,7 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
 }  // namespace
 
 std::span<const TermName> term_names() {
-    static constexpr std::array<TermName, 23> kNames = {{
+    static constexpr std::array<TermName, 25> kNames = {{
         {"T_fwd_gpu", &Terms::fwd_gpu, "a GPU's matrix products in forward", false},
         {"T_fwd_load", &Terms::fwd_load, "parameters to the GPU in forward", false},
         {"T_fwd", &Terms::fwd, "forward", true},
@@ -223,7 +229,9 @@ std::span<const TermName> term_names() {
         {"T_tail", &Terms::tail, "the last block's way to the devices", false},
         {"T_bwd", &Terms::bwd, "backward", true},
         {"T_norm", &Terms::norm, "the norm, for which all wait", true},
-        {"T_csd", &Terms::csd, "reads, update and writes where the state lies", false},
+        {"T_csd", &Terms::csd, "reads, update and writes of the state on drives", false},
+        {"T_memory", &Terms::memory, "update of the state in host memory", false},
+        {"T_gpu", &Terms::gpu, "update of the state in GPU memory", false},
         {"T_up", &Terms::up, "new parameters from devices to host", false},
         {"T_push", &Terms::push, "gradients from host to devices in the update", false},
         {"T_gather", &Terms::gather, "new parameters between nodes", false},
@@ -238,7 +246,8 @@ std::span<const TermName> term_names() {
 
 Volumes volumes_of(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
-    const double share = n.copies / n.homes;  // of the parameters that a node's devices update
+    // Of the parameters that a node's drives have.
+    const double share = n.copies / n.homes * n.on_drives;
     const double on_flash = choice.landing == Landing::flash ? n.handed : 0;
     const double inputs = n.inputs_on_drives / n.parameters;
     const double masters = choice.home == Home::storage ? 2 * problem.work.master_bytes : 0;

@@ -24,10 +24,12 @@ struct Terms {
     double down = 0;  // from the owner to the devices or their drives, during backward
     double tail = 0;  // of the last block
     double bwd = 0;
-    double norm = 0;  // the barrier between backward and update
-    double csd = 0;
-    double up = 0;    // new parameters from the devices to the host
-    double push = 0;  // gradients from host memory to the devices
+    double norm = 0;    // the barrier between backward and update
+    double csd = 0;     // on drives
+    double memory = 0;  // in host memory
+    double gpu = 0;     // in GPU memory
+    double up = 0;      // new parameters from the devices to the host
+    double push = 0;    // gradients from host memory to the devices
     double gather = 0;
     double load = 0;  // new parameters to the GPUs
     double fill = 0;  // the first subgroup through all stages

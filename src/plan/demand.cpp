@@ -1,6 +1,8 @@
 // Memory that a choice needs. Used by cost.cpp.
 #include "plan/demand.hpp"
 
+#include "plan/tiers.hpp"
+
 #include <algorithm>
 
 namespace nearstep::plan {
@@ -61,10 +63,13 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     if (choice.state == StateHome::gpu) {
         return demand;
     }
+    const TierBytes state = tier_bytes(problem, choice);
+    demand.gpu += state.gpu;
     // Payloads of two blocks in flight, and staging for new parameters.
     const double received = n.lists * n.payload * 2 * block * n.net_copies / n.homes;
     const double sent = n.payload * 2 * block * encoded;
-    demand.host = received + sent + site.csds * staged * n.new_bytes;
+    demand.host = received + sent + site.csds * staged * n.new_bytes +
+                  state.memory * problem.holders() / n.homes;
     if (choice.home == Home::host) {
         demand.host +=
             n.element * n.parameters * (n.gpus / choice.parameters.gpus) / choice.parameters.nodes;

@@ -13,6 +13,11 @@ double waiting_inputs(const Problem& problem, const Choice& choice) {
     return choice.home == Home::storage ? rows_of_rank(problem) * problem.work.checkpoint_bytes : 0;
 }
 
+double tiles_of_each(const Problem& problem, double copies, int devices) {
+    return std::ceil(static_cast<double>(shard::tiles_of(problem.work.model.parameters)) * copies /
+                     devices);
+}
+
 }  // namespace
 
 double rows_of_rank(const Problem& problem) {
@@ -39,11 +44,16 @@ Numbers::Numbers(const Problem& problem, const Choice& choice)
       new_bytes(choice.home == Home::storage     ? 0
                 : choice.gather == Gather::delta ? std::min(problem.site.delta_bytes, element)
                                                  : element),
-      tiles(std::ceil(static_cast<double>(shard::tiles_of(problem.work.model.parameters)) * copies /
-                      problem.devices())),
+      on_drives(choice.shares.of_drives()),
+      all_tiles(tiles_of_each(problem, copies, problem.devices())),
+      tiles(on_drives < 1 ? tiles_of_each(problem, copies * on_drives, problem.devices())
+                          : all_tiles),
+      most_tiles(
+          std::max({tiles, tiles_of_each(problem, copies * choice.shares.gpu, problem.ranks()),
+                    tiles_of_each(problem, copies * choice.shares.memory, problem.holders())})),
       inputs_on_host(std::min(waiting_inputs(problem, choice), problem.site.host_memory / 2)),
       inputs_on_drives(waiting_inputs(problem, choice) - inputs_on_host),
       subgroup_tiles(std::min(static_cast<double>(choice.subgroup_tiles),
-                              std::max(1.0, std::floor(tiles / 4)))) {}
+                              std::max(1.0, std::floor(all_tiles / 4)))) {}
 
 }  // namespace nearstep::plan

@@ -25,16 +25,19 @@ struct Numbers {
     double copies;      // of the optimizer state
     double lists;
     double payload;
-    double handed;     // by the owner to its devices
-    double new_bytes;  // of a new parameter in the gather
-    double tiles;      // of the device with the most
+    double handed;      // by the owner to its devices
+    double new_bytes;   // of a new parameter in the gather
+    double on_drives;   // share of the state
+    double all_tiles;   // of a drive if all state lies on drives
+    double tiles;       // of the drive with the most
+    double most_tiles;  // of the device with the most, in any tier
     // With parameters in storage: bytes of block inputs that wait in host memory, and on the
     // drives.
     double inputs_on_host;
     double inputs_on_drives;
     double subgroup_tiles;  // narrowed as in shard::Partition to give at least four subgroups
 
-    // Parameters of that device, including the padding of its tiles.
+    // Parameters of that drive, including the padding of its tiles.
     double share() const { return tiles * static_cast<double>(shard::kTileElems); }
 };
 

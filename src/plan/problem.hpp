@@ -80,6 +80,8 @@ struct Problem {
     // The nodes that have devices.
     int homes() const { return storage_nodes > 0 ? storage_nodes : nodes; }
     int devices() const { return homes() * site.csds; }
+    // Ranks that have drives, and so may keep state in host memory.
+    int holders() const { return storage_nodes > 0 ? storage_nodes : ranks(); }
     // Of a step's operations, those without recomputation, over what the GPUs could do meanwhile.
     double share_of_peak(double step_s) const {
         return 3 * work.operations_per_sequence * work.sequences /

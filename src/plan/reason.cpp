@@ -2,8 +2,10 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "plan/report.hpp"
+#include "plan/tiers.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace nearstep::plan {
 
@@ -34,6 +36,23 @@ std::string other_placement(const Row& row) {
                 change <= 100 * kMargin ? ", no more than the formulas are exact." : ".");
 }
 
+// Where a rank's state lies.
+std::string tiers_text(const Plan& plan, const Problem& problem) {
+    const TierBytes bytes = tier_bytes(problem, plan.choice);
+    const Terms& terms = plan.cost.terms;
+    std::string out;
+    for (const auto& [held, where] :
+         {std::pair{bytes.gpu, text(" in GPU memory (T_gpu ", three_digits(terms.gpu), " s)")},
+          std::pair{bytes.memory,
+                    text(" in host memory (T_memory ", three_digits(terms.memory), " s)")},
+          std::pair{bytes.drives, std::string(" on drives")}}) {
+        if (held > 0) {
+            out += text(out.empty() ? "" : " + ", human_bytes(held), where);
+        }
+    }
+    return ", state of a rank " + out;
+}
+
 }  // namespace
 
 std::string reason_of(const Row& row) {
@@ -45,11 +64,12 @@ std::string reason_of(const Row& row) {
     const double of_network = (bytes.network_gradients + bytes.network_parameters) * parameters;
     return text("parameters ", name_of(plan.choice.parameters, problem), ", gradients ",
                 name_of(plan.choice.gradients, problem), ", optimizer ",
-                name_of(plan.choice.optimizer, problem), "; a step of ", three_digits(terms.step),
-                " s, ", three_digits(tokens_per_s(problem, terms)), " tokens/s, with ",
-                three_digits(terms.fwd_gpu + terms.bwd_gpu), " s of a GPU's work. A node sends ",
-                human_bytes(of_network), " over the network (T_scat ", three_digits(terms.scat),
-                " s, T_gather ", three_digits(terms.gather), " s), its devices read ",
+                name_of(plan.choice.optimizer, problem), tiers_text(plan, problem), "; a step of ",
+                three_digits(terms.step), " s, ", three_digits(tokens_per_s(problem, terms)),
+                " tokens/s, with ", three_digits(terms.fwd_gpu + terms.bwd_gpu),
+                " s of a GPU's work. A node sends ", human_bytes(of_network),
+                " over the network (T_scat ", three_digits(terms.scat), " s, T_gather ",
+                three_digits(terms.gather), " s), its devices read ",
                 human_bytes(bytes.device_read * parameters), " and write ",
                 human_bytes(bytes.device_write * parameters), " (T_csd ", three_digits(terms.csd),
                 " s), and a GPU needs ", human_bytes(plan.cost.demand.gpu), " of its ",

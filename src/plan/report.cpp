@@ -6,6 +6,7 @@
 #include "plan/formulas.hpp"
 #include "plan/numbers.hpp"
 #include "plan/replication.hpp"
+#include "plan/tiers.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -58,7 +59,8 @@ Wear wear_of(const Problem& problem, const Plan& plan) {
 }
 
 double updates_per_s(const Choice& choice, const Problem& problem) {
-    return Numbers(problem, choice).share() / cost_of(problem, choice).terms.csd;
+    const double share = Numbers(problem, choice).share();
+    return share > 0 ? share / cost_of(problem, choice).terms.csd : 0;
 }
 
 std::string percent(double share) {
@@ -82,6 +84,7 @@ std::vector<std::pair<std::string, std::string>> fields_of(const Choice& choice,
             {"optimizer", name_of(choice.optimizer, problem)},
             {"owner", std::string(name_of(choice.handover))},
             {"landing", std::string(name_of(choice.landing))},
+            {"tiers", name_of(choice.shares)},
             {"subgroup_tiles", std::to_string(choice.subgroup_tiles)},
             {"slots", std::to_string(choice.slots)}};
 }
@@ -184,7 +187,10 @@ void write_alternatives(const Row& row, std::ostream& out) {
         }
         const Terms& terms = alternative.found.plan->cost.terms;
         const double change = terms.step / best.step - 1;
-        if (change <= kMargin) {
+        if (change < -kMargin) {
+            out << start << percent(change)
+                << ", which csd.durability and csd.tiers do not allow\n";
+        } else if (change <= kMargin) {
             equals += text(" ", alternative.field, " = ", alternative.value, ";");
         } else {
             out << start << percent(change) << ", most of it in " << longest_excess(best, terms)
@@ -242,7 +248,7 @@ void write_row(const Row& row, std::ostream& out) {
             << " tokens/s per $\n";
     }
     write_alternatives(row, out);
-    const std::vector<std::string> settings = settings_of(plan.choice);
+    const std::vector<std::string> settings = settings_of(plan.choice, problem);
     out << "    settings:";
     for (const std::string& setting : settings) {
         out << " --set " << setting;
@@ -271,6 +277,10 @@ nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
     for (const auto& [field, value] : fields_of(plan.choice, problem)) {
         out["choice"][field] = value;
     }
+    const TierBytes bytes_of_tiers = tier_bytes(problem, plan.choice);
+    out["tiers_bytes_of_rank"] = {{"gpu", bytes_of_tiers.gpu},
+                                  {"memory", bytes_of_tiers.memory},
+                                  {"drives", bytes_of_tiers.drives}};
     out["choice"]["ranks"] = {{"parameters", plan.choice.parameters.size()},
                               {"gradients", plan.choice.gradients.size()},
                               {"optimizer", plan.choice.optimizer.size()}};
@@ -326,11 +336,20 @@ Row plan_for(const Problem& problem, const Space& space) {
     return row;
 }
 
-std::vector<std::string> settings_of(const Choice& choice) {
-    return {text("mode=", choice.codec == Codec::dense ? "su+o" : "su+o+c"),
-            text("compress.codec=", name_of(choice.codec)),
-            text("gather.codec=", name_of(choice.gather)),
-            text("csd.subgroup_tiles=", choice.subgroup_tiles), text("csd.slots=", choice.slots)};
+std::vector<std::string> settings_of(const Choice& choice, const Problem& problem) {
+    std::vector<std::string> settings = {
+        text("mode=", choice.codec == Codec::dense ? "su+o" : "su+o+c"),
+        text("compress.codec=", name_of(choice.codec)),
+        text("gather.codec=", name_of(choice.gather)),
+        text("csd.subgroup_tiles=", choice.subgroup_tiles), text("csd.slots=", choice.slots)};
+    const TierBytes bytes = tier_bytes(problem, choice);
+    if (bytes.gpu > 0) {
+        settings.push_back(text("csd.tiers.gpu=", bytes.gpu / kGiga));
+    }
+    if (bytes.memory > 0) {
+        settings.push_back(text("csd.tiers.memory=", bytes.memory / kGiga));
+    }
+    return settings;
 }
 
 std::string describe(const std::vector<Row>& rows) {

@@ -44,6 +44,6 @@ std::string misfit_text(const Found& found);
 nlohmann::json plan_json(const Plan& plan, const Problem& problem);
 
 // Arguments of --set for the choice. Fields without a key are left out.
-std::vector<std::string> settings_of(const Choice& choice);
+std::vector<std::string> settings_of(const Choice& choice, const Problem& problem);
 
 }  // namespace nearstep::plan

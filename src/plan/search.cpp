@@ -2,6 +2,7 @@
 #include "plan/search.hpp"
 
 #include "plan/formulas.hpp"
+#include "plan/tiers.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -18,6 +19,9 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     Choice choice;
     choice.collective = space.collective;
     choice.hidden = space.hidden;
+    // A bound counts the drives' update; where other tiers may have any part of it, none.
+    const bool is_on_drives = space.tiers == std::vector<config::Tiers>{{}};
+    choice.shares = is_on_drives ? Shares{} : Shares{.memory = 1};
     const auto with_meshes = [&] {
         // The finest mesh allows every choice that any mesh allows; coarser meshes are tried later.
         choice.optimizer = {.gpus = problem.site.gpus, .nodes = problem.nodes};
@@ -197,10 +201,20 @@ private:
         }
     }
 
-    // The subgroup sizes and slot counts. Pruning skips sizes that the partition narrows to an
-    // earlier one, and slots that devices cannot use, since these only take memory.
+    // The tiers, subgroup sizes and slot counts. Pruning skips sizes that the partition narrows to
+    // an earlier one, and slots that devices cannot use, since these only take memory.
     template <typename Visit>
     bool walk_stagings(Choice choice, Visit visit) {
+        for (const config::Tiers& tiers : space_.tiers) {
+            if (!walk_stagings(choice, tiers, visit)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    template <typename Visit>
+    bool walk_stagings(Choice choice, const config::Tiers& asked, Visit visit) {
         std::vector<double>& seen = seen_tiles_;
         seen.clear();
         for (const std::size_t tiles : space_.subgroups) {
@@ -212,6 +226,7 @@ private:
             seen.push_back(narrowed);
             for (const int slots : space_.slots) {
                 choice.slots = slots;
+                choice.shares = best_shares(problem_, choice, asked);
                 ++found_.costed;
                 if (!visit(choice, cost_of(problem_, choice))) {
                     return false;

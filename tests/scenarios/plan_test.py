@@ -1,6 +1,6 @@
 """nearstep plan on the modelled site: its output is labelled, and its numbers are consistent."""
 import json
-import unittest
+import re
 
 import program
 
@@ -24,7 +24,7 @@ class Plan(program.Scenario):
             self.assertEqual(row["origin"], "modelled")
             self.assertRegex(paragraphs[0], rf"verdict: with {row['nodes']} nodes? and .* What bounds it is the {row['binds']}: ")
         for row, paragraph in zip(rows, paragraphs[1:]):
-            self.assertRegex(paragraph, r"why: parameters [^.]+; a step of [\d.e+]+ s, [\d.e+]+ tokens/s, with [\d.e+]+ s of a GPU's work\. A node sends .+B over the "
+            self.assertRegex(paragraph, r"why: parameters [^.]+, state of a rank [^;]+ on drives; a step of [\d.e+]+ s, [\d.e+]+ tokens/s, with [\d.e+]+ s of a GPU's work\. A node sends .+B over the "
                                         r"network \(.+\), its devices read .+B and write .+B \(T_csd .+ s\), and a GPU needs .+B of its .+B\. The best other placement, ")
         for symbol in (*rows[0]["terms_s"], "T_opt,n", "T_total,n", "T_param_swap", "B_PCIe", "B_SSD"):
             self.assertIn(f"{symbol} ", paragraphs[-1])
@@ -164,7 +164,7 @@ class Plan(program.Scenario):
     def test_a_run_takes_the_planners_placement_and_prints_what_it_let_expect(self):
         arguments = self.arguments(train__steps=3, placement__parameters="auto", placement__optimizer="auto")
         done = program.succeed(2, *arguments, *SITE, "--traffic", "--json", self.folder / "auto.json")
-        self.assertRegex(done.stdout, r"placement auto, modelled: parameters \w+, gradients \w+, optimizer \w+; a step of .+ tokens/s, .+\. A node sends .+\. (The best|No) other placement")
+        self.assertRegex(done.stdout, r"placement auto, modelled: parameters \w+, gradients \w+, optimizer \w+, state of a rank [^;]+ on drives; a step of .+ tokens/s, .+\. A node sends .+\. (The best|No) other placement")
         self.assertRegex(done.stdout, r"update: \S+ s measured, \S+ s modelled from the rates of the links")
         automatic = json.loads((self.folder / "auto.json").read_text())
         self.assertGreater(automatic["modelled_s"]["update"], 0)
@@ -172,6 +172,38 @@ class Plan(program.Scenario):
         plain = self.train(train__steps=3, state="other")
         self.assert_same_bits(automatic, plain)
         self.assertNotIn("modelled_s", plain)
+
+    def test_tiers_are_proposed_where_they_shorten_the_step(self):
+        small = ("--nodes", "1", "--trained", "--set", "train.global_batch=8", "--set", "csd.durability=checkpoint")
+        text, [row] = self.plan(*small)
+        held = row["tiers_bytes_of_rank"]
+        self.assertGreater(min(held.values()), 0, "each tier takes a part")
+        self.assertAlmostEqual(sum(held.values()) * 8 / (2 * 12 * row["parameters"]), 1, delta=1e-3)
+        self.assertRegex(text, r"why: .+, state of a rank \S+ .B in GPU memory \(T_gpu \S+ s\) \+ \S+ .B in host memory \(T_memory \S+ s\) \+ \S+ .B on drives; a step of")
+        # As settings, they are the same plan.
+        settings = [word for word in text.split() if word.startswith("csd.tiers.")]
+        self.assertEqual(len(settings), 2)
+        _, [again] = self.plan(*small, *(word for setting in settings for word in ("--set", setting)))
+        self.assertAlmostEqual(again["step_s"] / row["step_s"], 1, delta=1e-3)
+        # Every step is durable on drives alone; the plan says what that costs.
+        text, [drives] = self.plan(*small[:-2])
+        self.assertEqual(drives["choice"]["tiers"], "drives")
+        self.assertRegex(text, r"instead tiers = \S+ in host memory \+ \S+ on drives: -\S+ %, which csd.durability and csd.tiers do not allow")
+        self.assertLess(row["step_s"], drives["step_s"])
+        # A step that hides the update keeps its state on drives.
+        _, [large] = self.plan("--nodes", "1", "--trained", "--set", "csd.durability=checkpoint")
+        self.assertEqual(large["choice"]["tiers"], "drives")
+
+    def test_a_run_takes_of_automatic_tiers_what_the_planner_takes(self):
+        keys = {"train__steps": 2, "train__global_batch": 2, "csd__tiers__memory": '"auto"', "csd__tiers__gpu": '"auto"'}
+        done = program.succeed(2, *self.arguments(state="tiers", **keys), *SITE, "--json", self.folder / "tiers.json")
+        self.assertRegex(done.stdout, r"placement auto, modelled: .+, state of a rank \S+ .B in host memory \(T_memory \S+ s\) \+ \S+ .B on drives; a step of")
+        planned, = re.findall(r"state of a rank (\S+ .B) in host memory", done.stdout)
+        taken, = re.findall(r"state in memory: (\S+ .B) of a rank", done.stdout)
+        self.assertAlmostEqual(float(taken.split()[0]) / float(planned.split()[0]), 1, delta=0.3, msg=f"whole tiles: {taken}, {planned}")
+        self.assertNotIn("state in GPU memory", done.stdout)
+        plain = self.train(train__steps=2, train__global_batch=2, state="plain")
+        self.assert_same_bits(json.loads((self.folder / "tiers.json").read_text()), plain)
 
     def test_what_does_not_fit_is_named(self):
         text, rows = self.plan("--set", "plan.device_capacity_gb=10")

@@ -24,7 +24,6 @@ using config::Tier;
 
 namespace {
 
-constexpr double kShareOfFree = 0.5;
 constexpr double kAll = std::numeric_limits<double>::max();
 
 // Bytes that /dev/shm and the host have free.
@@ -47,7 +46,7 @@ double free_of_gpu(const mpi::Topology& machines, const GpuForState& mine, int r
     const std::size_t ranks_of_gpu = (machines.ranks_beside(rank).size() + gpus - 1) / gpus;
     const double free =
         static_cast<double>(memory::room_of_gpu().free_bytes) / static_cast<double>(ranks_of_gpu);
-    return kShareOfFree * std::max(0.0, free - static_cast<double>(mine.work_bytes));
+    return config::kTierShareOfFree * std::max(0.0, free - static_cast<double>(mine.work_bytes));
 }
 
 double least_of_ranks(const mpi::Communicator& world, double mine) {
@@ -93,7 +92,9 @@ void settle_gpu(const mpi::Communicator& world, Placed& settings, const GpuForSt
         const mpi::Topology machines = mpi::discover_nodes(world);
         const double least =
             least_of_ranks(world, computes ? free_of_gpu(machines, mine, world.rank()) : kAll);
-        gb = settings.csd.durability == config::Durability::step ? 0 : least / 1e9;
+        gb = settings.csd.durability == config::Durability::step
+                 ? 0
+                 : std::min(least / 1e9, settings.csd.tiers.most_gpu);
         return;
     }
     world.together([&] {
@@ -116,8 +117,9 @@ void settle_memory(const mpi::Communicator& world, Placed& settings) {
     const auto has_drives = [&](int rank) { return drives[static_cast<std::size_t>(rank)] > 0; };
     const auto holders =
         static_cast<double>(std::ranges::count_if(machines.ranks_beside(world.rank()), has_drives));
-    const double mine = has_drives(world.rank()) ? kShareOfFree * free_memory() / holders : kAll;
-    gb = least_of_ranks(world, mine) / 1e9;
+    const double mine =
+        has_drives(world.rank()) ? config::kTierShareOfFree * free_memory() / holders : kAll;
+    gb = std::min(least_of_ranks(world, mine) / 1e9, settings.csd.tiers.most_memory);
 }
 
 void settle_tiers(Placed& settings, std::size_t elems, const std::vector<int>& copy_ranks,
