@@ -51,8 +51,9 @@ struct Operations {
     double write = 0;
     int slots = 3;
     std::size_t subgroup_tiles = 1;
-    std::size_t cross_bytes = 0;  // that other programs send from each node meanwhile
-    std::vector<Block> blocks;    // in forward order
+    int others = 0;                // messages of other programs from each node, all the time
+    std::size_t others_bytes = 0;  // of each, enough for the whole step
+    std::vector<Block> blocks;     // in forward order
 };
 
 struct Settings {
@@ -160,7 +161,7 @@ private:
         std::vector<float> gradient(most * kTileElems);
         std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems);
         std::vector<MPI_Request> foreign;
-        std::vector<std::byte> others(2 * operations.cross_bytes);
+        std::vector<std::byte> others(2 * operations.others_bytes);
 
         const double start = start_together();
         send_as_others(others, foreign);
@@ -201,20 +202,22 @@ private:
         MPI_Waitall(static_cast<int>(foreign.size()), foreign.data(), MPI_STATUSES_IGNORE);
     }
 
-    // Another program's message from each node to the one half the nodes away.
+    // Messages of other programs, from each node to the one half the nodes away.
     void send_as_others(std::vector<std::byte>& bytes, std::vector<MPI_Request>& pending) const {
-        const int of_node = world_.size() / nodes_.groups();
-        const int far = world_.size() / of_node / 2 * of_node;
-        if (bytes.empty() || far == 0 || world_.rank() % of_node != 0) {
+        const int ranks = world_.size();
+        const int of_node = ranks / nodes_.groups();
+        const int far = nodes_.groups() / 2 * of_node;
+        if (far == 0) {
             return;
         }
         constexpr int kTag = 31999;  // of no message of the exchange
         const auto half = static_cast<int>(bytes.size() / 2);
-        const int ranks = world_.size();
-        MPI_Irecv(bytes.data(), half, MPI_BYTE, (world_.rank() + ranks - far) % ranks, kTag,
-                  MPI_COMM_WORLD, &pending.emplace_back(MPI_REQUEST_NULL));
-        MPI_Isend(bytes.data() + half, half, MPI_BYTE, (world_.rank() + far) % ranks, kTag,
-                  MPI_COMM_WORLD, &pending.emplace_back(MPI_REQUEST_NULL));
+        for (int i = world_.rank() % of_node; i < settings_.operations.others; i += of_node) {
+            MPI_Irecv(bytes.data(), half, MPI_BYTE, (world_.rank() + ranks - far) % ranks, kTag,
+                      MPI_COMM_WORLD, &pending.emplace_back(MPI_REQUEST_NULL));
+            MPI_Isend(bytes.data() + half, half, MPI_BYTE, (world_.rank() + far) % ranks, kTag,
+                      MPI_COMM_WORLD, &pending.emplace_back(MPI_REQUEST_NULL));
+        }
     }
 
     // Seconds after the begin of an update, by subgroup of a device and of the last write: reads,
@@ -363,7 +366,7 @@ Operations operations_in(const char* path) {
     std::ifstream file(path);
     Operations read;
     file >> read.read >> read.update >> read.write >> read.slots >> read.subgroup_tiles >>
-        read.cross_bytes;
+        read.others >> read.others_bytes;
     for (Block block; file >> block.end >> block.forward >> block.backward >> block.encode;) {
         read.blocks.push_back(block);
     }
