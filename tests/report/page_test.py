@@ -166,6 +166,14 @@ class Charts(unittest.TestCase):
             self.assertLess(places[0][0], places[1][0])
             self.assertGreater(places[0][1], places[1][1])
 
+    def test_count_steps_and_devices_in_whole_numbers(self):
+        for points in ([(1, 5.2)], [(1, 5.2), (3, 5.1)], [(4, 4.5), (4, 4.8)]):
+            svg = Drawer().lines("t", "step", "y", [Line("l", "measured", points)]).svg
+            ticks = re.search(r'id="[^"]*matplotlib.axis_1".*?id="[^"]*matplotlib.axis_2"', svg, re.DOTALL)[0]
+            numbers = re.findall(r">\s*([\d.]+)\s*<", ticks)
+            self.assertIn(str(points[0][0]), numbers)
+            self.assertEqual([number for number in numbers if "." in number], [])
+
     def test_stay_small_for_any_values(self):
         for points in ([(1e16, 1), (1e16 + 2, 2)], [(4, 4)], [(-1e29, 1e-300), (1e29, 1e29)], [(i, i % 7) for i in range(100_000)]):
             chart = Drawer().lines("$x^$", "{", "y", [Line("a_{$\u6f22", "measured", points)])
