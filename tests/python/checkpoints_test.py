@@ -1,0 +1,219 @@
+"""Exports, checkpoints and what the module shows: what is asked for comes, or one sentence as the right exception. One process, one rank."""
+import json
+import os
+import pathlib
+
+import launcher
+from bad_input_test import ABSENT, Package
+
+if not ABSENT:
+    import torch
+
+    import nearstep
+    import networks
+
+
+class Exports(Package):
+    def test_from_pretrained_loads_every_key_and_computes_the_same(self):
+        import transformers
+
+        for name in ("gpt2", "llama"):
+            with self.subTest(name):
+                torch.manual_seed(3)
+                model = networks.make(name)
+                model, opt = self.make(model, path=self.folder / f"state-{name}", config={})
+                batch = networks.inputs(name, 4, torch.Generator().manual_seed(1))
+                for _ in range(2):
+                    model(**batch).loss.backward()
+                    opt.step()
+                    opt.zero_grad()
+                folder = self.folder / f"model-{name}"
+                opt.export(folder)
+                loaded, about = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+                for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+                    self.assertFalse(about[kind], kind)
+                with torch.no_grad():
+                    self.assertTrue(torch.equal(loaded(**batch).logits, model.eval()(**batch).logits))
+                self.refuses(ValueError, "Name a new folder", lambda: opt.export(folder))
+                opt.export(self.folder / f"half-{name}", dtype=torch.bfloat16)
+                self.refuses(ValueError, "not torch.float64", lambda: opt.export(self.folder / "double", dtype=torch.float64))
+                half = transformers.AutoModelForCausalLM.from_pretrained(self.folder / f"half-{name}", dtype=torch.bfloat16)
+                for key, value in model.state_dict().items():
+                    self.assertTrue(torch.equal(value.bfloat16(), half.state_dict()[key]), key)
+
+    def test_frozen_parts_and_buffers_are_exported_too(self):
+        import safetensors.torch
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.base, self.norm, self.head = torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 8)
+                self.base.requires_grad_(False)
+                self.again, self.head_again = self.base, self.head  # a second name of each
+                self.register_buffer("mask", torch.tensor([[True, False], [False, True]]).t())
+                self.register_buffer("table", torch.arange(12, dtype=torch.float64).view(3, 4).t())
+                self.register_buffer("nothing", torch.zeros(0, 3))
+                self.register_buffer("passing", torch.ones(2), persistent=False)
+
+            def forward(self, x):
+                return self.head(self.norm(self.base(x)))
+
+        model, opt = self.make(Model())
+        for step in range(2):
+            model(torch.randn(4, 8, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+            opt.step()
+            opt.zero_grad()
+        opt.export(self.folder / "model")
+        stored = safetensors.torch.load_file(self.folder / "model" / "model.safetensors")
+        state = model.state_dict()
+        self.assertEqual(set(stored), {name for name in state if "again" not in name})
+        for name, value in stored.items():
+            self.assertTrue(torch.equal(value, state[name].to(value.dtype)), name)
+        self.assertEqual({name: stored[name].dtype for name in ("base.weight", "mask", "table", "norm.num_batches_tracked")},
+                         {"base.weight": torch.float32, "mask": torch.bool, "table": torch.float32, "norm.num_batches_tracked": torch.int64})
+        loaded = Model()
+        self.assertEqual(loaded.load_state_dict(stored, strict=False).unexpected_keys, [])
+        for name, value in loaded.state_dict().items():
+            self.assertTrue(torch.equal(value, state[name]), name)
+        opt.export(self.folder / "half", dtype="bf16")
+        half = safetensors.torch.load_file(self.folder / "half" / "model.safetensors")
+        for name in ("base.weight", "norm.running_var", "head.bias"):
+            self.assertTrue(torch.equal(half[name], state[name].bfloat16()), name)
+        self.assertTrue(torch.equal(half["norm.num_batches_tracked"], torch.tensor(2)))
+
+    def test_from_pretrained_reads_a_model_with_frozen_layers(self):
+        import transformers
+
+        model = networks.make("llama")
+        model.generation_config.eos_token_id = [3, 4]
+        for p in model.model.layers[0].parameters():
+            p.requires_grad_(False)
+        model.model.embed_tokens.weight.requires_grad_(False)
+        model, opt = self.make(model, config={})
+        batch = networks.inputs("llama", 4, torch.Generator().manual_seed(1))
+        model(**batch).loss.backward()
+        opt.step()
+        opt.zero_grad()
+        opt.export(self.folder / "model")
+        loaded, about = transformers.AutoModelForCausalLM.from_pretrained(self.folder / "model", output_loading_info=True)
+        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+            self.assertFalse(about[kind], kind)
+        for name, value in model.state_dict().items():
+            self.assertTrue(torch.equal(value, loaded.state_dict()[name]), name)
+        self.assertEqual(loaded.generation_config.eos_token_id, [3, 4])
+
+    def test_what_safetensors_cannot_hold_is_named(self):
+        class WithState(torch.nn.Linear):
+            def get_extra_state(self):
+                return {"calls": 3}
+
+            def set_extra_state(self, state):
+                pass
+
+        _, opt = self.make(torch.nn.Sequential(WithState(8, 8)))
+        self.refuses(ValueError, "0._extra_state is a dict", lambda: opt.export(self.folder / "model"))
+        self.assertFalse((self.folder / "model").exists())
+        _, plain = self.make(cls=lambda module, **settings: nearstep.AdamW(module.parameters(), **{**settings, "path": self.folder / "plain"}))
+        self.refuses(ValueError, "does not know the module", lambda: plain.export(self.folder / "model"))
+
+
+class Checkpoints(Package):
+    def test_extra_comes_back_with_its_checkpoint(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 3)
+        saved = opt.save(extra={"batch": 3})
+        self.assertTrue(os.path.exists(saved), saved)
+        digest = opt.masters_digest()
+        opt.close()
+        _, opt = self.make()
+        self.assertEqual(opt.resume(), 3)
+        self.assertEqual(opt.extra, {"batch": 3})
+        self.assertEqual(opt.masters_digest(), digest)
+
+    def test_extra_is_written_through_no_link(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 3)
+        thesis = self.folder / "thesis.tex"
+        thesis.write_text("a thesis")
+        folder = pathlib.Path(opt.save(extra={"batch": 2})).parent
+        for name in ("step-00000003.extra.json", "step-00000003.extra.json.partial"):
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(thesis)
+        opt.save(extra={"batch": 3})
+        self.assertEqual(thesis.read_text(), "a thesis")
+        self.assertFalse((folder / "step-00000003.extra.json").is_symlink())
+        opt.close()
+        _, opt = self.make()
+        self.assertEqual((opt.resume(), opt.extra), (3, {"batch": 3}))
+
+    def test_state_dict_is_a_pointer_and_leads_back(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 3)
+        opt.save(extra={"batch": 3})
+        digest = opt.masters_digest()
+        pointer = json.loads(json.dumps({"optimizer": opt.state_dict(), "weights": {}}))["optimizer"]
+        self.assertLess(len(json.dumps(pointer)), 4000)
+        self.assertEqual(pointer["nearstep"]["step"], 3)
+        weights = {name: value.clone() for name, value in model.state_dict().items()}
+        opt.load_state_dict(opt.state_dict())  # already there: nothing to do
+        losses = self.train(model, opt, 3, 6)
+        last = opt.masters_digest()
+        opt.close()
+        again, opt = self.make()
+        opt.load_state_dict(pointer)
+        self.assertEqual((opt.steps, opt.extra), (3, {"batch": 3}))
+        self.assertEqual(opt.masters_digest(), digest)
+        for name, value in again.state_dict().items():
+            self.assertTrue(torch.equal(value, weights[name]), name)
+        self.assertEqual(self.train(again, opt, 3, 6), losses)
+        self.assertEqual(opt.masters_digest(), last)
+
+    def test_a_state_dict_that_leads_nowhere(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 3)
+        pointer = opt.state_dict()
+        self.train(model, opt, 3, 5)
+        digest = opt.masters_digest()
+        opt.close()
+        _, opt = self.make()
+        self.refuses(ValueError, "opt.save()", lambda: opt.load_state_dict(pointer))
+        opt.close()
+        self.assert_kept(digest, 5)
+        _, opt = self.make()
+        self.refuses(ValueError, "another optimizer", lambda: opt.load_state_dict({"state": {}, "param_groups": []}))
+        self.train(*self.make(path=self.folder / "other"), 0, 1)
+
+    def test_a_state_dict_whose_checkpoint_another_run_has_replaced(self):
+        pointers = []
+        for _ in range(2):
+            model, opt = self.make(fresh=True)
+            self.train(model, opt, 0, 3)
+            opt.save()
+            pointers.append(opt.state_dict())
+            opt.close()
+        for path in (self.path, self.folder / "other"):
+            _, opt = self.make(path=path)
+            self.refuses(ValueError, "of another run", lambda: opt.load_state_dict(pointers[0]))
+            opt.close()
+        _, opt = self.make(path=self.folder / "another")
+        opt.load_state_dict(pointers[1])
+        self.assertEqual(opt.steps, 3)
+
+
+class Module(Package):
+    def test_weights_after_close_and_in_the_modules_state_dict_are_the_last_steps(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 1)
+        opt.finish()
+        self.assertEqual(opt.stats()["bytes"]["checkpoint"], 0, "the start does not count")
+        self.train(model, opt, 1, 3)
+        out = {name: value.clone() for name, value in model.state_dict().items()}
+        opt.close()
+        for name, value in model.named_parameters():
+            self.assertTrue(torch.equal(value, out[name]), name)
+        model.loss(0).backward()
+        self.assertTrue(all(p.grad is not None for p in model.parameters()), "a plain module again")
+
+
+if __name__ == "__main__":
+    launcher.main()

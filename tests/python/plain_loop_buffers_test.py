@@ -1,0 +1,253 @@
+"""What an ordinary PyTorch loop does to buffers, random generators and the optimizer: nearstep does the same, or raises at that line."""
+import contextlib
+import copy
+import gc
+import io
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import weakref
+
+import launcher
+from plain_loop import ABSENT, DEVICE, WIDTH, Loop, backward, batch, network
+
+if not ABSENT:
+    import torch
+
+    import nearstep
+
+
+class Buffers(Loop):
+    # --- Buffers and random generators ---
+
+    def test_buffers_come_back(self):
+        class Counts(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = network()
+                self.norm = torch.nn.BatchNorm1d(WIDTH)
+                self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+                self.register_buffer("scratch", torch.zeros(3), persistent=False)
+                self.register_buffer("table", torch.zeros(600, 600))  # larger than what is always kept
+
+            def forward(self, x):
+                self.seen += 1
+                self.scratch += 1
+                if self.seen == 3:
+                    self.table.fill_(3.0)
+                return self.net(self.norm(x))
+
+        def steps(model, opt, first, last):
+            for step in range(first, last):
+                backward(model, step)
+                opt.step()
+                opt.zero_grad()
+
+        torch.manual_seed(0)
+        model, opt = self.make(Counts().to(DEVICE))
+        steps(model, opt, 0, 4)
+        opt.save(self.folder / "kept")
+        steps(model, opt, 4, 5)
+        saved = opt.save(self.folder / "kept")
+        self.assertEqual(len(list((self.folder / "kept").glob("*.program"))), 1)
+        steps(model, opt, 5, 6)
+        opt.finish()
+        whole = {name: value.clone() for name, value in model.state_dict().items()}
+        os.sync()
+        opt.close()
+        torch.manual_seed(0)
+        model, opt = self.make(Counts().to(DEVICE))
+        self.assertEqual(opt.resume(), 6)
+        for name, value in model.state_dict().items():
+            self.assertTrue(torch.equal(value, whole[name]), name)
+        self.assertEqual(model.scratch.sum(), 0)
+        opt.close()
+        torch.manual_seed(0)
+        model, opt = self.make(Counts().to(DEVICE), path=self.folder / "from")
+        self.assertEqual(opt.resume(saved), 5)
+        self.assertEqual((int(model.seen), float(model.table[0, 0])), (5, 3.0))
+        steps(model, opt, 5, 6)
+        for name, value in model.state_dict().items():
+            self.assertTrue(torch.equal(value, whole[name]), name)
+
+    def test_buffers_of_any_kind_come_back(self):
+        def in_inference():
+            with torch.inference_mode():
+                return torch.ones(600, 600, device=DEVICE)
+
+        starts = {"sparse": lambda: torch.eye(8, device=DEVICE).to_sparse(), "rows": lambda: torch.eye(8, device=DEVICE).to_sparse_csr(), "none": lambda: None, "inference": in_inference,
+                  "one_for_all": lambda: torch.ones(1, device=DEVICE).expand(5, 5), "complex": lambda: torch.ones(3, dtype=torch.complex64, device=DEVICE), "meta": lambda: torch.empty(3, device="meta")}
+
+        def make(name):
+            model = network()
+            model.register_buffer("kept", starts[name]())
+            return self.make(torch.nn.Sequential(model), path=self.folder / name)
+
+        for name in starts:
+            with self.subTest(name):
+                model, opt = make(name)
+                if name in ("sparse", "rows", "none"):
+                    model[0].kept = torch.full((3,), 2.0, device=DEVICE) if name == "none" else model[0].kept * 2
+                if name == "one_for_all":
+                    model[0].kept = model[0].kept + 1
+                for step in range(2):
+                    backward(model, step)
+                    opt.step()
+                    opt.zero_grad()
+                opt.close()
+                again, opt = make(name)
+                self.assertEqual(opt.resume(), 2)
+                if name != "meta":
+                    self.assertEqual(again[0].kept.layout, model[0].kept.layout)
+                    torch.testing.assert_close(again[0].kept, model[0].kept)
+
+    def test_random_generators_come_back_on_request(self):
+        import random
+
+        import numpy
+
+        def steps(model, opt, first, last):
+            for step in range(first, last):
+                torch.nn.functional.dropout(model(batch(step)), 0.5).square().mean().backward()
+                opt.step()
+                opt.zero_grad()
+            return torch.rand(1, device=DEVICE).item(), torch.rand(1).item(), random.random(), numpy.random.rand()
+
+        def run(name, stops, **settings):
+            torch.manual_seed(1), random.seed(1), numpy.random.seed(1)
+            model, opt = self.make(network(), path=self.folder / name, **settings)
+            torch.manual_seed(2)
+            if stops:
+                steps(model, opt, 0, 2)
+                opt.close()
+                model, opt = self.make(network(), path=self.folder / name, **settings)
+                torch.manual_seed(5), random.seed(5), numpy.random.seed(5)
+                opt.resume()
+                found = steps(model, opt, 2, 4)
+            else:
+                found = steps(model, opt, 0, 4)
+            found = (*found, opt.masters_digest())
+            opt.close()
+            return found
+
+        whole = run("whole", False)
+        self.assertEqual(run("stopped", True, keep_random=True), whole)
+        self.assertNotEqual(run("others", True), whole)
+
+    def test_another_number_of_threads_is_said_once(self):
+        if DEVICE != "cpu":
+            self.skipTest("a GPU's arithmetic does not depend on the host's threads")
+        threads = torch.get_num_threads()
+        self.addCleanup(torch.set_num_threads, threads)
+        said = []
+        for count in (threads, threads + 1, threads + 1):
+            torch.set_num_threads(count)
+            model, opt = self.make(network())
+            with contextlib.redirect_stderr(io.StringIO()) as lines:
+                opt.resume()
+            said.append("threads per rank before" in lines.getvalue())
+            backward(model, 0)
+            opt.step()
+            opt.close()
+        self.assertEqual(said, [False, True, False])
+
+    # --- The state as PyTorch's optimizers show it ---
+
+    def test_the_state_shows_where_it_is(self):
+        ours, opt = self.compare(lambda model, optimizer, step: (backward(model, step).detach(), optimizer.step(), optimizer.zero_grad())[:1], cls="Adam", lr=1e-3)
+        theirs = network()
+        other = torch.optim.Adam(theirs.parameters(), lr=1e-3)
+        for step in range(6):
+            backward(theirs, step)
+            other.step()
+            other.zero_grad()
+        for p, q in zip(theirs.parameters(), ours.parameters()):
+            self.assertEqual(float(opt.state[q]["step"]), 6)
+            for name in ("exp_avg", "exp_avg_sq"):
+                torch.testing.assert_close(opt.state[q][name], other.state[p][name].cpu(), rtol=1e-3, atol=1e-7)
+        for clear in (opt.state.clear, lambda: opt.state.pop(q), lambda: setattr(opt, "state", {})):
+            self.refuses(RuntimeError, "fresh=True", clear)
+        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+        before = opt.steps, opt.masters_digest()
+        get_optimizer_state_dict(ours, opt)
+        self.assertEqual((opt.steps, opt.masters_digest()), before)
+        self.refuses(TypeError, "cannot be copied", lambda: copy.deepcopy(opt))
+        self.refuses(TypeError, "cannot be pickled", lambda: pickle.dumps(opt))
+
+    def test_a_saved_state_dict_can_be_loaded_whatever_came_later(self):
+        model, opt = self.make(network())
+        for step in range(2):
+            backward(model, step)
+            opt.step()
+            opt.zero_grad()
+        torch.save({"model": model.state_dict(), "optimizer": opt.state_dict()}, self.folder / "saved.pt")
+        digest = opt.masters_digest()
+        late = opt.state_dict()
+        for step in range(2, 4):
+            backward(model, step)
+            opt.step()
+            opt.zero_grad()
+        self.refuses(RuntimeError, "before the next step", lambda: pickle.dumps(late)) if not pathlib.Path(late["nearstep"]["checkpoint"]).exists() else None
+        torch.save(opt.state_dict(), self.folder / "later.pt")
+        other, second = self.make(network(5), path=self.folder / "second")
+        second.load_state_dict(torch.load(self.folder / "saved.pt")["optimizer"])
+        self.assertEqual((second.steps, second.masters_digest()), (2, digest))
+        self.refuses(RuntimeError, "step 2", lambda: opt.load_state_dict(torch.load(self.folder / "saved.pt")["optimizer"]))
+
+    def test_options_that_nearstep_does_not_have(self):
+        for cls, option in ((nearstep.AdamW, {"maximize": True}), (nearstep.Adam, {"amsgrad": True}), (nearstep.SGD, {"nesterov": True}), (nearstep.SGD, {"dampening": 0.5}),
+                            (nearstep.Adagrad, {"lr_decay": 0.1})):
+            model = network()
+            self.refuses(TypeError, next(iter(option)), lambda: self.make([{"params": model.parameters(), **option}], cls))
+            _, opt = self.make([{"params": model.parameters(), "foreach": True, "name": "all", **dict.fromkeys(option, False)}], cls, path=self.folder / f"{len(self.opened)}")
+            backward(model, 0)
+            opt.param_groups[0].update(option)
+            self.refuses(TypeError, next(iter(option)), opt.step)
+            opt.close()
+
+    # --- A process that goes on ---
+
+    def test_an_optimizer_that_is_dropped_leaves_nothing(self):
+        def once():
+            model, opt = network(), None
+            opt = nearstep.AdamW(model, path=self.path, lr=1e-3)
+            opt.resume()
+            for step in range(2):
+                backward(model, step)
+                opt.step()
+                opt.zero_grad()
+            backward(model, 2)
+            return weakref.ref(opt)
+
+        def left():
+            gc.collect()
+            return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+        self.assertIsNone((once(), gc.collect())[0]())
+        before = left()
+        for _ in range(3):
+            once()
+        self.assertEqual(left(), before)
+        _, opt = self.make(network())
+        self.assertEqual(opt.resume(), 8)
+
+    def test_questions_start_nothing(self):
+        _, opt = self.make(network())
+        self.assertEqual((opt.stats(), opt.progress()), ({}, "no step yet"))
+        opt.finish()
+        opt.synchronize()
+        self.assertFalse(self.path.exists())
+
+    def test_skipped_steps_are_said(self):
+        script = ("import torch, nearstep, sys\nmodel = torch.nn.Linear(8, 8)\nopt = nearstep.AdamW(model, path=sys.argv[1])\nfor step in range(30):\n"
+                  "    loss = model(torch.ones(1, 8)).sum()\n    (loss if step < 5 else loss * float('nan')).backward()\n    opt.step()\n    opt.zero_grad()\nopt.close()\n")
+        done = subprocess.run([sys.executable, "-c", script, self.folder / "nan"], env=launcher.environment(), text=True, capture_output=True, check=True)
+        lines = [line for line in done.stderr.splitlines() if "skipped" in line]
+        self.assertRegex(lines[0], r"[1-4] steps? (was|were) skipped")  # it is seen when the step has ended
+        self.assertLess(len(lines), 8)
+
+
+if __name__ == "__main__":
+    launcher.main()

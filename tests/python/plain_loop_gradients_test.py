@@ -1,0 +1,336 @@
+"""What an ordinary PyTorch loop does to gradients and steps: nearstep does the same, or raises at that line."""
+import copy
+import pickle
+
+import launcher
+from plain_loop import ABSENT, DEVICE, Loop, backward, batch, network
+
+if not ABSENT:
+    import torch
+    from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm  # before the optimizer is made, as scripts do
+
+    import nearstep
+
+
+class Gradients(Loop):
+    # --- Gradients that have left ---
+
+    def test_any_use_of_a_gradient_that_has_left_raises(self):
+        model, opt = self.make(network())
+        params = list(model.parameters())
+        for number in range(3):  # the first step learns the number of passes
+            backward(model, number)
+            p = params[0]
+            self.assertEqual((p.grad.shape, p.grad.dtype, p.grad is None), (p.shape, p.dtype, False))
+            self.assertIn("gradient", repr(p.grad))
+            uses = (
+                lambda: clip_grad_norm_(params, 1.0), lambda: clip_grad_value_(params, 1.0), lambda: get_total_norm([p.grad for p in params]),
+                lambda: p.grad.norm(), lambda: p.grad.mul_(0.5), lambda: p.grad + 1, lambda: p.grad.clone(), lambda: p.grad.data, lambda: p.grad.detach(),
+                lambda: p.grad.isnan().any(), lambda: p.grad[0], lambda: p.grad.cpu().numpy(), lambda: p.grad.tolist(), lambda: p.grad.copy_(torch.ones_like(p)),
+                lambda: torch._foreach_mul_([p.grad for p in params], 0.5), lambda: torch.nn.utils.parameters_to_vector([p.grad for p in params]),
+                lambda: copy.deepcopy(p.grad), lambda: pickle.dumps(p.grad), lambda: p.grad.view(-1), lambda: p.grad.data_ptr(),
+                lambda: setattr(p.grad, "data", torch.ones_like(p)), lambda: torch.stack([p.grad]), lambda: p.grad.untyped_storage(),
+            )
+            for use in uses:
+                self.refuses(RuntimeError, "clip_norm", use)
+            opt.step()
+            opt.zero_grad()
+        self.assertEqual(opt.steps, 3)
+
+    def test_clipping_by_pytorch_is_taken_over(self):
+        norms = []
+
+        def loop(model, optimizer, step):
+            norms.append([])
+            for _ in range(2):
+                optimizer.zero_grad()
+                loss = backward(model, step)
+                norms[-1].append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05))
+                optimizer.step()
+            return (loss.detach(),)
+
+        _, opt = self.compare(loop)
+        wanted, got = (torch.stack([norm.cpu() for pair in norms[which::2] for norm in pair]) for which in (0, 1))
+        self.assertLess(0.05, min(wanted), "every step is clipped")
+        opt.finish()
+        torch.testing.assert_close(opt.stats()["norm"], float(wanted[-1]), rtol=1e-4, atol=0)
+        self.assertEqual(float(got[0]), 0)
+        for number, norm in enumerate(got[2:], 2):
+            self.assertLess(abs(wanted[number - 2:number] - norm).min(), 1e-4, "of the last finished step, which is one of the two before")
+        self.assertEqual(opt.steps, 12)
+
+    def test_clipping_by_pytorch_that_cannot_be_taken_over(self):
+        model, opt = self.make(network())
+        other = network()
+        params = list(model.parameters())
+        backward(model, 0)
+        backward(other, 0)
+        clip = torch.nn.utils.clip_grad_norm_
+        for use in (lambda: clip(params[1:], 1.0), lambda: clip(params + list(other.parameters()), 1.0), lambda: clip(params, 1.0, norm_type=1)):
+            self.refuses(RuntimeError, "pass clip_norm=... to each optimizer", use)
+        clip(params, 1.0, foreach=False)
+        clip(params, float("inf"))
+        self.refuses(RuntimeError, "make the optimizer with clip_norm=2", lambda: clip(params, 2.0))
+        opt.step()
+        opt.zero_grad()
+        backward(model, 1)
+        self.refuses(RuntimeError, "make the optimizer with clip_norm=1, which clips every step", opt.step)
+        clip(params, 1.0)
+        opt.step()
+        opt.close()
+        model, opt = self.make(network(), accumulation=1, path=self.folder / "another")
+        backward(model, 0)
+        self.refuses(RuntimeError, "make the optimizer with clip_norm=1", lambda: clip(model.parameters(), 1.0))
+
+    def test_a_gradient_that_replaces_one_that_has_left(self):
+        model, opt = self.make(network())
+        for step in range(2):
+            backward(model, step)
+            if step == 1:
+                for p in model.parameters():
+                    p.grad = torch.ones_like(p)
+                self.refuses(RuntimeError, "p.grad was set", opt.step)
+                opt.zero_grad()
+                backward(model, step)
+            opt.step()
+            opt.zero_grad()
+        self.assertEqual(opt.steps, 2)
+
+    def test_a_hook_from_before_sees_the_sum_or_is_refused(self):
+        model = network()
+        seen = []
+        model[0].bias.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+        _, opt = self.make(model)
+        backward(model, 0)
+        self.refuses(RuntimeError, "keep_gradients=True", lambda: backward(model, 1))
+        opt.close()
+        model.zero_grad()
+        _, opt = self.make(model, keep_gradients=True, path=self.folder / "kept")
+        backward(model, 0)
+        backward(model, 0)
+        torch.testing.assert_close(seen[-1], 2 * seen[-2])
+
+    def test_a_scaler_of_pytorch_with_kept_gradients(self):
+        def loop(model, optimizer, step):
+            scaler = torch.amp.GradScaler(DEVICE, init_scale=4.0)
+            loss = (model(batch(step)) - 1).square().mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            return (loss.detach(),)
+
+        self.compare(loop, keep_gradients=True)
+
+    def test_gradients_that_the_program_computes_itself(self):
+        def loop(model, optimizer, step):
+            loss = (model(batch(step)) - 1).square().mean()
+            for p, g in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters()))):
+                p.grad = g * 2
+            optimizer.step()
+            optimizer.zero_grad()
+            return (loss.detach(),)
+
+        self.compare(loop)
+
+    def test_autograd_grad_leaves_gradients_as_they_were(self):
+        def loop(model, optimizer, step):
+            out = model(batch(step))
+            loss = (out - 1).square().mean()
+            if step % 3 == 0:
+                loss.backward(retain_graph=True)
+            seen = torch.autograd.grad(out.sum(), list(model.parameters()), retain_graph=True)[0]
+            stands = model[0].weight.grad is not None
+            if step % 3 > 0:
+                loss.backward()
+            if step % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+                torch.autograd.grad(model(batch(step)).sum(), list(model.parameters()))
+            return loss.detach(), seen, stands
+
+        self.compare(loop, steps=9)
+        self.compare(loop, steps=9, keep_gradients=True)
+
+    def test_gradients_in_memory_that_the_program_uses_again(self):
+        memory = {}
+
+        def loop(model, optimizer, step):
+            loss = (model(batch(step)) - 1).square().mean()
+            params = list(model.parameters())
+            held = memory.setdefault(id(model), [torch.empty_like(p) for p in params])
+            for p, own, g in zip(params, held, torch.autograd.grad(loss, params)):
+                own.copy_(g)
+                p.grad = own
+            optimizer.step()
+            for own in held:
+                own.fill_(1e6)
+            return (loss.detach(),)
+
+        self.compare(loop, steps=10)
+
+    def test_conversions_that_change_nothing_while_gradients_are_gone(self):
+        def loop(model, optimizer, step):
+            optimizer.zero_grad()
+            loss = backward(model, step)
+            optimizer.step()
+            model.to(DEVICE).to(torch.float32).float()
+            return (loss.detach(),)
+
+        _, opt = self.compare(loop)
+        self.refuses(RuntimeError, "clip_norm", lambda: opt.param_groups[0]["params"][0].grad.double())
+
+    def test_kept_gradients_are_clipped_masked_and_added_to(self):
+        def loop(model, optimizer, step):
+            loss = backward(model, step)
+            for p in model.parameters():
+                p.grad.add_(0.01 * torch.sign(p.detach()))
+            next(model.parameters()).grad[:10] = 0
+            norm = clip_grad_norm_(model.parameters(), 0.05)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+            return loss.detach(), norm
+
+        self.compare(loop, keep_gradients=True)
+
+    def test_kept_gradients_add_up_over_steps(self):
+        def loop(model, optimizer, step):
+            loss = backward(model, step)
+            optimizer.step()
+            if step % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+            return (loss.detach(),)
+
+        self.compare(loop, lr=0.01, keep_gradients=True)
+
+    def test_gradients_that_an_earlier_step_used(self):
+        model, opt = self.make(network())
+        backward(model, 0)
+        opt.step()
+        self.refuses(RuntimeError, "zero_grad() after step()", opt.step)
+        backward(model, 1)
+        self.refuses(RuntimeError, "zero_grad() after step()", opt.step)
+        opt.zero_grad()
+        backward(model, 2)
+        opt.step()
+        self.assertEqual(opt.steps, 2)
+
+    def test_zeroed_gradients_count_as_zero(self):
+        def loop(model, optimizer, step):
+            loss = backward(model, step) if step != 3 else torch.zeros(())
+            optimizer.step()
+            (optimizer if step % 2 else model).zero_grad(set_to_none=False)
+            return (loss.detach(),)
+
+        self.compare(loop, cls="Adam", lr=1e-3)
+
+    def test_batches_that_are_dropped(self):
+        for drop in (lambda model, optimizer: model.zero_grad(), lambda model, optimizer: optimizer.zero_grad(), lambda model, optimizer: model.zero_grad(set_to_none=False),
+                     lambda model, optimizer: [setattr(p, "grad", None) for p in model.parameters()]):
+            def loop(model, optimizer, step):
+                (9 * model(batch(99)).square().sum()).backward()
+                drop(model, optimizer)
+                loss = backward(model, step)
+                optimizer.step()
+                optimizer.zero_grad()
+                return (loss.detach(),)
+
+            _, opt = self.compare(loop, steps=4)
+            self.assertEqual(opt.steps, 4)
+
+    def test_a_step_that_was_given_up_leaves_no_trace(self):
+        for settings in ({}, {"clip_norm": 0.1}, {"codec": "q4"}, {"config": {"csd.subgroup_tiles": 1}}, {"state": "compact"}, {"accumulation": 1}):
+            digests = []
+            for drops in (False, True):
+                model, opt = self.make(network(), path=self.folder / f"{len(self.opened)}", **{"config": {}, **settings})
+                for step in range(4):
+                    if drops:
+                        opt._intake._cautious = 0
+                        backward(model, 50 + step)
+                        opt.zero_grad()
+                        opt._intake._cautious = 0
+                        handle = model[0].register_full_backward_hook(lambda *_: {}["no"])
+                        with self.assertRaises(KeyError):
+                            backward(model, 60 + step)
+                        handle.remove()
+                        opt.zero_grad()
+                    backward(model, step)
+                    opt.step()
+                    opt.zero_grad()
+                self.assertEqual(opt.steps, 4)
+                digests.append(opt.masters_digest())
+                opt.close()
+            self.assertEqual(*digests, settings)
+
+    def test_an_error_in_backward(self):
+        def loop(model, optimizer, step):
+            handle = model[0].register_full_backward_hook(lambda *_: {}["no"]) if step == 3 else None
+            try:
+                loss = backward(model, step)
+                optimizer.step()
+            except KeyError:
+                loss = torch.zeros(())
+            if handle:
+                handle.remove()
+            optimizer.zero_grad()
+            return (loss.detach(),)
+
+        self.compare(loop)
+
+    def test_generator_and_discriminator(self):
+        for passes in (1, 2):
+            results = []
+            for make in (lambda net, name: torch.optim.Adam(net.parameters(), lr=1e-3), lambda net, name: self.make(net, nearstep.Adam, path=self.folder / f"{name}{passes}")[1]):
+                generator, discriminator = network(1), network(2)
+                optimizer_g, optimizer_d = make(generator, "g"), make(discriminator, "d")
+                for step in range(5):
+                    discriminator.zero_grad()
+                    fake = generator(batch(step))
+                    losses = [(discriminator(batch(10 + step)) - 1).square().mean(), discriminator(fake.detach()).square().mean()]
+                    for loss in losses if passes == 2 else [sum(losses)]:
+                        loss.backward()
+                    optimizer_d.step()
+                    generator.zero_grad()
+                    error = (discriminator(fake) - 1).square().mean()
+                    error.backward()
+                    optimizer_g.step()
+                    results.append(torch.stack([*losses, error]).detach())
+            for a, b in zip(results[:5], results[5:], strict=True):
+                torch.testing.assert_close(b, a, rtol=1e-3, atol=1e-5)
+
+    def test_parts_that_take_turns(self):
+        def loop(model, optimizer, step):
+            parts = (model[0], model[2], model[3])
+            if step % 3 == 2:
+                model.requires_grad_(True)
+                loss = backward(model, step)
+            else:
+                for trained in parts[: 2 + step % 2]:
+                    model.requires_grad_(False)
+                    trained.requires_grad_(True)
+                    loss = backward(model, step)
+            model.requires_grad_(step % 2 == 0)
+            optimizer.step()
+            model.requires_grad_(True)
+            optimizer.zero_grad()
+            return (loss.detach(),)
+
+        self.compare(loop, steps=8, cls="Adam", lr=1e-3)
+        self.compare(loop, steps=8, cls="Adam", lr=1e-3, accumulation=1)
+
+    def test_parameters_without_a_gradient_keep_their_state(self):
+        def loop(model, optimizer, step):
+            used = model if step % 2 else torch.nn.Sequential(model[0], model[1], model[3])
+            loss = backward(used, step)
+            optimizer.step()
+            optimizer.zero_grad()
+            return (loss.detach(),)
+
+        # A small rate: where a gradient is all rounding, Adam goes either way by it.
+        self.compare(loop, steps=8, cls="Adam", lr=1e-4)
+
+
+if __name__ == "__main__":
+    launcher.main()
