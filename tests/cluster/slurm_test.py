@@ -17,8 +17,8 @@ SCRIPT = launch_test.SCRIPT
 STEPS = {"train__steps": 60, "csd__per_rank": 1, "checkpoint__every": 10}
 
 
-def on_head(*command, timeout=60):
-    return cluster.must(cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], *command, timeout=timeout)
+def on_head(*command):
+    return cluster.must(cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], *command)
 
 
 class Jobs(cluster.Cluster):
