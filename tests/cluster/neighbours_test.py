@@ -76,7 +76,7 @@ class Neighbours(cluster.Cluster):
         if not mounted or not (whole / "dev").exists():
             self.skipTest(f"the disk below {cluster.scratch()} cannot be slowed down by a control group of version 1")
         group = pathlib.Path(mounted[0], "nst-slow")
-        group.mkdir()
+        group.mkdir(exist_ok=True)
         self.addCleanup(group.rmdir)
         for limit in ("read", "write"):
             (group / f"blkio.throttle.{limit}_bps_device").write_text(f"{(whole / 'dev').read_text().strip()} 4000000")
