@@ -108,7 +108,7 @@ class Neighbours(cluster.Cluster):
         self.refused("mount -t tmpfs -o size=64k tmpfs /tmp &&", "The temporary folder /tmp has .* of free space")
 
     def test_too_little_memory_for_a_state_in_memory_is_refused(self):
-        self.refused("mount -t tmpfs -o size=64k tmpfs /dev/shm &&", 'csd.path "/dev/shm/.*" has .* free', csd__memory_gb=0.001)
+        self.refused("mount -t tmpfs -o size=64k tmpfs /dev/shm &&", 'csd.path "/dev/shm/.*" has .* free', csd__tiers__memory=0.001)
 
     def test_a_storage_host_needs_no_text(self):
         others = {"hosts__names": '["nst1","nst2","nst4"]'}
