@@ -1,6 +1,5 @@
 """For tests of what an ordinary PyTorch loop does: each trains a copy under torch.optim and compares. One process, one rank;
 NEARSTEP_TEST_DEVICE=cuda: on a GPU."""
-import os
 import unittest
 
 import launcher
@@ -13,8 +12,7 @@ if not ABSENT:
     import nearstep
 
 WIDTH = 270  # a layer has more than one tile
-DEVICE = os.environ.get("NEARSTEP_TEST_DEVICE", "cpu")
-ABSENT = ABSENT or ("" if DEVICE == "cpu" or torch.cuda.is_available() else "there is no GPU")
+DEVICE = launcher.DEVICE
 
 
 def layers():

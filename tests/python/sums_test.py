@@ -2,7 +2,6 @@
 One process, one rank; NEARSTEP_TEST_DEVICE=cuda: on a GPU."""
 import contextlib
 import io
-import os
 import re
 import unittest
 
@@ -20,8 +19,7 @@ WIDTH = 270  # a layer has more than one tile
 LAYERS = 10
 PASSES = 3
 GB = 10**9
-DEVICE = os.environ.get("NEARSTEP_TEST_DEVICE", "cpu")
-ABSENT = ABSENT or ("" if DEVICE == "cpu" or torch.cuda.is_available() else "there is no GPU")
+DEVICE = launcher.DEVICE
 
 
 def network(dtype):
