@@ -105,7 +105,10 @@ class Neighbours(cluster.Cluster):
         self.assertRegex(done.stderr, f"host {ODD}: .*{sentence}")
 
     def test_a_full_temporary_folder_is_refused(self):
-        self.refused("mount -t tmpfs -o size=64k tmpfs /tmp &&", "The temporary folder /tmp has .* of free space")
+        # The checkout may lie in /tmp.
+        root = cluster.program.ROOT
+        self.refused(f"mount --bind {root} /mnt && mount -t tmpfs -o size=64k tmpfs /tmp && mkdir -p {root} && mount --bind /mnt {root} && cd {root} &&",
+                     "The temporary folder /tmp has .* of free space")
 
     def test_too_little_memory_for_a_state_in_memory_is_refused(self):
         self.refused("mount -t tmpfs -o size=64k tmpfs /dev/shm &&", 'csd.path "/dev/shm/.*" has .* free', csd__tiers__memory=0.001)
