@@ -74,19 +74,28 @@ def cell(lines, task):
     return spread(found, 4 if task == "Shakespeare" else 2) + (f", {len(found)} of the seeds" if len(found) < 3 else "")
 
 
-def table(lines):
-    """Prints what is known of each setting, from lines with the recipe and the pretrained network of the task's last line."""
+def head_and_rows(lines):
+    """The table of what is known of each setting, from lines with the recipe and the pretrained network of the task's last line. It has
+    the tasks of these lines."""
     rows = [line for line in lines if line["kind"] == "row"]
     newest = {line["task"]: line for line in rows}
     rows = [line for line in rows if all(line[key] == newest[line["task"]][key] for key in ("recipe", "pretrained"))]
+    tasks = [task for task in TASKS if task in newest]
+    of_bert = [line for line in rows if TASKS[line["task"]] == "bert"]
     shown = []
     for name in settings():
         if not (of_name := [line for line in rows if line["setting"] == name]):
             continue
-        sizes = [line["gradient_bytes"] for line in of_name if TASKS[line["task"]] == "bert" and "gradient_bytes" in line]
-        shown.append([name, statistics.mean(sizes) / 1e6 if sizes else None, *(cell(of_name, task) for task in TASKS)])
+        sizes = [line["gradient_bytes"] for line in of_bert if line["setting"] == name and "gradient_bytes" in line]
+        shown.append([name, *([statistics.mean(sizes) / 1e6 if sizes else None] if of_bert else []), *(cell(of_name, task) for task in tasks)])
+    measured = [f"{task}, {'nats per token' if task == 'Shakespeare' else 'accuracy %'}: mean (most - least)" for task in tasks]
+    return ["setting", *(["BERT's gradients, MB a step"] if of_bert else []), *measured], shown
+
+
+def table(lines):
+    """Prints the table, and how the networks were pretrained."""
     for line in lines:
         if line["kind"] == "pretrain":
             print(f"{line['network']}: {line['parameters'] / 1e6:.2f} million parameters, pretrained for {line['steps']} steps in {line['seconds']:.0f} s, "
                   f"loss {line['loss']:.3f}, held-out {line['heldout_loss']:.3f}, {line['device']}")
-    gpu_runs.table(["setting", "BERT's gradients, MB a step", *(f"{task}, {'nats per token' if task == 'Shakespeare' else 'accuracy %'}" for task in TASKS)], shown)
+    gpu_runs.table(*head_and_rows(lines))
