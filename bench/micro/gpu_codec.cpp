@@ -65,7 +65,7 @@ public:
           values_(make_values(options, tiles_ * kTileElems)),
           copy_(values_.size() * sizeof(std::uint16_t)),
           payloads_(tiles_ * codec_->payload_bytes()),
-          squares_(tiles_ * codec::kSquareParts * sizeof(double)) {
+          squares_(tiles_ * sizeof(double)) {
         for (GpuBuffer& input : inputs_) {
             input = GpuBuffer(copy_.size());
             copy_to_gpu(input.span(), std::as_bytes(std::span(values_)), stream);
@@ -81,9 +81,9 @@ public:
                        .gradient = next_input().span().data(),
                        .gradient_dtype = Dtype::bf16,
                        .payloads = payloads_.as<std::byte>(),
-                       .squares = squares_.as<double>(),
                        .random_key = 1},
                       stream);
+        square_on_gpu(*codec_, payloads_.as<std::byte>(), tiles_, squares_.as<double>(), stream);
     }
 
     // Compares payloads with the scalar codec's of the CPU.

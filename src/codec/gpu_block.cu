@@ -114,7 +114,6 @@ __global__ void __launch_bounds__(kPieceThreads) encode(GpuEncoding e) {
             scales[octet / kBlockThreads] = scale;
         }
     }
-    store_squares(e, own);
 }
 
 template <GradientCodec kCodec>

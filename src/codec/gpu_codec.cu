@@ -25,7 +25,6 @@ __global__ void __launch_bounds__(kPieceThreads) encode_dense(GpuEncoding e, Dty
                                   reinterpret_cast<std::uint16_t*>(e.payloads) + at);
         }
     }
-    store_squares(e, own);
 }
 
 struct Addends {

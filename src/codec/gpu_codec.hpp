@@ -13,9 +13,6 @@
 
 namespace nearstep::codec {
 
-// Partial sums per tile. A tile's sum of squares is their sum, in order.
-constexpr std::size_t kSquareParts = 16;
-
 // All addresses are in GPU memory, aligned to 16 bytes unless stated otherwise, and do not overlap.
 struct GpuEncoding {
     std::size_t tiles = 0;
@@ -32,10 +29,6 @@ struct GpuEncoding {
     // tiles x payload_bytes() bytes.
     std::byte* payloads = nullptr;
 
-    // Per tile, kSquareParts sums of squares of the encoded values, in double and in a fixed order.
-    // Not finite if any value is not finite. Null: not computed.
-    double* squares = nullptr;
-
     // For stochastic rounding. Tile i's key is arith::tile_key(random_key, first_tile + places[i]);
     // if `places` is null, i replaces places[i].
     std::uint64_t random_key = 0;
@@ -45,6 +38,12 @@ struct GpuEncoding {
 
 // Reads the gradient once; topk may read it again.
 void encode_on_gpu(const Codec& codec, const GpuEncoding& encoding, const memory::Stream& stream);
+
+// squares[i]: the sum of the squares of what payload i decodes to, with the bits of the host's
+// Kernels::add_squares() over the whole tile and its sums added in their order. Both are in GPU
+// memory.
+void square_on_gpu(const Codec& codec, const std::byte* payloads, std::size_t tiles,
+                   double* squares, const memory::Stream& stream);
 
 // Most addends in one sum; a node has no more GPUs.
 constexpr std::size_t kMostAddends = 64;

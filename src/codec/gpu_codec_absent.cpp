@@ -12,6 +12,10 @@ namespace {
 
 void encode_on_gpu(const Codec&, const GpuEncoding&, const memory::Stream&) { refuse(); }
 
+void square_on_gpu(const Codec&, const std::byte*, std::size_t, double*, const memory::Stream&) {
+    refuse();
+}
+
 void add_on_gpu(std::span<const std::byte* const>, Dtype, std::size_t, float*,
                 const memory::Stream&) {
     refuse();

@@ -1,5 +1,4 @@
-// How the kernels of a GPU's codecs read tiles and sum their squares. Only .cu sources include
-// this.
+// How the kernels of a GPU's codecs read tiles. Only .cu sources include this.
 #pragma once
 
 #include "arith/gradient_lane.hpp"
@@ -17,7 +16,6 @@ constexpr unsigned kWarp = 32;
 constexpr unsigned kEveryLane = 0xFFFFFFFFU;
 constexpr unsigned kPieceOctets = arith::kPieceElems / kOctet;
 constexpr unsigned kTilePieces = shard::kTileElems / arith::kPieceElems;
-static_assert(kTilePieces == kSquareParts, "a piece of a tile has a sum of squares");
 
 // The launches of gpu_codec.cu.
 void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, CUstream_st* stream);
@@ -77,37 +75,6 @@ __device__ inline void load_octets(const GpuEncoding& e, std::size_t at, std::si
     }
 }
 
-__device__ inline double squares_of(const float (&values)[kOctet]) {
-    double sum = 0;
-#pragma unroll
-    for (const float value : values) {
-        const double wide = value;
-        sum = __fma_rn(wide, wide, sum);  // the square is exact with or without fma
-    }
-    return sum;
-}
-
-// Sums over the block's threads in a fixed order; only thread 0 gets the result. All threads call.
-// `sums`: shared memory, one entry per warp.
-template <unsigned kThreads>
-__device__ inline double sum_over_block(double value, double* sums) {
-#pragma unroll
-    for (unsigned step = kWarp / 2; step > 0; step /= 2) {
-        value += __shfl_down_sync(kEveryLane, value, step);
-    }
-    if (threadIdx.x % kWarp == 0) {
-        sums[threadIdx.x / kWarp] = value;
-    }
-    __syncthreads();
-    double total = 0;
-    if (threadIdx.x == 0) {
-        for (unsigned warp = 0; warp < kThreads / kWarp; ++warp) {
-            total += sums[warp];
-        }
-    }
-    return total;
-}
-
 // --- Codecs that encode each piece alone: a thread block per piece -------------------------------
 
 constexpr unsigned kPieceThreads = 256;
@@ -130,23 +97,6 @@ __device__ inline Piece load_piece(const GpuEncoding& e) {
     const std::size_t from = own.tile * shard::kTileElems + own.piece * arith::kPieceElems;
     load_octets(e, from + threadIdx.x * kOctet, kPieceThreads * kOctet, own.values);
     return own;
-}
-
-// Stores the piece's sum of squares, if wanted. All threads call.
-__device__ inline void store_squares(const GpuEncoding& e, const Piece& own) {
-    __shared__ double sums[kPieceThreads / kWarp];
-    if (!e.squares) {
-        return;
-    }
-    double sum = 0;
-#pragma unroll
-    for (unsigned o = 0; o < kEach; ++o) {
-        sum += squares_of(own.values[o]);
-    }
-    sum = sum_over_block<kPieceThreads>(sum, sums);
-    if (threadIdx.x == 0) {
-        e.squares[own.tile * kSquareParts + own.piece] = sum;
-    }
 }
 
 inline unsigned piece_blocks(const GpuEncoding& encoding) {

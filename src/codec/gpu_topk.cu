@@ -46,7 +46,6 @@ struct Workspace {
         } list;
         std::uint32_t ties[kWords];
     };
-    double sums[kWarps];
     std::uint32_t of_warp[kWarps];
     std::uint32_t total;
     std::uint32_t bucket;
@@ -119,13 +118,11 @@ __device__ inline unsigned sample_at(unsigned i) {
     return i * kSampleEvery + ((i * 23) ^ (i >> 6U)) % kSampleEvery;
 }
 
-// Marks the elements whose key is at least `least`; returns this thread's sum of squares. A thread
-// loads kAtOnce octets at a time.
+// Marks the elements whose key is at least `least`. A thread loads kAtOnce octets at a time.
 template <unsigned kAtOnce>
-__device__ inline double mark(const TopkEncoding& e, std::size_t first, std::uint32_t least,
-                              Workspace& w) {
+__device__ inline void mark(const TopkEncoding& e, std::size_t first, std::uint32_t least,
+                            Workspace& w) {
     auto* marks = reinterpret_cast<std::uint8_t*>(w.marks);
-    double sum = 0;
     for (unsigned octet = threadIdx.x; octet < kTileElems / kOctet; octet += kAtOnce * kThreads) {
         float values[kAtOnce][kOctet];
         load_octets(e.source, first + octet * kOctet, kThreads * kOctet, values);
@@ -137,13 +134,9 @@ __device__ inline double mark(const TopkEncoding& e, std::size_t first, std::uin
                 bits |= arith::magnitude_bits(values[o][i]) >= least ? 1U << i : 0U;
             }
             marks[octet + o * kThreads] = static_cast<std::uint8_t>(bits);
-            if (e.source.squares) {
-                sum += squares_of(values[o]);
-            }
         }
     }
     __syncthreads();
-    return sum;
 }
 
 // Writes a kept element and its encoding error.
@@ -304,19 +297,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e
         const std::uint32_t bucket = w.bucket;
         const std::uint32_t least = bucket << kShifts[0];
         // bf16 octets need half the registers until use.
-        const double sum = e.source.gradient_dtype == Dtype::bf16 ? mark<4>(e, first, least, w)
-                                                                  : mark<2>(e, first, least, w);
+        if (e.source.gradient_dtype == Dtype::bf16) {
+            mark<4>(e, first, least, w);
+        } else {
+            mark<2>(e, first, least, w);
+        }
         std::uint32_t count = 0;
         for (unsigned i = threadIdx.x; i < kWords; i += kThreads) {
             count += __popc(w.marks[i]);
         }
         static_cast<void>(sum_before(count, w, marked));
-        if (e.source.squares && wanted == e.wanted_samples) {
-            const double total = sum_over_block<kThreads>(sum, w.sums);
-            if (threadIdx.x < kSquareParts) {
-                e.source.squares[tile * kSquareParts + threadIdx.x] = threadIdx.x == 0 ? total : 0;
-            }
-        }
         if (marked >= e.kept || bucket == 0) {
             break;
         }

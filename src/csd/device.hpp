@@ -79,10 +79,12 @@ public:
     // ConfigError if the device cannot separate these groups.
     virtual void use_groups(const GroupMap& groups) = 0;
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
-    // in rank order, and their sum. The device uses either. The spans may be reused on return.
+    // in rank order, and their sum. The device uses the sum if takes_sums(), and else the payloads.
+    // The spans may be reused on return.
     virtual void put_gradient(std::size_t tile,
                               std::span<const std::span<const std::byte>> payloads,
                               std::span<const float> sum) = 0;
+    virtual bool takes_sums() const { return false; }
     // True if neighbouring tiles should come in ascending order and calls one at a time. False if
     // several threads may put different tiles at once.
     virtual bool takes_tiles_in_order() const { return true; }

@@ -31,6 +31,7 @@ public:
     void expect_updates() override;
     void use_codec(const codec::Codec& codec) override;
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
+    bool takes_sums() const override { return is_on_host(); }
     bool takes_tiles_in_order() const override { return gradients_.has_value(); }
     void finish_gradients() override;
     void allocate_slot(int slot) override;

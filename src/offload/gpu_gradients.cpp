@@ -79,6 +79,9 @@ GpuGradients::GpuGradients(GpuGradientSettings settings)
         batch.came = memory::GpuBuffer(came * settings_.most_payload_bytes);
         batch.on_host =
             memory::PinnedBuffer((are_brought() ? taken : made) * settings_.most_payload_bytes);
+        const std::size_t squares = settings_.squares ? made * sizeof(double) : 0;
+        batch.squares = memory::GpuBuffer(squares);
+        batch.squares_on_host = memory::PinnedBuffer(squares);
     }
 }
 
@@ -147,6 +150,9 @@ void GpuGradients::encode(std::size_t block) {
         const std::size_t bytes = route(block).sliced.size() * codec_->payload_bytes();
         copies_.wait_for(batch.encoded);
         copy_to_host(batch.on_host.span().first(bytes), batch.on_gpu.span().first(bytes), copies_);
+        const std::size_t squares = settings_.squares ? tiles.size() * sizeof(double) : 0;
+        copy_to_host(batch.squares_on_host.span().first(squares),
+                     batch.squares.span().first(squares), copies_);
     }
     batch.arrived.record(copies_);
 }
@@ -205,23 +211,38 @@ void GpuGradients::encode_tiles(std::size_t block, const float* gradient, Batch&
         encoding.places = mine.places;
     }
     encode_on_gpu(*codec_, encoding, stream);
+    if (settings_.squares) {
+        square_on_gpu(*codec_, encoding.payloads, encoding.tiles, batch.squares.as<double>(),
+                      stream);
+    }
     batch.encoded.record(stream);
+}
+
+const GpuGradients::Batch& GpuGradients::batch_of(std::size_t block) const {
+    const auto batch = std::ranges::find(batches_, std::optional(block), &Batch::block);
+    expects(batch != batches_.end(), "the block was encoded, and at most one after it");
+    return *batch;
 }
 
 // Throws if either exchange was aborted, so that its data is not used.
 std::span<const std::byte> GpuGradients::payloads(std::size_t block) {
-    const auto batch = std::ranges::find(batches_, std::optional(block), &Batch::block);
-    expects(batch != batches_.end(), "the block was encoded, and at most one after it");
-    batch->arrived.wait();
+    const Batch& batch = batch_of(block);
+    batch.arrived.wait();
     if (sum_) {
-        sum_->wait_for(batch->arrived);
+        sum_->wait_for(batch.arrived);
     }
     if (are_brought()) {
-        settings_.payload_ranks->wait_for(batch->arrived);
+        settings_.payload_ranks->wait_for(batch.arrived);
     }
     const exchange::Route& of = route(block);
-    return batch->on_host.span().first((are_brought() ? of.came.size() : of.sliced.size()) *
-                                       codec_->payload_bytes());
+    return batch.on_host.span().first((are_brought() ? of.came.size() : of.sliced.size()) *
+                                      codec_->payload_bytes());
+}
+
+std::span<const double> GpuGradients::squares(std::size_t block) const {
+    const std::size_t tiles = settings_.squares ? route(block).tiles.size() : 0;
+    const std::span<const std::byte> squares = batch_of(block).squares_on_host.span();
+    return {reinterpret_cast<const double*>(squares.data()), tiles};
 }
 
 }  // namespace nearstep::offload

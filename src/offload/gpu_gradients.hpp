@@ -28,6 +28,7 @@ struct GpuGradientSettings {
     nccl::Group* group = nullptr;          // sums gradients before encoding; null: this rank alone
     nccl::Group* payload_ranks = nullptr;  // all ranks; null: payloads travel through host memory
     CUstream_st* stream = nullptr;         // gradients are written in its order
+    bool squares = false;  // squares() is wanted; payloads are of all tiles of a block, in order
 };
 
 // Encodes this rank's gradient, or its group's sum: then each rank of the group encodes its slice.
@@ -46,7 +47,7 @@ public:
         int in_all = 0;
         int payloads = 0;
     };
-    // GPU memory that the constructor allocates if all ranks have equal slices.
+    // GPU memory that the constructor allocates if all ranks have equal slices, but for squares().
     static std::size_t gpu_bytes(std::span<const ElementRange> blocks,
                                  std::size_t most_payload_bytes, const Ranks& ranks, Dtype dtype);
 
@@ -68,6 +69,9 @@ public:
     // Waits for them. `block` is one of the last two encoded, whose payloads stay until the next
     // but one is encoded.
     std::span<const std::byte> payloads(std::size_t block);
+    // Of what each of these payloads decodes to, the sum of squares, see codec::square_on_gpu();
+    // empty unless wanted. After payloads() of the block.
+    std::span<const double> squares(std::size_t block) const;
 
 private:
     // The payloads of one block in transfer.
@@ -76,6 +80,8 @@ private:
         memory::GpuBuffer on_gpu;
         memory::GpuBuffer came;  // from other GPUs, by rank
         memory::PinnedBuffer on_host;
+        memory::GpuBuffer squares;
+        memory::PinnedBuffer squares_on_host;
         memory::Event encoded;
         memory::Event exchanged;
         memory::Event arrived;
@@ -84,6 +90,7 @@ private:
     void carry(std::size_t from, std::size_t count);
     void encode_tiles(std::size_t block, const float* gradient, Batch& batch);
     void bring(std::size_t block, Batch& batch);
+    const Batch& batch_of(std::size_t block) const;
 
     GpuGradientSettings settings_;
     std::optional<GpuGroupSum> sum_;       // with a group

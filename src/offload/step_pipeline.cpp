@@ -151,15 +151,18 @@ GpuGradientSettings StepPipeline::gpu_settings() const {
     expects(settings_.payload_ranks == nullptr ||
                 (routes_.owners().copies() == 1 && settings_.links == nullptr),
             "payloads between GPUs have one way each, and no shaped link on it");
-    GpuGradientSettings out{.gpu = *settings_.gpu,
-                            .blocks = settings_.blocks,
-                            .routes = {},
-                            .most_payload_bytes = std::max(settings_.codec->payload_bytes(),
-                                                           settings_.most_payload_bytes),
-                            .dtype = settings_.dtype,
-                            .group = settings_.gpu_group,
-                            .payload_ranks = settings_.payload_ranks,
-                            .stream = settings_.gradient_stream};
+    GpuGradientSettings out{
+        .gpu = *settings_.gpu,
+        .blocks = settings_.blocks,
+        .routes = {},
+        .most_payload_bytes =
+            std::max(settings_.codec->payload_bytes(), settings_.most_payload_bytes),
+        .dtype = settings_.dtype,
+        .group = settings_.gpu_group,
+        .payload_ranks = settings_.payload_ranks,
+        .stream = settings_.gradient_stream,
+        .squares = !joint_ && !routes_.has_messages() && members == 1 && routes_.sources() == 1 &&
+                   std::ranges::none_of(devices_, &csd::Device::takes_sums)};
     for (const ElementRange block : settings_.blocks) {
         out.routes.push_back(routes_.of(complete_tiles(block)));
     }
@@ -185,6 +188,7 @@ void StepPipeline::begin_step(const exchange::StepEncoding& encoding, const code
     }
     scatter_.begin_step(first);
     final_from_ = settings_.owners->tiles();
+    sums_payloads_ = handed != nullptr;
     for (exchange::OwnerSum& sum : owner_sums_) {
         sum.begin_step(*encoding.codec, handed, exchange::source_key(encoding.random_key, 0));
     }
@@ -219,11 +223,12 @@ std::span<float> StepPipeline::gradient_space(std::size_t block) {
 }
 
 // `tiles`: of this rank, which owns them or, with joint groups, is their slicer. Then their sums
-// travel in the joint rounds.
+// travel in the joint rounds. `squares`: of each tile, if they are known.
 void StepPipeline::take(std::span<const exchange::TilePayloads> tiles,
-                        std::span<const exchange::Route> joint_rounds) {
+                        std::span<const exchange::Route> joint_rounds,
+                        std::span<const double> squares) {
     if (!joint_) {
-        take_owned(tiles);
+        take_owned(tiles, squares);
         return;
     }
     joint_->encode(tiles);
@@ -233,7 +238,9 @@ void StepPipeline::take(std::span<const exchange::TilePayloads> tiles,
 }
 
 // Threads take single tiles, or all tiles of a device that needs them in order.
-void StepPipeline::take_owned(std::span<const exchange::TilePayloads> tiles) {
+void StepPipeline::take_owned(std::span<const exchange::TilePayloads> tiles,
+                              std::span<const double> squares) {
+    expects(squares.empty() || squares.size() == tiles.size(), "each tile has its squares");
     std::vector<std::size_t> begins;
     std::size_t last_device = devices_.size();
     for (std::size_t i = 0; i < tiles.size(); ++i) {
@@ -246,16 +253,21 @@ void StepPipeline::take_owned(std::span<const exchange::TilePayloads> tiles) {
     begins.push_back(tiles.size());
     settings_.pool->share(begins.size() - 1, [&](std::size_t i, int member) {
         for (std::size_t at = begins[i]; at < begins[i + 1]; ++at) {
-            take_tile(tiles[at], owner_sums_[static_cast<std::size_t>(member)]);
+            take_tile(tiles[at], owner_sums_[static_cast<std::size_t>(member)],
+                      squares.empty() ? nullptr : &squares[at]);
         }
     });
 }
 
-void StepPipeline::take_tile(const exchange::TilePayloads& of, exchange::OwnerSum& sum) {
+// Payloads whose squares are known are not decoded here.
+void StepPipeline::take_tile(const exchange::TilePayloads& of, exchange::OwnerSum& sum,
+                             const double* squares) {
     const bool counts = settings_.owners->copy_of(world_.rank()) == 0;
     const exchange::Handed handed =
-        sum.take(of.tile, of.payloads, counts ? copy_.partition.elems_in_tile(of.tile) : 0);
-    squares_of_tile_[of.tile] = handed.squares;
+        squares != nullptr
+            ? exchange::Handed{.payloads = of.payloads, .sum = {}, .squares = *squares}
+            : sum.take(of.tile, of.payloads, counts ? copy_.partition.elems_in_tile(of.tile) : 0);
+    squares_of_tile_[of.tile] = counts ? handed.squares : 0;
     const Place place = place_of(copy_.partition.subgroup_of_tile(of.tile));
     devices_[place.device]->put_gradient(of.tile, handed.payloads, handed.sum);
 }
@@ -268,7 +280,8 @@ void StepPipeline::put_payloads(std::size_t block) {
     if (gpu_gradients_->are_brought()) {
         take(scatter_.take_arrived(route, payloads), joint);
     } else if (!routes_.has_messages()) {
-        take(scatter_.scatter_payloads(route, payloads), joint);
+        take(scatter_.scatter_payloads(route, payloads), joint,
+             sums_payloads_ ? std::span<const double>() : gpu_gradients_->squares(block));
     } else {
         const std::size_t bytes = payloads.size() / std::max<std::size_t>(route.sliced.size(), 1);
         std::size_t left = route.sliced.size();  // rounds come last first

@@ -219,9 +219,11 @@ private:
                                                std::size_t block) const;
     void put_payloads(std::size_t block);
     void take(std::span<const exchange::TilePayloads> tiles,
-              std::span<const exchange::Route> joint_rounds);
-    void take_owned(std::span<const exchange::TilePayloads> tiles);
-    void take_tile(const exchange::TilePayloads& of, exchange::OwnerSum& sum);
+              std::span<const exchange::Route> joint_rounds, std::span<const double> squares = {});
+    void take_owned(std::span<const exchange::TilePayloads> tiles,
+                    std::span<const double> squares = {});
+    void take_tile(const exchange::TilePayloads& of, exchange::OwnerSum& sum,
+                   const double* squares);
 
     exchange::ParameterGatherSettings gather_settings() const;
     exchange::ParameterGatherSettings bring_settings() const;
@@ -256,6 +258,7 @@ private:
     GradientAssembly assembly_;
     std::optional<GpuGradients> gpu_gradients_;
     std::optional<std::size_t> encoding_block_;   // on the GPU
+    bool sums_payloads_ = false;                  // owners encode sums of this step's payloads
     std::size_t final_from_ = 0;                  // gradients of tiles from here on were put
     std::vector<exchange::OwnerSum> owner_sums_;  // one per thread of the pool
     std::vector<double> squares_of_tile_;         // of all tiles; 0 outside the first copy

@@ -106,8 +106,8 @@ protected:
         return payloads;
     }
 
-    // Encodes on the GPU, into poisoned memory, and compares payloads and squares with those of
-    // `values`.
+    // Encodes on the GPU, into poisoned memory, and compares payloads, and the squares of what they
+    // decode to, with those of `values` on the host.
     void expect_same(GpuEncoding encoding, const std::vector<float>& values,
                      const std::vector<std::uint32_t>& order) {
         const std::size_t tiles = values.size() / kTileElems;
@@ -115,16 +115,15 @@ protected:
         const GpuBuffer places = to_gpu(bytes_of(order), *stream_);
         GpuBuffer payloads =
             to_gpu(std::vector<std::byte>(tiles * bytes, std::byte{0xEE}), *stream_);
-        GpuBuffer squares =
-            to_gpu(bytes_of(std::vector<double>(tiles * kSquareParts, -1.0)), *stream_);
+        GpuBuffer squares = to_gpu(bytes_of(std::vector<double>(tiles, -1.0)), *stream_);
         encoding.tiles = tiles;
         encoding.order =
             order.empty() ? nullptr : reinterpret_cast<const std::uint32_t*>(places.span().data());
         encoding.payloads = payloads.as<std::byte>();
-        encoding.squares = squares.as<double>();
         encoding.random_key = kRandomKey;
         encoding.first_tile = kFirstTile;
         encode_on_gpu(*cpu_, encoding, *stream_);
+        square_on_gpu(*cpu_, encoding.payloads, tiles, squares.as<double>(), *stream_);
 
         const std::vector<std::byte> wanted = cpu_payloads(values);
         const std::vector<std::byte> found = to_host<std::byte>(payloads, *stream_);
@@ -134,22 +133,23 @@ protected:
                                            std::span(found).subspan(place * bytes, bytes)))
                 << "tile " << tile;
         }
-        expect_same_squares(values, to_host<double>(squares, *stream_));
+        expect_same_squares(found, to_host<double>(squares, *stream_));
     }
 
-    static void expect_same_squares(const std::vector<float>& values,
-                                    const std::vector<double>& squares) {
-        for (std::size_t tile = 0; tile < values.size() / kTileElems; ++tile) {
-            const auto begin = values.begin() + static_cast<std::ptrdiff_t>(tile * kTileElems);
-            const double wanted =
-                std::accumulate(begin, begin + kTileElems, 0.0, [](double sum, float value) {
-                    return sum + static_cast<double>(value) * static_cast<double>(value);
-                });
-            const auto parts = squares.begin() + static_cast<std::ptrdiff_t>(tile * kSquareParts);
-            const double found = std::accumulate(parts, parts + kSquareParts, 0.0);
-            EXPECT_EQ(std::isfinite(found), std::isfinite(wanted)) << "tile " << tile;
+    // The same bits, unless a value is not finite.
+    void expect_same_squares(std::span<const std::byte> payloads,
+                             const std::vector<double>& squares) const {
+        const std::size_t bytes = cpu_->payload_bytes();
+        std::vector<float> decoded(kTileElems);
+        for (std::size_t place = 0; place < squares.size(); ++place) {
+            std::ranges::fill(decoded, 0.0F);
+            cpu_->decode_add(payloads.subspan(place * bytes, bytes), 0, decoded);
+            std::array<double, kSquareSums> sums{};
+            kernels().front().add_squares(decoded.data(), sums.data(), decoded.size());
+            const double wanted = std::accumulate(sums.begin(), sums.end(), 0.0);
+            EXPECT_EQ(std::isfinite(squares[place]), std::isfinite(wanted)) << "payload " << place;
             if (std::isfinite(wanted)) {
-                EXPECT_NEAR(found, wanted, 1e-11 * wanted) << "tile " << tile;
+                EXPECT_EQ(squares[place], wanted) << "payload " << place;
             }
         }
     }

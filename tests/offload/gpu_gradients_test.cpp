@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "codec/kernels.hpp"
+#include "mpi/exchange/owner_sum.hpp"
 
 #include <gtest/gtest.h>
 
@@ -100,12 +101,16 @@ protected:
                                      .most_payload_bytes = most_payload_bytes,
                                      .dtype = GetParam().dtype,
                                      .group = group_ ? &*group_ : nullptr,
-                                     .payload_ranks = all_ ? &*all_ : nullptr};
+                                     .payload_ranks = all_ ? &*all_ : nullptr,
+                                     .squares = has_squares()};
         for (const ElementRange block : blocks_) {
             settings.routes.push_back(routes_->of(complete_tiles(block)));
         }
         return GpuGradients(settings);
     }
+
+    // Whether payloads of a block are those of all its tiles.
+    bool has_squares() const { return world_.size() == 1 && !GetParam().is_brought; }
 
     // Writes like backward: on the GPU, in the order of its default stream.
     void write(GpuGradients& gradients, std::size_t block, int step) const {
@@ -155,12 +160,27 @@ protected:
             << codec.name() << ", step " << step << ", tile " << tile << ", group " << group;
     }
 
+    // Those of the owner, bit for bit.
+    void expect_squares(std::span<const double> squares, std::span<const std::byte> payloads,
+                        const codec::Codec& codec) const {
+        const std::size_t bytes = codec.payload_bytes();
+        ASSERT_EQ(squares.size(), has_squares() ? payloads.size() / bytes : 0);
+        exchange::OwnerSum sum;
+        sum.begin_step(codec, nullptr, 0);
+        for (std::size_t place = 0; place < squares.size(); ++place) {
+            const std::span<const std::byte> one = payloads.subspan(place * bytes, bytes);
+            EXPECT_EQ(squares[place], sum.take(place, {&one, 1}, kTileElems).squares)
+                << codec.name() << ", payload " << place;
+        }
+    }
+
     // Returns the number of payloads.
     std::size_t expect_payloads(GpuGradients& gradients, std::size_t block,
                                 const codec::Codec& codec, int step) const {
         const exchange::Route& route = gradients.route(block);
         const std::span<const std::byte> payloads = gradients.payloads(block);
         EXPECT_EQ(payloads.size() % codec.payload_bytes(), 0U);
+        expect_squares(gradients.squares(block), payloads, codec);
         if (!GetParam().is_brought) {
             for (std::size_t place = 0; place < route.sliced.size(); ++place) {
                 expect_payload(payloads, place, codec, step, route.sliced[place], routes_->group());
