@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 from .. import _engine
@@ -12,6 +14,13 @@ _WORDS_AT_ONCE = 1 << 22
 def _memory_of(p):
     """The tensor, or a copy, whose elements lie side by side."""
     return p if p.is_contiguous() or p.is_contiguous(memory_format=torch.channels_last) else p.contiguous()
+
+
+def _runs(numbers: list):
+    """Neighbours among ascending numbers: pairs of the first one and the end."""
+    for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in run]
+        yield run[0], run[-1] + 1
 
 
 def _on_host(p) -> int:
@@ -95,8 +104,8 @@ class Digests:
         known = [i for i in numbers if self._is_known[i]]
         if known:
             self._compute(known, self._now)
-            places = torch.tensor(known, device=self._lost.device)
-            self._lost[places] |= self._now[places] != self._noted[places]
+            for first, end in _runs(known):  # a list of places would come by a copy, for which the host waits
+                self._lost[first:end] |= self._now[first:end] != self._noted[first:end]
         return []
 
     def ask_lost(self) -> None:

@@ -58,7 +58,8 @@ class Parameters:
         self._watchers = [self._watcher(i) for i in range(len(params))]
         self.give_up_dropped = lambda: None  # ends a step whose gradients the program has dropped
         if device.type == "cuda":
-            self._copies = torch.cuda.Stream(device)
+            # A block is copied while the digests of others are computed.
+            self._looks, self._copies, self._notes = (torch.cuda.Stream(device) for _ in range(3))
             self._copied = [torch.cuda.Event() for _ in blocks]
             self._used = torch.cuda.Event()
             self._used.record(torch.cuda.current_stream(device))
@@ -178,12 +179,16 @@ class Parameters:
         with torch._C.DisableTorchFunctionSubclass(), temporarily_clear_interpreter_stack():  # also in torch.func's transforms
             copied = self._copies_of(block)
             if self.device.type == "cuda":
-                with torch.cuda.stream(self._copies):
+                with torch.cuda.stream(self._looks):
                     self._digests.before_overwriting(copied)
+                self._copies.wait_stream(self._looks)
+                with torch.cuda.stream(self._copies):
                     for i in copied:
                         self._params[i].copy_(self.values[i], non_blocking=True)
+                self._notes.wait_stream(self._copies)
+                with torch.cuda.stream(self._notes):
                     self._note(block)
-                self._copied[block].record(self._copies)
+                self._copied[block].record(self._notes)
             else:
                 self._lost += [self._names[i] for i in self._digests.before_overwriting(copied)]
                 for i in copied:
@@ -261,8 +266,8 @@ class Parameters:
         self.watch(range(len(self._params)))
         if self.device.type == "cuda":
             self._used.record(torch.cuda.current_stream(self.device))
-            self._copies.wait_event(self._used)
-            with torch.cuda.stream(self._copies):
+            self._looks.wait_event(self._used)
+            with torch.cuda.stream(self._looks):
                 self._digests.ask_lost()
 
     def close(self) -> None:
