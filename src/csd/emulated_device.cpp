@@ -16,6 +16,7 @@ using trace::Counter;
 constexpr std::size_t kSlotsWithGpu = 8;
 
 constexpr std::size_t kMostSlots = 1024;
+constexpr std::size_t kPinnedAtOnce = 16 * MiB;
 constexpr std::size_t kHugePage = 2 * MiB;  // a slot's memory is whole ones
 
 // At least so many slots are for any subgroup, and at least one of so many.
@@ -91,10 +92,12 @@ void EmulatedDevice::make_gpu_engine() {
     const std::size_t on_gpu =
         std::min(most_slots_of(settings_.gpu_read_ahead_bytes, bytes), settings_.subgroups.size());
     slots_.resize(on_gpu + std::max(slots_.size(), kSlotsWithGpu));
-    gpu_.emplace(GpuEngineSettings{.gpu = *settings_.gpu,
-                                   .lanes = slots_.size(),
-                                   .lanes_on_gpu = on_gpu,
-                                   .lane_bytes = bytes});
+    gpu_.emplace(GpuEngineSettings{
+        .gpu = *settings_.gpu,
+        .lanes = slots_.size(),
+        .lanes_on_gpu = on_gpu,
+        .lane_bytes = bytes,
+        .thread_blocks = std::max(1U, kThreadBlocks / static_cast<unsigned>(settings_.helped))});
     deliveries_.emplace(1);
 }
 
@@ -129,7 +132,11 @@ void EmulatedDevice::reserve() {
 
 void EmulatedDevice::expect_updates() {
     if (gpu_) {
-        std::vector<std::span<const std::byte>> pieces = {payloads_->span()};
+        std::vector<std::span<const std::byte>> pieces;
+        for (auto rest = payloads_->span(); !rest.empty();) {
+            pieces.push_back(rest.first(std::min(rest.size(), kPinnedAtOnce)));
+            rest = rest.subspan(pieces.back().size());
+        }
         for (std::size_t s = 0; s < layout().subgroups(); ++s) {
             for (int place = 0; place < StateLayout::kPlaces; ++place) {
                 pieces.emplace_back(state_.map(s, place));

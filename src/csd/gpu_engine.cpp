@@ -2,12 +2,16 @@
 #include "csd/gpu_engine.hpp"
 
 #include "base/error.hpp"
+#include "base/stopwatch.hpp"
 #include "base/units.hpp"
 #include "csd/gpu_tiles.hpp"
 #include "csd/state_format.hpp"
 #include "shard/partition.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 namespace nearstep::csd {
@@ -18,6 +22,16 @@ namespace {
 GpuEngineSettings used(const GpuEngineSettings& settings) {
     memory::use_gpu(settings.gpu);
     return settings;
+}
+
+// Of all devices of the process. One piece at a time is pinned, and then none for as long as that
+// took: whoever allocates memory of a GPU waits meanwhile, such as a model in its first step.
+void pin_in_turn(std::span<const std::byte> piece, std::vector<memory::PinnedRange>& pinned) {
+    static std::mutex turn;
+    const std::lock_guard lock(turn);
+    Stopwatch watch;
+    pinned.emplace_back(piece);
+    std::this_thread::sleep_for(std::chrono::duration<double>(watch.lap()));
 }
 
 // Counts one less when it ends.
@@ -42,6 +56,8 @@ GpuEngine::GpuEngine(const GpuEngineSettings& settings)
       memory_(settings.lanes_on_gpu * settings.lane_bytes),
       lanes_(settings.lanes) {}
 
+GpuEngine::~GpuEngine() { is_closing_ = true; }
+
 std::string GpuEngine::describe() const {
     const auto bytes = static_cast<double>(memory_.size());
     return bytes == 0 ? "; the GPU helps to update it"
@@ -56,7 +72,10 @@ void GpuEngine::pin(std::vector<std::span<const std::byte>> pieces) {
     pinning_ = copies_.submit([this, pieces = std::move(pieces)] {
         memory::use_gpu(settings_.gpu);
         for (const std::span<const std::byte> piece : pieces) {
-            pinned_.emplace_back(piece);
+            if (is_closing_) {
+                return;
+            }
+            pin_in_turn(piece, pinned_);
         }
         is_ready_ = std::ranges::all_of(pieces, memory::is_pinned);
     });
@@ -112,7 +131,7 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
     TilesByGroup tiles = tiles_by_group(subgroup.first_tile, subgroup.tiles, groups, scalars);
     for (const TilesByGroup::Run& one : tiles.runs) {
         const GpuTiles run = run_of(all, one, scalars);
-        update_on_gpu(run, stream.handle());
+        update_on_gpu(run, stream.handle(), settings_.thread_blocks);
         if (to.is_read) {
             to.leaving.push_back({run, part_of(subgroup, one.begin, one.end - one.begin)});
         }

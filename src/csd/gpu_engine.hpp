@@ -25,6 +25,7 @@ struct GpuEngineSettings {
     // others are updated in the host's memory.
     std::size_t lanes_on_gpu = 0;
     std::size_t lane_bytes = 0;  // of the largest subgroup's state and, after it, parameters
+    unsigned thread_blocks = kThreadBlocks;  // of an update
 };
 
 // One thread calls read(), takes(), begin() and write(); any may call the others. Throws CudaError.
@@ -33,6 +34,10 @@ struct GpuEngineSettings {
 class GpuEngine {
 public:
     explicit GpuEngine(const GpuEngineSettings& settings);
+    GpuEngine(const GpuEngine&) = delete;
+    GpuEngine& operator=(const GpuEngine&) = delete;
+    // Stops pinning.
+    ~GpuEngine();
 
     // "; the GPU helps to update it, with 6.4 GB of its memory to read ahead", for
     // Device::describe_io().
@@ -104,6 +109,7 @@ private:
 
     GpuEngineSettings settings_;
     std::atomic<bool> is_ready_ = false;
+    std::atomic<bool> is_closing_ = false;
     std::vector<memory::PinnedRange> pinned_;
     memory::GpuBuffer memory_;  // freed, and with it waited for, before the host's is unpinned
     std::vector<Lane> lanes_;

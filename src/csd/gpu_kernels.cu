@@ -23,7 +23,6 @@ using memory::store;
 using shard::kTileElems;
 
 constexpr unsigned kThreads = 256;
-constexpr unsigned kMostThreadBlocks = 48;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kEveryLane = 0xFFFFFFFFU;
 constexpr unsigned kTileBlocks = kTileElems / kBlockElems;
@@ -349,11 +348,11 @@ __global__ void __launch_bounds__(kThreads) update(const GpuTiles job) {
 
 }  // namespace
 
-void update_on_gpu(const GpuTiles& tiles, CUstream_st* stream) {
+void update_on_gpu(const GpuTiles& tiles, CUstream_st* stream, unsigned most) {
     const std::size_t blocks = tiles.tiles * kTileBlocks;
     constexpr std::size_t kEach = kThreads / kWarp;
-    const auto grid = static_cast<unsigned>(
-        std::min<std::size_t>(kMostThreadBlocks, (blocks + kEach - 1) / kEach));
+    const auto grid =
+        static_cast<unsigned>(std::min<std::size_t>(most, (blocks + kEach - 1) / kEach));
     if (grid == 0) {
         return;
     }

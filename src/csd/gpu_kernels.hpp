@@ -31,7 +31,11 @@ struct GpuTiles {
     UpdateScalars scalars;
 };
 
-// Returns at once; the work runs in stream order. Same bits as the engines of engine.hpp.
-void update_on_gpu(const GpuTiles& tiles, CUstream_st* stream);
+// Thread blocks that keep the GPU's link busy. More would take the GPU from others' work.
+constexpr unsigned kThreadBlocks = 48;
+
+// Returns at once; the work runs in stream order. Same bits as the engines of engine.hpp. `most`:
+// thread blocks.
+void update_on_gpu(const GpuTiles& tiles, CUstream_st* stream, unsigned most = kThreadBlocks);
 
 }  // namespace nearstep::csd

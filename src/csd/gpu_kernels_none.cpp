@@ -4,7 +4,7 @@
 
 namespace nearstep::csd {
 
-void update_on_gpu(const GpuTiles& /*tiles*/, CUstream_st* /*stream*/) {
+void update_on_gpu(const GpuTiles& /*tiles*/, CUstream_st* /*stream*/, unsigned /*most*/) {
     throw CudaError("This program was built without CUDA.");
 }
 

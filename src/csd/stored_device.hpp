@@ -60,6 +60,7 @@ struct DeviceSettings {
     // Helps to update state in mapped memory; it is this process's to use. Not with deltas, links
     // or updates_per_s.
     std::optional<int> gpu = std::nullopt;
+    int helped = 1;  // devices that it helps at once
     // The links that a step's bytes cross; they outlive the device. null: links are not shaped.
     link::NodeLinks* links = nullptr;
     double updates_per_s = 0;  // limit of the engine in parameters; 0: no limit

@@ -437,6 +437,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.storage = around.storage;
         device.read_ahead_bytes = ahead[static_cast<std::size_t>(local)].host;
         device.gpu_read_ahead_bytes = ahead[static_cast<std::size_t>(local)].gpu;
+        device.helped = count;
         const Kind kind = tiers[static_cast<std::size_t>(local)] == config::Tier::gpu ? Kind::gpu
                           : is_on_card(settings, first_device + local)                ? Kind::card
                                                                        : Kind::emulated;
