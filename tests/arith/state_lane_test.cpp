@@ -1,9 +1,6 @@
 #include "arith/state_lane.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstdint>
+#include "support/test.hpp"
 
 namespace nearstep::arith {
 namespace {

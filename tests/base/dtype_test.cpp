@@ -1,13 +1,7 @@
 #include "base/dtype.hpp"
 
-#include "base/random.hpp"
 #include "base/words.hpp"
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep {
 namespace {

@@ -1,16 +1,9 @@
 #include "base/executor.hpp"
 
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
-#include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <latch>
-#include <numeric>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
 
 namespace nearstep {
 namespace {

@@ -1,14 +1,11 @@
 #include "base/fault_point.hpp"
 
-#include "base/error.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <string>
 
 namespace nearstep {
 namespace {

@@ -1,19 +1,9 @@
 #include "base/folder_tree.hpp"
 
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <fstream>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep {
 namespace {
-
-namespace fs = std::filesystem;
 
 class FolderTree : public testing::Test {
 protected:

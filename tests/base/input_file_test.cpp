@@ -1,24 +1,14 @@
 #include "base/input_file.hpp"
 
-#include "base/error.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <sys/stat.h>
 
-#include <array>
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
-#include <string>
 
 namespace nearstep {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
 using testing::Property;
 using testing::ThrowsMessage;
 

@@ -1,8 +1,6 @@
 #include "base/json_text.hpp"
 
-#include <gtest/gtest.h>
-
-#include <string>
+#include "support/test.hpp"
 
 namespace nearstep {
 namespace {

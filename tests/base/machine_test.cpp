@@ -1,18 +1,10 @@
 #include "base/machine.hpp"
 
 #include "base/units.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include "support/test.hpp"
 
 namespace nearstep {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A machine with 64 GiB, of which 48 are available, and files that a test writes.
 class Machine : public testing::Test {

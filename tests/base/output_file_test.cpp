@@ -1,28 +1,17 @@
 #include "base/output_file.hpp"
 
-#include "base/error.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
 
 namespace nearstep {
 namespace {
-
-namespace fs = std::filesystem;
 
 class OutputFile : public testing::Test {
 protected:

@@ -1,16 +1,12 @@
 #include "base/plain_file.hpp"
 
-#include "store/scratch_folder.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 
 namespace nearstep {
 namespace {

@@ -1,9 +1,6 @@
 #include "base/random.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <set>
+#include "support/test.hpp"
 
 namespace nearstep {
 namespace {

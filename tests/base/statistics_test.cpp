@@ -1,9 +1,6 @@
 #include "base/statistics.hpp"
 
-#include "base/error.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep {
 namespace {

@@ -1,6 +1,6 @@
 #include "base/stop_request.hpp"
 
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <csignal>
 

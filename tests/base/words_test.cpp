@@ -1,8 +1,6 @@
 #include "base/words.hpp"
 
-#include "base/error.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep {
 

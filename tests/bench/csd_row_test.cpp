@@ -1,19 +1,10 @@
 #include "bench/csd_row.hpp"
 
-#include "base/error.hpp"
 #include "csd/state_layout.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
+#include "support/test.hpp"
 
 namespace nearstep::bench {
 namespace {
-
-using testing::HasSubstr;
 
 // Seven tiles in subgroups of at most two.
 struct SmallScene {

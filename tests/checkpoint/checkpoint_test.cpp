@@ -3,20 +3,13 @@
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/sample.hpp"
 #include "support/places.hpp"
-
-#include <gmock/gmock.h>
-
-#include <algorithm>
-#include <map>
+#include "support/test.hpp"
 
 namespace nearstep::checkpoint {
 namespace {
 
-namespace fs = std::filesystem;
 using shard::kTileElems;
 using shard::TileRange;
-using testing::AllOf;
-using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
 using Checkpoint = InFolder;

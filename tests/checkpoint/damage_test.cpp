@@ -2,8 +2,7 @@
 #include "checkpoint/h5.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/sample.hpp"
-
-#include <gmock/gmock.h>
+#include "support/test.hpp"
 
 #include <sys/resource.h>
 
@@ -12,10 +11,7 @@
 namespace nearstep::checkpoint {
 namespace {
 
-namespace fs = std::filesystem;
 using shard::kTileElems;
-using testing::AllOf;
-using testing::HasSubstr;
 
 using DamagedCheckpoint = InFolder;
 

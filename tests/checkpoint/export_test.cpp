@@ -5,17 +5,10 @@
 #include "checkpoint/h5.hpp"
 #include "checkpoint/sample.hpp"
 #include "support/places.hpp"
-
-#include <gmock/gmock.h>
-
-#include <algorithm>
+#include "support/test.hpp"
 
 namespace nearstep::checkpoint {
 namespace {
-
-namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
 
 class Export : public InFolder, public testing::WithParamInterface<Dtype> {
 protected:

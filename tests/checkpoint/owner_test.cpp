@@ -2,21 +2,10 @@
 
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/sample.hpp"
-
-#include <gmock/gmock.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <set>
-#include <string>
-#include <thread>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::checkpoint {
 namespace {
-
-namespace fs = std::filesystem;
-using testing::ElementsAre;
 
 constexpr const char* kFirst = "00000000000000aa";
 constexpr const char* kSecond = "00000000000000bb";

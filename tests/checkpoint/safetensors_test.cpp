@@ -1,21 +1,9 @@
 #include "checkpoint/safetensors.hpp"
 
-#include "base/error.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <numeric>
+#include "support/test.hpp"
 
 namespace nearstep::checkpoint {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 std::string file_of(const std::string& header, const std::string& data) {
     std::string bytes(sizeof(std::uint64_t), '\0');

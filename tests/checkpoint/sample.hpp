@@ -1,19 +1,8 @@
 // Writes a small checkpoint of four ranks, one of them without tiles, for the tests in this folder.
 #pragma once
 
-#include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "store/scratch_folder.hpp"
-#include "support/message_of.hpp"
-
-#include <gtest/gtest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <span>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::checkpoint {
 

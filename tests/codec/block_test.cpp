@@ -1,14 +1,6 @@
-#include "base/random.hpp"
 #include "codec/codec.hpp"
 #include "shard/partition.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::codec {
 namespace {

@@ -1,20 +1,8 @@
 #include "codec/codec.hpp"
 
-#include "base/error.hpp"
-#include "base/random.hpp"
 #include "codec/sample_tiles.hpp"
 #include "shard/partition.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstring>
-#include <functional>
-#include <limits>
-#include <numeric>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::codec {
 namespace {

@@ -1,17 +1,10 @@
 #include "codec/delta.hpp"
 
 #include "base/digest.hpp"
-#include "base/error.hpp"
 #include "codec/delta_tiles.hpp"
+#include "support/test.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstring>
-#include <functional>
 #include <ostream>
-#include <string>
-#include <vector>
 
 namespace nearstep::codec {
 

@@ -3,11 +3,7 @@
 
 #include "codec/sample_tiles.hpp"
 #include "memory/gpu.hpp"
-
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <numeric>
+#include "support/test.hpp"
 
 namespace nearstep::codec {
 namespace {

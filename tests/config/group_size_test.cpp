@@ -1,20 +1,10 @@
 #include "config/group_size.hpp"
 
-#include "base/error.hpp"
 #include "config/load.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::config {
 namespace {
-
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 constexpr RankCounts kFourNodes{.all = 16, .of_node = 4};
 constexpr RankCounts kUnequal{.all = 3, .of_node = 2, .has_equal_nodes = false};

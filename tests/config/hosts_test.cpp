@@ -1,17 +1,10 @@
 #include "config/hosts.hpp"
 
-#include "base/error.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep::config {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
 using testing::ThrowsMessage;
 
 Run two_hosts() {

@@ -1,27 +1,13 @@
 #include "config/load.hpp"
 
-#include "base/error.hpp"
 #include "config/keys.hpp"
 #include "support/places.hpp"
+#include "support/test.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
-#include <string>
-#include <vector>
 
 namespace nearstep::config {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-
-namespace fs = std::filesystem;
 
 Run parse_texts(const std::string& config, const std::string& site = "",
                 const std::vector<std::string>& overrides = {}) {

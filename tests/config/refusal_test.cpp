@@ -1,20 +1,12 @@
 // Invalid configs, and that their refusals are helpful.
-#include "base/error.hpp"
 #include "config/load.hpp"
 #include "support/places.hpp"
+#include "support/test.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <ostream>
-#include <string>
-#include <vector>
 
 namespace nearstep::config {
 namespace {
-
-using testing::HasSubstr;
 
 // Invalid texts, and what the message must contain. Without a config, data.train is set.
 struct Refused {

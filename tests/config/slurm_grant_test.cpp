@@ -1,9 +1,6 @@
 #include "config/slurm_grant.hpp"
 
-#include "base/error.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep::config {
 namespace {

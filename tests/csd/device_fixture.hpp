@@ -1,18 +1,10 @@
 // A small emulated device with random state and gradients, for tests of devices and handlers.
 #pragma once
 
-#include "base/random.hpp"
 #include "base/units.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/gpu_device.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 

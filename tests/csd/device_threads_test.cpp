@@ -1,14 +1,7 @@
 #include "csd/device_fixture.hpp"
 #include "csd/transfer_handler.hpp"
 #include "link/fake_clock.hpp"
-
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <iterator>
-#include <memory>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {

@@ -1,23 +1,14 @@
 #include "csd/emulated_device.hpp"
 
-#include "base/error.hpp"
 #include "codec/delta.hpp"
 #include "csd/device_fixture.hpp"
 #include "csd/optimizer.hpp"
 #include "csd/state_format.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstring>
-#include <filesystem>
-#include <tuple>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {
 
-using testing::HasSubstr;
 using trace::Counter;
 
 TEST(EmulatedDeviceTest, ComputesAdamwOfTheSumOfThePayloads) {

@@ -1,21 +1,14 @@
 // A tile of state and gradients for tests of engines.
 #pragma once
 
-#include "base/random.hpp"
 #include "csd/engine.hpp"
 #include "csd/optimizer.hpp"
 #include "csd/state_format.hpp"
 #include "support/differences.hpp"
+#include "support/test.hpp"
 #include "support/update_values.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <ostream>
-#include <vector>
 
 namespace nearstep::csd {
 

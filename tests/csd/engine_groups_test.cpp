@@ -1,13 +1,7 @@
 // Parameter groups in the engines: each element is compared with its group's published update.
 #include "csd/engine_fixture.hpp"
 #include "csd/published_update.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <string>
-#include <tuple>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {

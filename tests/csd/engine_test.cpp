@@ -1,20 +1,11 @@
 #include "csd/engine.hpp"
 
-#include "base/error.hpp"
 #include "csd/engine_fixture.hpp"
 #include "csd/published_update.hpp"
 #include "memory/buffer.hpp"
+#include "support/test.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <limits>
 #include <ostream>
-#include <string>
-#include <tuple>
-#include <vector>
 
 namespace nearstep::csd {
 

@@ -6,13 +6,7 @@
 #include "csd/transfer_handler.hpp"
 #include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <memory>
-#include <string>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {

@@ -8,11 +8,7 @@
 #include "csd/payload_memory.hpp"
 #include "csd/transfer_handler.hpp"
 #include "memory/buffer.hpp"
-
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <thread>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {

@@ -1,19 +1,10 @@
 #include "csd/gradient_staging.hpp"
 
-#include "base/error.hpp"
 #include "base/executor.hpp"
-#include "base/random.hpp"
-#include "store/scratch_folder.hpp"
+#include "support/test.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <memory>
-#include <numeric>
-#include <string>
-#include <vector>
 
 namespace nearstep::csd {
 namespace {

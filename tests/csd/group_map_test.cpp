@@ -1,11 +1,6 @@
 #include "csd/group_map.hpp"
 
-#include "base/error.hpp"
-
-#include <gtest/gtest.h>
-
-#include <limits>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {

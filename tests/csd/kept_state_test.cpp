@@ -1,14 +1,7 @@
-#include "base/error.hpp"
 #include "csd/device_fixture.hpp"
 #include "csd/state_layout.hpp"
 #include "csd/transfer_handler.hpp"
-
-#include <gtest/gtest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <utility>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {

@@ -2,18 +2,10 @@
 #include "store/power_loss.hpp"
 
 #include "base/digest.hpp"
-#include "base/error.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/state_commit.hpp"
 #include "csd/transfer_handler.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <numeric>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {

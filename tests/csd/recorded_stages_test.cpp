@@ -1,7 +1,6 @@
 #include "csd/device_fixture.hpp"
 #include "csd/transfer_handler.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <regex>
 

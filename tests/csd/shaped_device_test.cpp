@@ -4,11 +4,7 @@
 #include "csd/transfer_handler.hpp"
 #include "link/fake_clock.hpp"
 #include "link/node_links.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {

@@ -1,17 +1,7 @@
 #include "csd/state_format.hpp"
 
-#include "base/error.hpp"
-#include "base/random.hpp"
+#include "support/test.hpp"
 #include "support/update_values.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <limits>
-#include <string>
-#include <vector>
 
 namespace nearstep::csd {
 namespace {

@@ -1,19 +1,10 @@
 // Stored state: reading it back, damage, and its files.
-#include "base/error.hpp"
 #include "csd/device_fixture.hpp"
 #include "csd/emulated_device.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <array>
-#include <filesystem>
-#include <thread>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {
-
-using testing::HasSubstr;
 
 std::int64_t file_offset(std::size_t subgroup, std::int64_t generation, std::size_t in_payload) {
     // docs/formats/state-file.md: two extents per subgroup, each with a 4096-byte header and 12

@@ -1,30 +1,16 @@
 #include "csd/transfer_handler.hpp"
 
-#include "base/error.hpp"
 #include "base/units.hpp"
 #include "csd/device_fixture.hpp"
 #include "csd/state_layout.hpp"
+#include "support/test.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
 #include <condition_variable>
-#include <cstddef>
-#include <cstdint>
 #include <future>
 #include <mutex>
-#include <set>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace nearstep::csd {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr int kHandledSteps = 4;
 

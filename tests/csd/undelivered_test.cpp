@@ -3,11 +3,7 @@
 #include "csd/state_format.hpp"
 #include "csd/transfer_handler.hpp"
 #include "memory/buffer.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <tuple>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {

@@ -1,19 +1,9 @@
 #include "data/text.hpp"
 
-#include "base/error.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <numeric>
+#include "support/test.hpp"
 
 namespace nearstep::data {
 namespace {
-
-namespace fs = std::filesystem;
 
 class Text : public testing::Test {
 protected:

@@ -1,22 +1,12 @@
 #include "data/token_file.hpp"
 
-#include "base/error.hpp"
 #include "data/small_token_file.hpp"
 #include "data/text.hpp"
 #include "data/tokenizer.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <functional>
+#include "support/test.hpp"
 
 namespace nearstep::data {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 class TokenFiles : public testing::Test {
 protected:

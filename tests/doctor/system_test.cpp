@@ -1,13 +1,9 @@
 #include "doctor/system.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep::doctor {
 namespace {
-
-using testing::ElementsAre;
-using testing::IsEmpty;
 
 TEST(Features, AreWholeWordsOfTheProcessorsFlags) {
     const std::string x86 =

@@ -1,16 +1,9 @@
 #include "engine/state/checkpoint_folder.hpp"
 
-#include <gmock/gmock.h>
-
-#include <string>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {
-
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 config::EngineSettings run_with(config::Durability durability) {
     config::EngineSettings run;

@@ -2,33 +2,16 @@
 // somebody else wrote: manifests with right checksums and any values, links, FIFOs, files of
 // another kind.
 #include "base/digest.hpp"
-#include "base/error.hpp"
-#include "base/random.hpp"
 #include "engine/run.hpp"
 #include "store/manifest.hpp"
 #include "support/places.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <map>
-#include <optional>
-#include <string>
-#include <vector>
-
 namespace nearstep::engine {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::size_t kVectorElems = 160000;
 constexpr const char* kThesisText = "a thesis\n";

@@ -1,35 +1,19 @@
 // Speeds of devices: measured once, used again at a restart, and set by csd.tiers.
 #include "engine/placement/device_speeds.hpp"
 
-#include "base/error.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
 #include "engine/placement/tiers.hpp"
 #include "engine/run.hpp"
 #include "support/places.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <string>
-#include <utility>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {
 
-namespace fs = std::filesystem;
 using shard::kTileElems;
 using testing::DoubleNear;
-using testing::Each;
-using testing::ElementsAre;
 using testing::Gt;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::SizeIs;
 
 constexpr std::size_t kElems = 40 * kTileElems;
 constexpr double kStateGb = 2 * 12 * static_cast<double>(kElems) / 1e9;  // fp32, two generations

@@ -1,8 +1,6 @@
 #include "engine/gathered_text.hpp"
 
-#include <gtest/gtest.h>
-
-#include <chrono>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {

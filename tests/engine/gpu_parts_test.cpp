@@ -1,17 +1,8 @@
 // Micro-batches' gradients in GPU memory give the same masters as the same gradients on the host.
-#include "base/random.hpp"
 #include "engine/run.hpp"
 #include "memory/gpu.hpp"
 #include "support/places.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {

@@ -1,19 +1,9 @@
 // Gradients that come in any order or in parts give the same masters as gradients in order.
-#include "base/random.hpp"
 #include "engine/run.hpp"
 #include "support/places.hpp"
+#include "support/test.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <functional>
-#include <limits>
-#include <numeric>
 #include <random>
-#include <string>
-#include <vector>
 
 namespace nearstep::engine {
 namespace {

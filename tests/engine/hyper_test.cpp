@@ -1,6 +1,6 @@
 #include "engine/hyper.hpp"
 
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {

@@ -1,13 +1,6 @@
 #include "engine/restart/job_record.hpp"
 
-#include "store/scratch_folder.hpp"
-
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <map>
-#include <string>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {

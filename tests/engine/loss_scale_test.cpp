@@ -1,6 +1,6 @@
 #include "engine/loss_scale.hpp"
 
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {

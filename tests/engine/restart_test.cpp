@@ -1,27 +1,13 @@
 // Checks decide() on every combination of a few findings against rules that always hold.
-#include "base/error.hpp"
 #include "base/wording.hpp"
 #include "engine/restart/decide.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <functional>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {
 
 using store::Lineage;
 using testing::Contains;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-using testing::SizeIs;
 
 // The run itself, an unrelated run, and a run that branched off it at step 4.
 const Lineage kLine{.run = "line"};

@@ -1,13 +1,6 @@
 #include "engine/scalar_sets.hpp"
 
-#include "base/error.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <numeric>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {

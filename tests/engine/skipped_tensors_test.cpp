@@ -1,20 +1,8 @@
 // Tensors that steps leave out keep their state and the number of their own updates, also across
 // restarts, other layouts and checkpoints.
-#include "base/error.hpp"
-#include "base/random.hpp"
 #include "engine/run.hpp"
 #include "support/places.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {

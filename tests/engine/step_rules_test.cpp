@@ -1,22 +1,9 @@
 // What a step does to the masters and to the disk, against the rules written out here: clipping,
 // residuals under a changing loss scale, and flushes that fail.
-#include "base/error.hpp"
-#include "base/random.hpp"
 #include "codec/codec.hpp"
 #include "engine/run.hpp"
 #include "support/places.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <limits>
-#include <memory>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {

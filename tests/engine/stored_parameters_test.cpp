@@ -1,17 +1,9 @@
 // Parameters that a client reads from the state are those that another run has in its vector.
-#include "base/random.hpp"
 #include "base/units.hpp"
 #include "engine/run.hpp"
 #include "memory/buffer.hpp"
 #include "support/places.hpp"
-
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <tuple>
+#include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {

@@ -1,14 +1,6 @@
 // The parameter gather by deltas.
-#include "base/error.hpp"
-#include "base/random.hpp"
 #include "mpi/exchange/parameter_gather.hpp"
-
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <map>
-#include <numeric>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::exchange {
 namespace {

@@ -3,24 +3,9 @@
 // by the owner, and with error feedback.
 #include "mpi/exchange/gradient_scatter.hpp"
 
-#include "base/error.hpp"
 #include "base/executor.hpp"
-#include "base/random.hpp"
 #include "mpi/exchange/owner_sum.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cmath>
-#include <functional>
-#include <map>
-#include <memory>
-#include <numeric>
-#include <string>
-#include <utility>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::exchange {
 namespace {

@@ -1,15 +1,6 @@
 // Rounds whose messages MPI cannot count.
-#include "base/error.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
-#include "support/message_of.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <numeric>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::exchange {
 namespace {

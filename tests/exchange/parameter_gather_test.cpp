@@ -1,10 +1,6 @@
 #include "mpi/exchange/parameter_gather.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::exchange {
 namespace {

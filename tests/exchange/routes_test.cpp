@@ -1,24 +1,11 @@
 #include "mpi/exchange/routes.hpp"
 
-#include "base/error.hpp"
-#include "base/random.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <set>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::exchange {
 namespace {
 
 using shard::kTileElems;
-using testing::ElementsAre;
-using testing::IsEmpty;
 
 constexpr std::size_t kRoutedTiles = 60;
 

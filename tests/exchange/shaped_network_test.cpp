@@ -2,13 +2,7 @@
 #include "link/node_links.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
 #include "mpi/exchange/parameter_gather.hpp"
-
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <numeric>
-#include <optional>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::exchange {
 namespace {

@@ -1,14 +1,6 @@
 #include "feed/block_feed.hpp"
 
-#include "base/error.hpp"
-#include "base/random.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <set>
-#include <utility>
+#include "support/test.hpp"
 
 namespace nearstep::feed {
 namespace {

@@ -1,8 +1,6 @@
 #include "feed/block_parts.hpp"
 
-#include "base/error.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep::feed {
 namespace {

@@ -1,13 +1,6 @@
 #include "feed/fetch_order.hpp"
 
-#include "base/error.hpp"
-#include "base/random.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <map>
-#include <set>
+#include "support/test.hpp"
 
 namespace nearstep::feed {
 namespace {

@@ -1,18 +1,11 @@
 #include "fpga/kernel/arguments.hpp"
 
-#include "base/error.hpp"
 #include "fpga/kernel/limits.hpp"
 #include "support/places.hpp"
+#include "support/test.hpp"
 
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <map>
 #include <regex>
-#include <set>
 #include <sstream>
-#include <string>
-#include <vector>
 
 namespace nearstep::fpga {
 namespace {

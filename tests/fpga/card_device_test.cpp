@@ -1,24 +1,14 @@
 // A card as a device: same pipeline, bits and files as the emulated device, and its failures.
-#include "base/error.hpp"
 #include "codec/delta.hpp"
 #include "csd/state_layout.hpp"
 #include "csd/transfer_handler.hpp"
 #include "fpga/card_fixture.hpp"
 #include "support/places.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <string>
-#include <thread>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
 using trace::Counter;
 
 constexpr int kSteps = 3;

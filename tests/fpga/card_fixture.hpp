@@ -4,16 +4,10 @@
 #include "csd/card_device.hpp"
 #include "csd/device_fixture.hpp"
 #include "fpga/emulator/xclbin_writer.hpp"
-#include "store/scratch_folder.hpp"
 #include "support/places.hpp"
+#include "support/test.hpp"
 
 #include <dlfcn.h>
-
-#include <chrono>
-#include <cstdint>
-#include <fstream>
-#include <memory>
-#include <string>
 
 namespace nearstep::csd {
 

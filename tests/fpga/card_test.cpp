@@ -2,25 +2,15 @@
 #include "fpga/host/card.hpp"
 
 #include "base/digest.hpp"
-#include "base/error.hpp"
 #include "fpga/card_fixture.hpp"
 #include "fpga/host/inventory.hpp"
 #include "store/file.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstring>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::fpga {
 namespace {
 
 using csd::plan_faults;
-using testing::AllOf;
-using testing::HasSubstr;
 
 constexpr std::size_t kBytes = 8192;
 

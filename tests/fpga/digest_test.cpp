@@ -1,14 +1,7 @@
 #include "base/digest.hpp"
 
-#include "base/random.hpp"
 #include "fpga/kernel/updater.hpp"
-
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cstring>
-#include <span>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::fpga {
 namespace {

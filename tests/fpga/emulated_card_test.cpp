@@ -2,24 +2,13 @@
 // are detected.
 #include "base/digest.hpp"
 #include "fpga/card_fixture.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
 #include <xrt/xrt_bo.h>
 #include <xrt/xrt_device.h>
 #include <xrt/xrt_kernel.h>
-
-#include <array>
-#include <chrono>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <thread>
-#include <vector>
 
 namespace nearstep::emulator {
 namespace {

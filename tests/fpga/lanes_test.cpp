@@ -3,10 +3,7 @@
 #include "fpga/kernel/update_subgroup.hpp"
 #include "fpga/samples.hpp"
 #include "fpga/subgroup.hpp"
-
-#include <gtest/gtest.h>
-
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::fpga {
 namespace {

@@ -1,23 +1,13 @@
 // Cards and drives that share a PCIe switch, in directory trees like sysfs.
 #include "fpga/host/pairing.hpp"
 
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include <filesystem>
-#include <fstream>
-#include <string>
-
 namespace nearstep::fpga {
 namespace {
-
-namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 // A sysfs with a root port, a switch per SmartSSD behind it, and a plain drive.
 class SysfsTest : public testing::Test {

@@ -4,11 +4,7 @@
 #include "csd/engine.hpp"
 #include "fpga/subgroup.hpp"
 #include "support/differences.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::fpga {
 

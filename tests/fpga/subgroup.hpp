@@ -10,17 +10,7 @@
 #include "fpga/kernel/updater.hpp"
 #include "memory/buffer.hpp"
 #include "store/subgroup_header.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::fpga {
 

@@ -4,14 +4,8 @@
 #include "fpga/same_bits.hpp"
 #include "fpga/samples.hpp"
 #include "fpga/subgroup.hpp"
+#include "support/test.hpp"
 #include "support/update_values.hpp"
-
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cstring>
-#include <string>
-#include <vector>
 
 namespace nearstep::fpga {
 namespace {

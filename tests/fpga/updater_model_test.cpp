@@ -1,19 +1,10 @@
 #include "fpga/model/updater_model.hpp"
 
-#include "base/error.hpp"
 #include "fpga/kernel/decode_gradient.hpp"
 #include "fpga/kernel/encode_delta.hpp"
 #include "fpga/model/trace.hpp"
+#include "support/test.hpp"
 #include "support/update_values.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <numeric>
-#include <set>
-#include <string>
-#include <vector>
 
 namespace nearstep::fpga {
 namespace {

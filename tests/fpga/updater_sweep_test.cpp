@@ -1,20 +1,11 @@
 // Random settings and bytes: any combination of settings, any stored bits, every tie.
-#include "base/random.hpp"
 #include "csd/optimizer.hpp"
 #include "csd/state_format.hpp"
 #include "fpga/same_bits.hpp"
 #include "fpga/samples.hpp"
 #include "fpga/subgroup.hpp"
+#include "support/test.hpp"
 #include "support/update_values.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstring>
-#include <string>
-#include <vector>
 
 namespace nearstep::fpga {
 namespace {

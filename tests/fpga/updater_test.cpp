@@ -7,19 +7,10 @@
 #include "fpga/same_bits.hpp"
 #include "fpga/samples.hpp"
 #include "fpga/subgroup.hpp"
+#include "support/test.hpp"
 #include "support/update_values.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
 #include <bit>
-#include <cmath>
-#include <numeric>
-#include <set>
-#include <string>
-#include <tuple>
-#include <vector>
 
 namespace nearstep::fpga {
 namespace {

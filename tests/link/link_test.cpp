@@ -1,17 +1,8 @@
 #include "link/link.hpp"
 
-#include "base/error.hpp"
 #include "link/fake_clock.hpp"
 #include "link/node_links.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <limits>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::link {
 namespace {

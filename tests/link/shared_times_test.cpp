@@ -1,19 +1,13 @@
 #include "link/shared_times.hpp"
 
-#include "base/error.hpp"
 #include "link/link.hpp"
 #include "mpi/communicator.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <chrono>
 #include <csignal>
-#include <filesystem>
 
 namespace nearstep::link {
 namespace {

@@ -1,9 +1,6 @@
 #include "memory/buffer.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <utility>
+#include "support/test.hpp"
 
 namespace nearstep::memory {
 namespace {

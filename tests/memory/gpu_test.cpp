@@ -1,12 +1,6 @@
 #include "memory/gpu.hpp"
 
-#include "support/message_of.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::memory {
 namespace {

@@ -1,16 +1,12 @@
 #include "memory/shared_memory.hpp"
 
-#include "base/error.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <cstring>
-#include <utility>
 
 namespace nearstep::memory {
 namespace {

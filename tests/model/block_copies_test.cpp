@@ -1,12 +1,7 @@
 // Compares blocks that are copied to a GPU in parts with those in host memory; skipped without one.
 #include "model/block_copies.hpp"
 
-#include "base/random.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::model {
 namespace {

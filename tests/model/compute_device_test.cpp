@@ -1,12 +1,8 @@
 #include "model/compute_device.hpp"
 
-#include "base/error.hpp"
 #include "config/run.hpp"
 #include "model/compute_format.hpp"
-#include "support/message_of.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep::model {
 namespace {

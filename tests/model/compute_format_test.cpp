@@ -1,9 +1,7 @@
 #include "model/compute_format.hpp"
 
-#include "base/error.hpp"
 #include "model/network.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep::model {
 namespace {

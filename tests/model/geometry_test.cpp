@@ -1,14 +1,6 @@
 #include "model/geometry.hpp"
 
-#include "base/error.hpp"
-#include "support/message_of.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <numeric>
-#include <set>
+#include "support/test.hpp"
 
 namespace nearstep::model {
 namespace {

@@ -1,15 +1,9 @@
 // Compares the network on a GPU with the same network on the CPU; skipped without a GPU.
-#include "base/random.hpp"
 #include "memory/gpu.hpp"
 #include "model/geometry.hpp"
 #include "model/gpu_memory.hpp"
 #include "model/network.hpp"
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <string_view>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::model {
 namespace {

@@ -1,6 +1,6 @@
 #include "model/gpu_peak.hpp"
 
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep::model {
 namespace {

@@ -1,15 +1,7 @@
 #include "model/gpu_plan.hpp"
 
-#include "base/error.hpp"
-#include "base/random.hpp"
 #include "model/geometry.hpp"
-#include "support/message_of.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cstddef>
-#include <string>
+#include "support/test.hpp"
 
 namespace nearstep::model {
 namespace {

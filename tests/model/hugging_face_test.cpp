@@ -1,23 +1,15 @@
 #include "model/hugging_face.hpp"
 
-#include "base/error.hpp"
 #include "config/load.hpp"
 #include "model/geometry.hpp"
-#include "support/message_of.hpp"
+#include "support/test.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace nearstep::model {
 namespace {
 
 using Json = nlohmann::json;
-using testing::HasSubstr;
 
 // Llama 3.1 8B's, as published.
 Json llama() {

@@ -1,16 +1,9 @@
-#include "base/error.hpp"
 #include "model/architecture.hpp"
 #include "model/network_reference.hpp"
 #include "model/network_steps.hpp"
-#include "support/message_of.hpp"
+#include "support/test.hpp"
 
 #include <ATen/ATen.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <string>
-#include <vector>
 
 namespace nearstep::model {
 namespace {

@@ -2,13 +2,10 @@
 // one.
 #include "model/loss.hpp"
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
-#include <torch/cuda.h>
+#include "support/test.hpp"
 
-#include <cmath>
-#include <limits>
-#include <vector>
+#include <ATen/ATen.h>
+#include <torch/cuda.h>
 
 namespace nearstep::model {
 namespace {

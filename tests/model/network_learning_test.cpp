@@ -1,11 +1,6 @@
-#include "base/error.hpp"
 #include "model/network.hpp"
 #include "model/network_steps.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
+#include "support/test.hpp"
 
 namespace nearstep::model {
 namespace {

@@ -1,17 +1,11 @@
 // A network as one autograd graph over one leaf tensor, for comparison with the block by block one.
 #pragma once
 
-#include "base/error.hpp"
 #include "model/network_steps.hpp"
+#include "support/test.hpp"
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-
-#include <algorithm>
-#include <cmath>
-#include <string>
-#include <vector>
 
 namespace nearstep::model {
 

@@ -1,10 +1,7 @@
 #include "feed/fetch_order.hpp"
 #include "model/network.hpp"
 #include "model/network_steps.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
+#include "support/test.hpp"
 
 namespace nearstep::model {
 namespace {

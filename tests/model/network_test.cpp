@@ -1,15 +1,10 @@
 #include "model/network.hpp"
 
-#include "base/error.hpp"
 #include "model/network_reference.hpp"
 #include "model/network_steps.hpp"
+#include "support/test.hpp"
 
 #include <ATen/ATen.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstdlib>
 
 namespace nearstep::model {
 namespace {

@@ -1,13 +1,6 @@
 #include "model/rope.hpp"
 
-#include "base/error.hpp"
-#include "support/message_of.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::model {
 namespace {

@@ -1,18 +1,9 @@
 #include "mpi/communicator.hpp"
 
-#include "base/error.hpp"
 #include "mpi/topology.hpp"
-#include "support/message_of.hpp"
+#include "support/test.hpp"
 
-#include <gtest/gtest.h>
-
-#include <array>
 #include <cerrno>
-#include <chrono>
-#include <cstdlib>
-#include <numeric>
-#include <string>
-#include <thread>
 
 namespace nearstep::mpi {
 namespace {

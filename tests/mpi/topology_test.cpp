@@ -1,6 +1,6 @@
 #include "mpi/topology.hpp"
 
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep::mpi {
 namespace {

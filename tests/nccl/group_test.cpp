@@ -2,18 +2,7 @@
 #include "mpi/nccl/group.hpp"
 
 #include "base/dtype.hpp"
-#include "base/error.hpp"
-#include "base/random.hpp"
-#include "support/message_of.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <optional>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::nccl {
 namespace {

@@ -1,13 +1,9 @@
 #include "mpi/nccl/watchdog.hpp"
 
-#include "support/message_of.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <atomic>
 #include <future>
-#include <memory>
-#include <string>
 
 namespace nearstep::nccl {
 namespace {

@@ -2,19 +2,9 @@
 // with fewer GPUs than ranks.
 #include "offload/gpu_gradients.hpp"
 
-#include "base/error.hpp"
-#include "base/random.hpp"
 #include "codec/kernels.hpp"
 #include "mpi/exchange/owner_sum.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <numeric>
-#include <optional>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::offload {
 namespace {

@@ -1,9 +1,6 @@
 #include "offload/gradient_assembly.hpp"
 
-#include <gtest/gtest.h>
-
-#include <numeric>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::offload {
 namespace {

@@ -1,19 +1,10 @@
 #include "offload/step_pipeline.hpp"
 
-#include "base/error.hpp"
 #include "csd/device_fixture.hpp"
 #include "csd/emulated_device.hpp"
-#include "store/scratch_folder.hpp"
+#include "support/test.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace nearstep::offload {
 namespace {

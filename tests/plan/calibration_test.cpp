@@ -3,7 +3,7 @@
 #include "base/error.hpp"
 #include "plan/formulas.hpp"
 #include "plan/problem.hpp"
-#include "support/message_of.hpp"
+#include "support/test.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

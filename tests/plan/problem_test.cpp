@@ -3,7 +3,7 @@
 
 #include "base/error.hpp"
 #include "config/load.hpp"
-#include "support/message_of.hpp"
+#include "support/test.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

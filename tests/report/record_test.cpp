@@ -1,17 +1,11 @@
 #include "report/lines.hpp"
 #include "report/summary.hpp"
+#include "support/test.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 namespace nearstep::report {
 namespace {
-
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
 
 RunRecord record_of_mode_base() {
     RunRecord record{.run = {}};

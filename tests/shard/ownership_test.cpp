@@ -1,11 +1,6 @@
 #include "shard/ownership.hpp"
 
-#include "base/error.hpp"
-
-#include <gtest/gtest.h>
-
-#include <numeric>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::shard {
 namespace {

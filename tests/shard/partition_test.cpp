@@ -1,12 +1,6 @@
 #include "shard/partition.hpp"
 
-#include "base/error.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <numeric>
-#include <tuple>
+#include "support/test.hpp"
 
 namespace nearstep::shard {
 namespace {

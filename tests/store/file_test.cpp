@@ -1,28 +1,15 @@
 #include "store/file.hpp"
 
-#include "base/error.hpp"
 #include "base/units.hpp"
 #include "memory/buffer.hpp"
 #include "store/folder.hpp"
-#include "store/scratch_folder.hpp"
 #include "store/volume.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <optional>
-#include <thread>
-
 namespace nearstep::store {
 namespace {
-
-using testing::HasSubstr;
 
 void fill(std::span<std::byte> memory, unsigned seed) {
     for (std::size_t i = 0; i < memory.size(); ++i) {

@@ -1,21 +1,12 @@
 #include "store/folder.hpp"
 
-#include "base/error.hpp"
 #include "base/units.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
 namespace nearstep::store {
 namespace {
-
-using testing::HasSubstr;
 
 TEST(FolderTest, MakesTheFoldersAndNoFile) {
     const ScratchFolder folder;
@@ -94,7 +85,6 @@ TEST(ExamineFolder, SaysWhyNoFileCanBeMade) {
 }
 
 TEST(PrivateFolder, IsThisUsersAlone) {
-    namespace fs = std::filesystem;
     const ScratchFolder parent;
     const std::string folder = parent.file("nearstep-state");
     EXPECT_FALSE(is_private_folder(folder));

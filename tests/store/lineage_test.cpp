@@ -1,8 +1,6 @@
 #include "store/lineage.hpp"
 
-#include <gtest/gtest.h>
-
-#include <limits>
+#include "support/test.hpp"
 
 namespace nearstep::store {
 namespace {

@@ -1,25 +1,13 @@
 #include "store/manifest.hpp"
 
 #include "base/digest.hpp"
-#include "base/error.hpp"
 #include "store/damage.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <sys/stat.h>
 
-#include <filesystem>
-#include <fstream>
-#include <limits>
-
 namespace nearstep::store {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 Commit commit_of(std::int64_t step, std::int64_t generation) {
     return {.step = step,

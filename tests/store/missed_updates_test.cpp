@@ -1,6 +1,6 @@
 #include "store/missed_updates.hpp"
 
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 namespace nearstep::store {
 namespace {

@@ -1,8 +1,6 @@
 #include "store/names.hpp"
 
-#include <gtest/gtest.h>
-
-#include <limits>
+#include "support/test.hpp"
 
 namespace nearstep::store {
 namespace {

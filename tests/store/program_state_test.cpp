@@ -1,15 +1,10 @@
 #include "store/program_state.hpp"
 
-#include "base/error.hpp"
 #include "support/places.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 namespace nearstep::store {
 namespace {

@@ -1,17 +1,9 @@
 #include "store/provenance.hpp"
 
-#include "base/error.hpp"
-#include "store/scratch_folder.hpp"
 #include "store/subgroup_header.hpp"
-
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <vector>
 
 namespace nearstep::store {
 namespace {

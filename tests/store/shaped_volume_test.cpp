@@ -1,15 +1,7 @@
 #include "link/fake_clock.hpp"
 #include "memory/buffer.hpp"
-#include "store/scratch_folder.hpp"
 #include "store/volume.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <utility>
+#include "support/test.hpp"
 
 namespace nearstep::store {
 namespace {

@@ -1,19 +1,9 @@
 #include "store/subgroup_header.hpp"
 
-#include "base/error.hpp"
-#include "store/scratch_folder.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::store {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr SubgroupHeader kHeader = {.layout = 77, .subgroup = 3, .generation = 12};
 

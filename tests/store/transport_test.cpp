@@ -1,27 +1,18 @@
 #include "store/transport.hpp"
 
-#include "base/error.hpp"
 #include "memory/buffer.hpp"
-#include "store/scratch_folder.hpp"
 #include "store/volume.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "support/test.hpp"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#include <array>
 #include <cerrno>
-#include <cstddef>
-#include <cstdio>
 
 namespace nearstep::store {
 namespace {
-
-using testing::HasSubstr;
 
 // Makes the kernel refuse io_uring to this process, as many containers do.
 bool forbid_io_uring() {

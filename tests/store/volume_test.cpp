@@ -1,20 +1,10 @@
 #include "store/volume.hpp"
 
-#include "base/error.hpp"
-#include "base/random.hpp"
 #include "memory/buffer.hpp"
-#include "store/scratch_folder.hpp"
+#include "support/test.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <tuple>
 
 namespace nearstep::store {
 namespace {

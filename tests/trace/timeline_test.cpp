@@ -1,17 +1,11 @@
 #include "trace/timeline.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <thread>
-#include <vector>
+#include "support/test.hpp"
 
 namespace nearstep::trace {
 namespace {
 
 using std::chrono::microseconds;
-using testing::HasSubstr;
-using testing::Not;
 
 TEST(TimelineOf, WritesSpansWithTheirLaneStepAndSubject) {
     Timeline timeline;

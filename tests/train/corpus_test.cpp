@@ -1,15 +1,8 @@
 #include "train/corpus.hpp"
 
-#include "base/error.hpp"
 #include "data/small_token_file.hpp"
 #include "support/places.hpp"
-
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include "support/test.hpp"
 
 namespace nearstep::train {
 namespace {

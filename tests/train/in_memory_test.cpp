@@ -1,20 +1,13 @@
 // Training with state on devices equals in-memory training with PyTorch's AdamW.
 #include "data/text.hpp"
 #include "support/places.hpp"
+#include "support/test.hpp"
 #include "train/corpus.hpp"
 #include "train/schedule.hpp"
 #include "train/trainer.hpp"
 
-#include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
-
-#include <chrono>
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <vector>
 
 namespace nearstep::train {
 namespace {

@@ -1,24 +1,12 @@
 // Which tensors of a published model may be left over.
 #include "train/pretrained.hpp"
 
-#include "base/error.hpp"
-#include "store/scratch_folder.hpp"
+#include "support/test.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
-#include <cstring>
-#include <fstream>
-#include <numeric>
-#include <string>
-#include <vector>
 
 namespace nearstep::train {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 struct Stored {
     std::string name;

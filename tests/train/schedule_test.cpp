@@ -1,8 +1,7 @@
 #include "train/schedule.hpp"
 
+#include "support/test.hpp"
 #include "train/gpu_share.hpp"
-
-#include <gtest/gtest.h>
 
 namespace nearstep::train {
 namespace {

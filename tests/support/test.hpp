@@ -1,21 +1,66 @@
-// A folder for the files of one test, removed with the object.
+// What most tests use: GoogleTest with its usual matchers, the standard library, the message of an
+// error, and a folder for the files of one test.
 #pragma once
 
-#include "support/message_of.hpp"
+#include "base/error.hpp"
+#include "base/random.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace nearstep {
 
+namespace fs = std::filesystem;
+
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+// The message of the exception of type `E` that `action` throws; a test failure if it throws none.
+template <typename E = ConfigError, typename Action>
+std::string message_of(const Action& action) {
+    try {
+        action();
+    } catch (const E& error) {
+        return error.what();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return "";
+}
+
+// Removed with the object.
 class ScratchFolder {
 public:
     explicit ScratchFolder(const std::string& parent = testing::TempDir())
@@ -28,7 +73,7 @@ public:
     ScratchFolder& operator=(const ScratchFolder&) = delete;
     ~ScratchFolder() {
         std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
+        fs::remove_all(path_, ignored);
     }
 
     const std::string& path() const { return path_; }
