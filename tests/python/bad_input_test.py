@@ -5,71 +5,14 @@ import os
 import re
 import subprocess
 import sys
-import unittest
 
 import launcher
+from package import FLAGS, Package
 
-ABSENT = launcher.missing(*launcher.NEEDED)
-if not ABSENT:
-    import torch
+import torch
 
-    import nearstep
-    import networks
-
-FLAGS = ("--set", "--fresh", "--from", "--resume", "csd.path", "csd.state", "compress.codec")
-
-
-@unittest.skipIf(ABSENT, ABSENT)
-class Package(launcher.FolderTest):
-    def setUp(self):
-        super().setUp()
-        self.path = self.folder / "state"
-        self.opened = []
-        self.addCleanup(lambda: [opt.close() for opt in self.opened])
-
-    def make(self, model=None, cls=None, **settings):
-        """A model and its optimizer."""
-        model = model or networks.Layers(2, 160)
-        settings = {"path": self.path, "lr": 1e-3, "config": {"checkpoint.path": str(self.folder / "checkpoints")}, **settings}
-        opt = (cls or nearstep.AdamW)(model, **settings)
-        self.opened.append(opt)
-        return model, opt
-
-    def train(self, model, opt, first, last):
-        losses = []
-        for step in range(first, last):
-            loss = model.loss(step)
-            loss.backward()
-            opt.step()
-            opt.zero_grad()
-            losses.append(loss.item())
-        return losses
-
-    def trained(self, steps=3):
-        """Leaves a run in the folder; returns its digest."""
-        model, opt = self.make()
-        self.train(model, opt, 0, steps)
-        digest = opt.masters_digest()
-        opt.close()
-        return digest
-
-    def assert_kept(self, digest, steps=3):
-        _, opt = self.make()
-        self.assertEqual(opt.resume(), steps)
-        self.assertEqual(opt.masters_digest(), digest)
-        opt.close()
-
-    def refuses(self, kind, words, work):
-        """Checks the exception's kind and words; returns its message."""
-        with self.assertRaises(kind) as caught:
-            work()
-        message = str(caught.exception)
-        self.assertIn(words, message)
-        self.assertNotIn("\n", message)
-        for flag in FLAGS:
-            self.assertNotIn(flag, message, "a flag of the command line")
-        return message
-
+import nearstep
+import networks
 
 class BadInput(Package):
     def test_a_folder_with_a_run_is_kept_without_resume_or_fresh(self):

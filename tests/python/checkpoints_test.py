@@ -4,13 +4,12 @@ import os
 import pathlib
 
 import launcher
-from bad_input_test import ABSENT, Package
+from package import Package
 
-if not ABSENT:
-    import torch
+import torch
 
-    import nearstep
-    import networks
+import nearstep
+import networks
 
 
 class Exports(Package):
@@ -24,9 +23,7 @@ class Exports(Package):
                 model, opt = self.make(model, path=self.folder / f"state-{name}", config={})
                 batch = networks.inputs(name, 4, torch.Generator().manual_seed(1))
                 for _ in range(2):
-                    model(**batch).loss.backward()
-                    opt.step()
-                    opt.zero_grad()
+                    networks.descend(model(**batch).loss, opt)
                 folder = self.folder / f"model-{name}"
                 opt.export(folder)
                 loaded, about = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
@@ -38,8 +35,7 @@ class Exports(Package):
                 opt.export(self.folder / f"half-{name}", dtype=torch.bfloat16)
                 self.refuses(ValueError, "not torch.float64", lambda: opt.export(self.folder / "double", dtype=torch.float64))
                 half = transformers.AutoModelForCausalLM.from_pretrained(self.folder / f"half-{name}", dtype=torch.bfloat16)
-                for key, value in model.state_dict().items():
-                    self.assertTrue(torch.equal(value.bfloat16(), half.state_dict()[key]), key)
+                self.assert_equal_tensors({key: value.bfloat16() for key, value in model.state_dict().items()}, half.state_dict())
 
     def test_frozen_parts_and_buffers_are_exported_too(self):
         import safetensors.torch
@@ -60,9 +56,7 @@ class Exports(Package):
 
         model, opt = self.make(Model())
         for step in range(2):
-            model(torch.randn(4, 8, generator=torch.Generator().manual_seed(step))).square().mean().backward()
-            opt.step()
-            opt.zero_grad()
+            networks.descend(model(torch.randn(4, 8, generator=torch.Generator().manual_seed(step))).square().mean(), opt)
         opt.export(self.folder / "model")
         stored = safetensors.torch.load_file(self.folder / "model" / "model.safetensors")
         state = model.state_dict()
@@ -73,8 +67,7 @@ class Exports(Package):
                          {"base.weight": torch.float32, "mask": torch.bool, "table": torch.float32, "norm.num_batches_tracked": torch.int64})
         loaded = Model()
         self.assertEqual(loaded.load_state_dict(stored, strict=False).unexpected_keys, [])
-        for name, value in loaded.state_dict().items():
-            self.assertTrue(torch.equal(value, state[name]), name)
+        self.assert_equal_tensors(loaded.state_dict(), state)
         opt.export(self.folder / "half", dtype="bf16")
         half = safetensors.torch.load_file(self.folder / "half" / "model.safetensors")
         for name in ("base.weight", "norm.running_var", "head.bias"):
@@ -91,15 +84,12 @@ class Exports(Package):
         model.model.embed_tokens.weight.requires_grad_(False)
         model, opt = self.make(model, config={})
         batch = networks.inputs("llama", 4, torch.Generator().manual_seed(1))
-        model(**batch).loss.backward()
-        opt.step()
-        opt.zero_grad()
+        networks.descend(model(**batch).loss, opt)
         opt.export(self.folder / "model")
         loaded, about = transformers.AutoModelForCausalLM.from_pretrained(self.folder / "model", output_loading_info=True)
         for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
             self.assertFalse(about[kind], kind)
-        for name, value in model.state_dict().items():
-            self.assertTrue(torch.equal(value, loaded.state_dict()[name]), name)
+        self.assert_equal_tensors(model.state_dict(), loaded.state_dict())
         self.assertEqual(loaded.generation_config.eos_token_id, [3, 4])
 
     def test_what_safetensors_cannot_hold_is_named(self):
@@ -163,8 +153,7 @@ class Checkpoints(Package):
         opt.load_state_dict(pointer)
         self.assertEqual((opt.steps, opt.extra), (3, {"batch": 3}))
         self.assertEqual(opt.masters_digest(), digest)
-        for name, value in again.state_dict().items():
-            self.assertTrue(torch.equal(value, weights[name]), name)
+        self.assert_equal_tensors(again.state_dict(), weights)
         self.assertEqual(self.train(again, opt, 3, 6), losses)
         self.assertEqual(opt.masters_digest(), last)
 
@@ -209,8 +198,7 @@ class Module(Package):
         self.train(model, opt, 1, 3)
         out = {name: value.clone() for name, value in model.state_dict().items()}
         opt.close()
-        for name, value in model.named_parameters():
-            self.assertTrue(torch.equal(value, out[name]), name)
+        self.assert_equal_tensors(model.state_dict(), out)
         model.loss(0).backward()
         self.assertTrue(all(p.grad is not None for p in model.parameters()), "a plain module again")
 

@@ -4,14 +4,13 @@ import json
 import os
 import signal
 import time
-import unittest
 
 import launcher
 
+launcher.need()
 END_LIMIT_S = 30
 
 
-@unittest.skipIf(launcher.missing(*launcher.NEEDED), launcher.missing(*launcher.NEEDED))
 class Durable(launcher.FolderTest):
     def losses(self, folder, rank=0):
         """The loss of each step. Repeated steps must have equal losses."""

@@ -6,18 +6,17 @@ import shutil
 import subprocess
 import sys
 import time
-import unittest
 
 import launcher
-from bad_input_test import Package
+from package import Package
 
-ABSENT = launcher.missing(*launcher.NEEDED, "transformers", "peft")
-if not ABSENT:
-    import peft
-    import torch
+launcher.need("transformers", "peft")
 
-    import nearstep
-    import networks
+import peft
+import torch
+
+import nearstep
+import networks
 
 
 # Prints the most anonymous memory while a model of 30 million parameters in bf16 starts from a file, in MB.
@@ -50,7 +49,7 @@ print(most - before); opt.close()
 """
 
 
-class Reset(torch.nn.Module if not ABSENT else object):
+class Reset(torch.nn.Module):
     """A parameter that nothing initialises."""
 
     def __init__(self):
@@ -58,7 +57,6 @@ class Reset(torch.nn.Module if not ABSENT else object):
         self.scale = torch.nn.Parameter(torch.ones(8))
 
 
-@unittest.skipIf(ABSENT, ABSENT)
 class Empty(Package):
     def saved(self, name, dtype=None, **settings):
         """A model with start values, and the folder of safetensors that it was loaded from."""
@@ -75,14 +73,7 @@ class Empty(Package):
         return made
 
     def steps(self, name, model, opt, count=3, first=0):
-        losses = []
-        for step in range(first, first + count):
-            loss = model(**networks.inputs(name, 2, torch.Generator().manual_seed(step))).loss
-            loss.backward()
-            opt.step()
-            opt.zero_grad()
-            losses.append(loss.item())
-        return losses
+        return [networks.descend(model(**networks.inputs(name, 2, torch.Generator().manual_seed(step))).loss, opt) for step in range(first, first + count)]
 
     def trained(self, name, model, path, **settings):
         """Losses and digest of a run that ends, with its optimizer closed."""
@@ -100,11 +91,9 @@ class Empty(Package):
                 model, folder = self.saved(name, dtype, **settings)
                 self.assertEqual((folder / "model.safetensors.index.json").exists(), "max_shard_size" in settings)
                 made = self.empty(model, dtype)
-                for (key, buffer), (_, other) in zip(model.named_buffers(), made.named_buffers(), strict=True):
-                    self.assertTrue(torch.equal(buffer, other), key)
+                self.assert_equal_tensors(made.named_buffers(), model.named_buffers())
                 self.assertEqual(self.trained(name, made, f"empty-{name}", weights=folder), self.trained(name, model, f"full-{name}"))
-                for (key, value), (_, other) in zip(model.state_dict().items(), made.state_dict().items(), strict=True):
-                    self.assertTrue(torch.equal(value, other), key)
+                self.assert_equal_tensors(made.state_dict(), model.state_dict())
         self.assertIs(made.get_output_embeddings().weight, made.get_input_embeddings().weight)
 
     def resumed(self, made, folder, path):
@@ -123,14 +112,11 @@ class Empty(Package):
                 self.assertFalse(set(dict(model.named_parameters())) <= set(stored), "these files have the model's own tensors")
                 made = self.empty(model, dtype)
                 self.assertEqual(self.resumed(made, folder, f"empty-{name}"), [])
-                for (key, p), (_, other) in zip(made.named_parameters(), model.named_parameters(), strict=True):
-                    self.assertTrue(torch.equal(p, other), key)
+                self.assert_equal_tensors(made.named_parameters(), model.named_parameters())
         adapted = peft.get_peft_model(self.empty(model, dtype), peft.LoraConfig(r=4, target_modules=["q_proj"]))
         self.assertEqual(self.resumed(adapted, folder, "lora"), [])
-        wanted = dict(model.named_parameters())
-        for key, p in adapted.named_parameters():
-            if "lora_" not in key:
-                self.assertTrue(torch.equal(p, wanted[key.removeprefix("base_model.model.").replace(".base_layer.", ".")]), key)
+        base = {key.removeprefix("base_model.model.").replace(".base_layer.", "."): p for key, p in adapted.named_parameters() if "lora_" not in key}
+        self.assert_equal_tensors(base, model.named_parameters())
 
     def test_experts_that_do_not_fit_are_refused(self):
         import safetensors.torch
@@ -174,15 +160,14 @@ class Empty(Package):
         made = self.empty(model)
         _, opt = self.make(nearstep.groups(made), weights=folder)
         self.assertEqual(opt.resume(), 0)
-        for (key, value), other in zip(made.named_parameters(), model.parameters(), strict=True):
-            self.assertEqual(value.dtype, torch.float32)
-            self.assertTrue(torch.equal(value, other.float()), key)
+        self.assertEqual({p.dtype for p in made.parameters()}, {torch.float32})
+        self.assert_equal_tensors(made.named_parameters(), model.float().named_parameters())
 
     def test_parameters_are_the_engines_memory_and_resume_needs_no_weights(self):
         model, folder = self.saved("gpt2", torch.bfloat16)
         made = self.empty(model, torch.bfloat16)
         _, opt = self.make(nearstep.groups(made), weights=folder)
-        losses = self.steps("gpt2", made, opt)
+        self.assertEqual(len(self.steps("gpt2", made, opt)), 3)
         vector = opt._conductor.vector()
         for key, p in made.named_parameters():
             self.assertTrue(0 <= p.data_ptr() - vector.data_ptr() < vector.numel(), key)
@@ -203,7 +188,6 @@ class Empty(Package):
         self.assertEqual(opt.resume(), 3)
         self.assertEqual(opt.masters_digest(), digest)
         self.assertEqual(self.steps_in_memory_of(again), rest)
-        self.assertEqual(len(losses), 3)
 
     def test_parameters_between_two_steps_are_not_read(self):
         """The update begins in backward, where the engine's memory gets new parameters."""
@@ -211,9 +195,7 @@ class Empty(Package):
             made = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
         _, opt = self.make(made, config={"csd.subgroup_tiles": 1})
         for _ in range(3):
-            made(torch.ones(2, 256)).square().mean().backward()
-            opt.step()
-            opt.zero_grad()
+            networks.descend(made(torch.ones(2, 256)).square().mean(), opt)
         before = {key: p.clone() for key, p in made.state_dict().items()}
         made(torch.ones(2, 256)).square().mean().backward()
         with torch.no_grad():
@@ -223,8 +205,7 @@ class Empty(Package):
         begun = lambda: any(not torch.equal(value, before[name]) for name, value in zip(opt._names, opt._session.parameters.values))
         self.assertTrue(any(begun() or time.sleep(0.01) for _ in range(6000)), "the update has begun")
         opt.close()
-        for key, p in made.state_dict().items():
-            self.assertTrue(torch.equal(p, before[key]), key)
+        self.assert_equal_tensors(made.state_dict(), before)
 
     def steps_in_memory_of(self, model):
         with torch.no_grad():

@@ -240,9 +240,7 @@ def used_in_some_steps():
     opt = nearstep.SGD(ours, lr=0.2, weight_decay=0.01, **state("late"))
     rows = []
     for step in range(6):
-        ours.loss(step).backward()
-        opt.step()
-        opt.zero_grad()
+        networks.descend(ours.loss(step), opt)
         rows.append(ours.layers[2][0].weight.detach().clone())
     expect(not torch.equal(rows[2], rows[1]), "what is used is trained")
     expect(all(torch.equal(row, rows[2]) for row in rows[3:]), "what is not used stays")
@@ -266,12 +264,8 @@ def batches_that_one_rank_drops():
                         opt.zero_grad() if step else ours.zero_grad()
                     handle.remove()
                 elif fails:
-                    ours.loss(50).backward()
-                    opt.step()
-                    opt.zero_grad()
-                ours.loss(step).backward()
-                opt.step()
-                opt.zero_grad()
+                    networks.descend(ours.loss(50), opt)
+                networks.descend(ours.loss(step), opt)
             opt.finish()
             expect(opt.steps == 6, f"{opt.steps} steps")
             digests.append(opt.masters_digest())
@@ -286,9 +280,7 @@ def parameters_that_all_ranks_write():
     reference = torch.optim.AdamW(theirs.parameters(), lr=1e-2)
     for step in range(5):
         for model, optimizer in ((ours, opt), (theirs, reference)):
-            model.loss(step).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            networks.descend(model.loss(step), optimizer)
             if step % 2:
                 with torch.no_grad():
                     for p in model.parameters():
@@ -393,9 +385,7 @@ def fp16():
     skipped = 0
     for step in range(STEPS):
         loss = loss_of(ours, step)
-        opt.scale(loss).backward()
-        opt.step()
-        opt.zero_grad()
+        networks.descend(opt.scale(loss), opt)
         losses.append(loss.item())
         opt.finish()
         skipped += opt.stats()["is_skipped"]
@@ -428,11 +418,7 @@ def mixed_formats():
     for step in range(STEPS):
         x, y = torch.randn(2, 8, 256, generator=torch.Generator().manual_seed(step % 4))
         x = ours.layers[0](x.bfloat16()).float()
-        loss = torch.nn.functional.mse_loss(ours.layers[2](ours.layers[1](x)), y)
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        losses.append(loss.item())
+        losses.append(networks.descend(torch.nn.functional.mse_loss(ours.layers[2](ours.layers[1](x)), y), opt))
     expect(losses[-1] < 0.8 * losses[0], f"loss went from {losses[0]} to {losses[-1]}")
     expect([p.dtype for p in ours.parameters()] == 2 * [torch.bfloat16] + 4 * [torch.float32], "formats stay")
     opt.close()
@@ -448,9 +434,7 @@ def same_bits_twice():
             ours = networks.Layers(3)
             opt = nearstep.AdamW(ours, lr=1e-3, **settings, **state())
             for step in range(8):
-                ours.loss(step, RANK, RANKS).backward()
-                opt.step()
-                opt.zero_grad()
+                networks.descend(ours.loss(step, RANK, RANKS), opt)
             digests.append((opt.masters_digest(), [p.detach().clone() for p in ours.parameters()]))
             opt.close()
         expect(digests[0][0] == digests[1][0], f"{settings}: {digests[0][0]} and {digests[1][0]}")
@@ -529,9 +513,7 @@ def evaluation_on_rank_0():
     ours = networks.Layers(3)
     opt = nearstep.AdamW(ours, lr=1e-3, **state())
     for step in range(6):
-        ours.loss(step, RANK, RANKS).backward()
-        opt.step()
-        opt.zero_grad()
+        networks.descend(ours.loss(step, RANK, RANKS), opt)
         if step % 2 and RANK == 0:
             with torch.no_grad():
                 before = time.monotonic()

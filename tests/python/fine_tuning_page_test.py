@@ -9,6 +9,8 @@ import sys
 
 import launcher
 
+launcher.need("nearstep_tokenize", "numpy", "tokenizers", "transformers", "peft", "trl", "datasets")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_S = launcher.WORKERS_LIMIT_S
 
@@ -52,9 +54,6 @@ class FineTuningPage(launcher.FolderTest):
         return said
 
     def test_every_line_runs_and_what_it_promises_comes_true(self):
-        absent = launcher.missing(*launcher.NEEDED, "nearstep_tokenize", "numpy", "tokenizers", "transformers", "peft", "trl", "datasets")
-        if absent:
-            self.skipTest(absent)
         shutil.copytree(ROOT / "docs", self.folder / "docs", ignore=shutil.ignore_patterns("figures"))
         said = self.run_script(script_of((ROOT / "docs/fine-tuning.md").read_text(encoding="utf-8")))
         folder = self.folder / "runs/fine-tuning"

@@ -46,14 +46,6 @@ opt = nearstep.AdamW(model, lr=1e-3, path=folder / "state")
 opt.resume()
 
 
-def step(number):
-    loss = model.loss(number)
-    loss.backward()
-    opt.step()
-    opt.zero_grad()
-    return loss.item()
-
-
 def drop():
     global opt
     del opt
@@ -65,10 +57,10 @@ def begin_another():
 
 
 files = lambda: {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
-losses = [step(0)]
+losses = [networks.descend(model.loss(0), opt)]
 opt.finish()
 before = files()
-codes = [child(work) for work in (lambda: None, drop, lambda: step(1), opt.close, begin_another)]
+codes = [child(work) for work in (lambda: None, drop, lambda: networks.descend(model.loss(1), opt), opt.close, begin_another)]
 process = multiprocessing.get_context("fork").Process(target=gc.collect)
 process.start()
 process.join(LIMIT_S)
@@ -79,9 +71,9 @@ with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_co
     codes.append(pool.submit(abs, -3).result(LIMIT_S))
 print("codes", codes)
 print("untouched", files() == before)
-losses += [step(number) for number in (1, 2)]
+losses += [networks.descend(model.loss(number), opt) for number in (1, 2)]
 loss = model.loss(3)  # while a step is on its way
 print("codes", [child(lambda: None), child(drop)])
-losses.append(step(3))
+losses.append(networks.descend(model.loss(3), opt))
 print("losses", losses)
 opt.close()

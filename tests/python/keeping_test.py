@@ -3,23 +3,20 @@ compute again. One process, one rank."""
 import contextlib
 import copy
 import io
-import unittest
 
 import launcher
-from stream_test import ABSENT, Runs
+from stream_test import Runs
 
-if not ABSENT:
-    import torch
+import torch
 
-    import nearstep
-    import networks
-    from nearstep._gradients.room import Memory
-    from nearstep._streaming.keeping import Keeping
+import nearstep
+import networks
+from nearstep._gradients.room import Memory
+from nearstep._streaming.keeping import Keeping
 
 LAYERS = 4
 
 
-@unittest.skipIf(ABSENT, ABSENT)
 class Kept(Runs):
     def made(self, model, path, layers, passes=1):
         """A run whose pretended GPU has room for the activations of so many layers, after the first step, and the place of that."""

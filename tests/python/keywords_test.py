@@ -7,18 +7,17 @@ import pydoc
 import re
 import subprocess
 import sys
-import unittest
 
 import launcher
 
-ABSENT = launcher.missing(*launcher.NEEDED)
-if not ABSENT:
-    import torch
+launcher.need()
 
-    import nearstep
-    from nearstep._starting import keywords
+import torch
 
-    CLASSES = (nearstep.AdamW, nearstep.Adam, nearstep.SGD, nearstep.Adagrad, nearstep.Lion)
+import nearstep
+from nearstep._starting import keywords
+
+CLASSES = (nearstep.AdamW, nearstep.Adam, nearstep.SGD, nearstep.Adagrad, nearstep.Lion)
 
 RIGHT = """
 import nearstep, torch
@@ -41,7 +40,6 @@ WRONG = (  # a line, and what mypy says of it
 )
 
 
-@unittest.skipIf(ABSENT, ABSENT)
 class Keywords(launcher.FolderTest):
     def test_what_editors_are_told_is_what_the_optimizer_takes(self):
         taken = [one.name for one in inspect.signature(nearstep.Optimizer.__init__).parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY]

@@ -34,6 +34,12 @@ def missing(*names):
     return f"{', '.join(absent)} not installed in the environment of {sys.executable}" if absent else ""
 
 
+def need(*names):
+    """Ends the program as one that was skipped, unless PyTorch, nearstep and these packages are here."""
+    if absent := missing(*NEEDED, *names):
+        verdict.end_skipped(absent)
+
+
 def environment(**more):
     kept = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     return dict(kept, **open_mpi.environment(), OMP_NUM_THREADS="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1",

@@ -35,6 +35,14 @@ def make(name):
     raise KeyError(name)
 
 
+def descend(loss, optimizer):
+    """A step by this loss; returns it as a number."""
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
 def inputs(name, count, generator):
     if name == "vit":
         return {"pixel_values": torch.randn(count, 3, 16, 16, generator=generator),

@@ -16,9 +16,7 @@ def _trained(steps, **settings):
     start = opt.resume()
     digests = [opt.masters_digest()]
     for step in range(start, start + steps):
-        ours.loss(step, RANK, RANKS).backward()
-        opt.step()
-        opt.zero_grad()
+        networks.descend(ours.loss(step, RANK, RANKS), opt)
     digests.append(opt.masters_digest())
     opt.close()
     return start, *digests

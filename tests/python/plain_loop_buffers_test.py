@@ -11,12 +11,11 @@ import sys
 import weakref
 
 import launcher
-from plain_loop import ABSENT, DEVICE, WIDTH, Loop, backward, batch, network
+from plain_loop import DEVICE, WIDTH, Loop, backward, batch, network, take_step
 
-if not ABSENT:
-    import torch
+import torch
 
-    import nearstep
+import nearstep
 
 
 class Buffers(Loop):
@@ -41,9 +40,7 @@ class Buffers(Loop):
 
         def steps(model, opt, first, last):
             for step in range(first, last):
-                backward(model, step)
-                opt.step()
-                opt.zero_grad()
+                take_step(model, opt, step)
 
         torch.manual_seed(0)
         model, opt = self.make(Counts().to(DEVICE))
@@ -60,8 +57,7 @@ class Buffers(Loop):
         torch.manual_seed(0)
         model, opt = self.make(Counts().to(DEVICE))
         self.assertEqual(opt.resume(), 6)
-        for name, value in model.state_dict().items():
-            self.assertTrue(torch.equal(value, whole[name]), name)
+        self.assert_equal_tensors(model.state_dict(), whole)
         self.assertEqual(model.scratch.sum(), 0)
         opt.close()
         torch.manual_seed(0)
@@ -69,8 +65,7 @@ class Buffers(Loop):
         self.assertEqual(opt.resume(saved), 5)
         self.assertEqual((int(model.seen), float(model.table[0, 0])), (5, 3.0))
         steps(model, opt, 5, 6)
-        for name, value in model.state_dict().items():
-            self.assertTrue(torch.equal(value, whole[name]), name)
+        self.assert_equal_tensors(model.state_dict(), whole)
 
     def test_buffers_of_any_kind_come_back(self):
         def in_inference():
@@ -93,9 +88,7 @@ class Buffers(Loop):
                 if name == "one_for_all":
                     model[0].kept = model[0].kept + 1
                 for step in range(2):
-                    backward(model, step)
-                    opt.step()
-                    opt.zero_grad()
+                    take_step(model, opt, step)
                 opt.close()
                 again, opt = make(name)
                 self.assertEqual(opt.resume(), 2)
@@ -156,14 +149,16 @@ class Buffers(Loop):
     # --- The state as PyTorch's optimizers show it ---
 
     def test_the_state_shows_where_it_is(self):
-        ours, opt = self.compare(lambda model, optimizer, step: (backward(model, step).detach(), optimizer.step(), optimizer.zero_grad())[:1], cls="Adam", lr=1e-3)
-        theirs = network()
-        other = torch.optim.Adam(theirs.parameters(), lr=1e-3)
-        for step in range(6):
-            backward(theirs, step)
-            other.step()
-            other.zero_grad()
-        for p, q in zip(theirs.parameters(), ours.parameters()):
+        others = []
+
+        def loop(model, optimizer, step):
+            others[:] = others or [optimizer]  # first PyTorch's
+            return take_step(model, optimizer, step)
+
+        ours, opt = self.compare(loop, cls="Adam", lr=1e-3)
+        other, = others
+        theirs = other.param_groups[0]["params"]
+        for p, q in zip(theirs, ours.parameters()):
             self.assertEqual(float(opt.state[q]["step"]), 6)
             for name in ("exp_avg", "exp_avg_sq"):
                 torch.testing.assert_close(opt.state[q][name], other.state[p][name].cpu(), rtol=1e-3, atol=1e-7)
@@ -179,16 +174,12 @@ class Buffers(Loop):
     def test_a_saved_state_dict_can_be_loaded_whatever_came_later(self):
         model, opt = self.make(network())
         for step in range(2):
-            backward(model, step)
-            opt.step()
-            opt.zero_grad()
+            take_step(model, opt, step)
         torch.save({"model": model.state_dict(), "optimizer": opt.state_dict()}, self.folder / "saved.pt")
         digest = opt.masters_digest()
         late = opt.state_dict()
         for step in range(2, 4):
-            backward(model, step)
-            opt.step()
-            opt.zero_grad()
+            take_step(model, opt, step)
         self.refuses(RuntimeError, "before the next step", lambda: pickle.dumps(late)) if not pathlib.Path(late["nearstep"]["checkpoint"]).exists() else None
         torch.save(opt.state_dict(), self.folder / "later.pt")
         other, second = self.make(network(5), path=self.folder / "second")
@@ -215,9 +206,7 @@ class Buffers(Loop):
             opt = nearstep.AdamW(model, path=self.path, lr=1e-3)
             opt.resume()
             for step in range(2):
-                backward(model, step)
-                opt.step()
-                opt.zero_grad()
+                take_step(model, opt, step)
             backward(model, 2)
             return weakref.ref(opt)
 

@@ -3,13 +3,12 @@ import copy
 import pickle
 
 import launcher
-from plain_loop import ABSENT, DEVICE, Loop, backward, batch, network
+from plain_loop import DEVICE, Loop, backward, batch, network, take_step
 
-if not ABSENT:
-    import torch
-    from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm  # before the optimizer is made, as scripts do
+import torch
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm  # before the optimizer is made, as scripts do
 
-    import nearstep
+import nearstep
 
 
 class Gradients(Loop):
@@ -47,7 +46,7 @@ class Gradients(Loop):
                 loss = backward(model, step)
                 norms[-1].append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05))
                 optimizer.step()
-            return (loss.detach(),)
+            return loss
 
         _, opt = self.compare(loop)
         wanted, got = (torch.stack([norm.cpu() for pair in norms[which::2] for norm in pair]) for which in (0, 1))
@@ -84,16 +83,13 @@ class Gradients(Loop):
 
     def test_a_gradient_that_replaces_one_that_has_left(self):
         model, opt = self.make(network())
-        for step in range(2):
-            backward(model, step)
-            if step == 1:
-                for p in model.parameters():
-                    p.grad = torch.ones_like(p)
-                self.refuses(RuntimeError, "p.grad was set", opt.step)
-                opt.zero_grad()
-                backward(model, step)
-            opt.step()
-            opt.zero_grad()
+        take_step(model, opt, 0)
+        backward(model, 1)
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        self.refuses(RuntimeError, "p.grad was set", opt.step)
+        opt.zero_grad()
+        take_step(model, opt, 1)
         self.assertEqual(opt.steps, 2)
 
     def test_a_hook_from_before_sees_the_sum_or_is_refused(self):
@@ -119,7 +115,7 @@ class Gradients(Loop):
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
-            return (loss.detach(),)
+            return loss
 
         self.compare(loop, keep_gradients=True)
 
@@ -130,7 +126,7 @@ class Gradients(Loop):
                 p.grad = g * 2
             optimizer.step()
             optimizer.zero_grad()
-            return (loss.detach(),)
+            return loss
 
         self.compare(loop)
 
@@ -148,7 +144,7 @@ class Gradients(Loop):
                 optimizer.step()
                 optimizer.zero_grad()
                 torch.autograd.grad(model(batch(step)).sum(), list(model.parameters()))
-            return loss.detach(), seen, stands
+            return loss, seen, stands
 
         self.compare(loop, steps=9)
         self.compare(loop, steps=9, keep_gradients=True)
@@ -166,7 +162,7 @@ class Gradients(Loop):
             optimizer.step()
             for own in held:
                 own.fill_(1e6)
-            return (loss.detach(),)
+            return loss
 
         self.compare(loop, steps=10)
 
@@ -176,7 +172,7 @@ class Gradients(Loop):
             loss = backward(model, step)
             optimizer.step()
             model.to(DEVICE).to(torch.float32).float()
-            return (loss.detach(),)
+            return loss
 
         _, opt = self.compare(loop)
         self.refuses(RuntimeError, "clip_norm", lambda: opt.param_groups[0]["params"][0].grad.double())
@@ -190,7 +186,7 @@ class Gradients(Loop):
             norm = clip_grad_norm_(model.parameters(), 0.05)
             optimizer.step()
             optimizer.zero_grad(set_to_none=step % 2 == 0)
-            return loss.detach(), norm
+            return loss, norm
 
         self.compare(loop, keep_gradients=True)
 
@@ -201,7 +197,7 @@ class Gradients(Loop):
             if step % 3 == 2:
                 optimizer.step()
                 optimizer.zero_grad()
-            return (loss.detach(),)
+            return loss
 
         self.compare(loop, lr=0.01, keep_gradients=True)
 
@@ -222,7 +218,7 @@ class Gradients(Loop):
             loss = backward(model, step) if step != 3 else torch.zeros(())
             optimizer.step()
             (optimizer if step % 2 else model).zero_grad(set_to_none=False)
-            return (loss.detach(),)
+            return loss
 
         self.compare(loop, cls="Adam", lr=1e-3)
 
@@ -232,10 +228,7 @@ class Gradients(Loop):
             def loop(model, optimizer, step):
                 (9 * model(batch(99)).square().sum()).backward()
                 drop(model, optimizer)
-                loss = backward(model, step)
-                optimizer.step()
-                optimizer.zero_grad()
-                return (loss.detach(),)
+                return take_step(model, optimizer, step)
 
             _, opt = self.compare(loop, steps=4)
             self.assertEqual(opt.steps, 4)
@@ -256,9 +249,7 @@ class Gradients(Loop):
                             backward(model, 60 + step)
                         handle.remove()
                         opt.zero_grad()
-                    backward(model, step)
-                    opt.step()
-                    opt.zero_grad()
+                    take_step(model, opt, step)
                 self.assertEqual(opt.steps, 4)
                 digests.append(opt.masters_digest())
                 opt.close()
@@ -275,7 +266,7 @@ class Gradients(Loop):
             if handle:
                 handle.remove()
             optimizer.zero_grad()
-            return (loss.detach(),)
+            return loss
 
         self.compare(loop)
 
@@ -315,7 +306,7 @@ class Gradients(Loop):
             optimizer.step()
             model.requires_grad_(True)
             optimizer.zero_grad()
-            return (loss.detach(),)
+            return loss
 
         self.compare(loop, steps=8, cls="Adam", lr=1e-3)
         self.compare(loop, steps=8, cls="Adam", lr=1e-3, accumulation=1)
@@ -323,10 +314,7 @@ class Gradients(Loop):
     def test_parameters_without_a_gradient_keep_their_state(self):
         def loop(model, optimizer, step):
             used = model if step % 2 else torch.nn.Sequential(model[0], model[1], model[3])
-            loss = backward(used, step)
-            optimizer.step()
-            optimizer.zero_grad()
-            return (loss.detach(),)
+            return take_step(used, optimizer, step)
 
         # A small rate: where a gradient is all rounding, Adam goes either way by it.
         self.compare(loop, steps=8, cls="Adam", lr=1e-4)

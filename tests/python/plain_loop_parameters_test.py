@@ -4,12 +4,11 @@ import io
 import pickle
 
 import launcher
-from plain_loop import ABSENT, DEVICE, WIDTH, Loop, backward, batch, layers, network
+from plain_loop import DEVICE, WIDTH, Loop, backward, batch, layers, network, take_step
 
-if not ABSENT:
-    import torch
+import torch
 
-    import nearstep
+import nearstep
 
 
 class Parameters(Loop):
@@ -91,11 +90,9 @@ class Parameters(Loop):
 
         for write in (average, renormalise, clamp, evaluate_then_write, load, fill, initialise):
             def loop(model, optimizer, step):
-                loss = backward(model, step)
-                optimizer.step()
-                optimizer.zero_grad()
+                loss = take_step(model, optimizer, step)
                 seen = write(model, step)
-                return (loss.detach(), *([] if seen is None else [seen]))
+                return (loss, *([] if seen is None else [seen]))
 
             for params in (lambda model: model, lambda model: model.parameters()):
                 with self.subTest(write.__name__):
@@ -158,10 +155,8 @@ class Parameters(Loop):
             def loop(model, optimizer, step):
                 if id(model) not in held:
                     held[id(model)] = [p for group in optimizer.param_groups for p in group["params"]]
-                loss = backward(model, step)
-                optimizer.step()
-                optimizer.zero_grad()
-                return (loss.detach(), *(one.detach() for one in read(model, held[id(model)])))
+                loss = take_step(model, optimizer, step)
+                return (loss, *(one.detach() for one in read(model, held[id(model)])))
 
             with self.subTest(name):
                 self.compare(loop, steps=3)[1].close()
@@ -169,15 +164,11 @@ class Parameters(Loop):
     def test_changes_that_would_be_lost_raise(self):
         model, opt = self.make(network(), nearstep.SGD)
         for step in range(2):
-            backward(model, step)
-            opt.step()
-            opt.zero_grad()
+            take_step(model, opt, step)
 
         def goes_on():  # on a GPU it is found out while the next step goes on
             for step in range(1 if DEVICE == "cpu" else 3):
-                backward(model, step)
-                opt.step()
-                opt.zero_grad()
+                take_step(model, opt, step)
                 opt.finish()
 
         views = [p.data for p in model.parameters()]
@@ -187,9 +178,7 @@ class Parameters(Loop):
         opt.step()
         opt.zero_grad()
         self.refuses(RuntimeError, "the change is lost", goes_on)
-        backward(model, 3)
-        opt.step()
-        opt.zero_grad()
+        take_step(model, opt, 3)
         for view in views:
             view.zero_()  # a view from before the step
         if DEVICE == "cpu":  # on a GPU each parameter is said once
@@ -211,7 +200,7 @@ class Parameters(Loop):
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            return (loss.detach(),)
+            return loss
 
         self.compare(loop, make=Embedded)
 
@@ -223,7 +212,7 @@ class Parameters(Loop):
             optimizer.zero_grad()
             for p in model.parameters():
                 p.data.clamp_(-0.03, 0.03)
-            return (loss.detach(),)
+            return loss
 
         self.compare(loop, make=lambda: torch.nn.ModuleList([network(1), network(2)]))
 
@@ -243,9 +232,7 @@ class Parameters(Loop):
         for name, use in uses.items():
             def loop(model, optimizer, step):
                 first = use(model, step) if step == 0 else torch.zeros(())
-                loss = backward(model, step)
-                optimizer.step()
-                optimizer.zero_grad()
+                loss = take_step(model, optimizer, step)
                 return first.detach(), loss.detach(), use(model, step).detach()
 
             with self.subTest(name):
@@ -258,7 +245,7 @@ class Parameters(Loop):
                 p.data.mul_(0.9)
             optimizer.step()
             optimizer.zero_grad()
-            return (loss.detach(),)
+            return loss
 
         self.compare(loop, keep_gradients=True)
 
@@ -270,25 +257,13 @@ class Parameters(Loop):
             torch.nn.utils.parametrizations.spectral_norm(model[3][0])
             return model
 
-        def loop(model, optimizer, step):
-            loss = backward(model, step)
-            optimizer.step()
-            optimizer.zero_grad()
-            return (loss.detach(),)
-
         import torch.nn.utils.prune  # noqa: F401
-        self.compare(loop, make=with_hooks, rtol=1e-3)
+        self.compare(make=with_hooks, rtol=1e-3)
 
     def test_script_modules(self):
-        def loop(model, optimizer, step):
-            loss = backward(model, step)
-            optimizer.step()
-            optimizer.zero_grad()
-            return (loss.detach(),)
-
-        self.compare(loop, make=lambda: torch.nn.Sequential(torch.jit.script(network(1)), network(2)))
-        self.compare(loop, make=lambda: torch.jit.script(network()))
-        self.compare(loop, make=lambda: torch.jit.script(network()), params=lambda model: model.parameters())
+        self.compare(make=lambda: torch.nn.Sequential(torch.jit.script(network(1)), network(2)))
+        self.compare(make=lambda: torch.jit.script(network()))
+        self.compare(make=lambda: torch.jit.script(network()), params=lambda model: model.parameters())
 
     def test_compiled_modules_are_not_compiled_again_in_each_step(self):
         for whole in (True, False):
@@ -301,12 +276,10 @@ class Parameters(Loop):
                 return model
 
             def loop(model, optimizer, step):
-                loss = backward(model, step)
-                optimizer.step()
-                optimizer.zero_grad()
+                loss = take_step(model, optimizer, step)
                 if step == 2:
                     torch._dynamo.config.error_on_recompile = True
-                return (loss.detach(),)
+                return loss
 
             try:
                 self.compare(loop, make=make)
@@ -337,9 +310,7 @@ class Parameters(Loop):
         for replace in (lambda model: setattr(model[0], "weight", torch.nn.Parameter(torch.zeros(WIDTH, WIDTH, device=DEVICE))),
                         lambda model: model.load_state_dict(network(3).state_dict(), assign=True)):
             model, opt = self.make(network(), path=self.folder / f"{len(self.opened)}")
-            backward(model, 0)
-            opt.step()
-            opt.zero_grad()
+            take_step(model, opt, 0)
             replace(model)
             backward(model, 1)
             self.refuses(RuntimeError, "0.", opt.step)

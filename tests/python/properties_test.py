@@ -8,26 +8,20 @@ import inspect
 import io
 import itertools
 import pickle
-import unittest
 import warnings
 
 import launcher
-from bad_input_test import Package
+from package import Package
 
-SHIPPED = "torch.testing._internal.common_optimizers"
-ABSENT = launcher.missing(*launcher.NEEDED)
-if not ABSENT:
-    import torch
-    from torch.optim import lr_scheduler as schedulers
+import torch
+from torch.optim import lr_scheduler as schedulers
 
-    import nearstep
+import nearstep
 
-    try:
-        from torch.testing._internal.common_optimizers import OptimizerErrorEnum, optim_db
-    except ImportError as error:
-        ABSENT = f"PyTorch {torch.__version__} has no {SHIPPED} that loads here ({error})"
-if ABSENT:
-    optim_db = []
+try:
+    from torch.testing._internal.common_optimizers import OptimizerErrorEnum, optim_db
+except ImportError as error:
+    launcher.verdict.end_skipped(f"PyTorch {torch.__version__} ships no cases that load here ({error})")
 
 # Options of PyTorch's optimizers that nearstep does not have: a TypeError, as an argument and in a parameter group.
 LACKS = {
@@ -55,7 +49,7 @@ DIFFERS = {
     "a state of torch.optim's": "the state in storage is not read from a dictionary: a ValueError",
 }
 STEPS = 6
-OTHERS = [] if ABSENT else [  # schedulers beside those that PyTorch ships for these tests
+OTHERS = [  # schedulers beside those that PyTorch ships for these tests
     lambda opt: schedulers.LambdaLR(opt, lambda step: 0.9**step),
     lambda opt: schedulers.MultiplicativeLR(opt, lambda step: 0.8),
     lambda opt: schedulers.MultiStepLR(opt, [2, 4], gamma=0.5),
@@ -71,8 +65,6 @@ unlike: collections.Counter = collections.Counter()
 
 
 def tearDownModule():
-    if ABSENT:
-        return
     print(f"\n{sum(held.values())} cases of {len(held)} properties that PyTorch {torch.__version__}'s own tests expect of optimizers hold:")
     for name, count in sorted(held.items()):
         print(f"{count:5} {name}")
@@ -139,7 +131,6 @@ def rates(opt):
     return [float(group["lr"]) for group in opt.param_groups]
 
 
-@unittest.skipIf(ABSENT, ABSENT)
 class Properties(Package):
     def setUp(self):
         super().setUp()

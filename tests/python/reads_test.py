@@ -4,20 +4,18 @@ import pathlib
 import resource
 import subprocess
 import sys
-import unittest
 import warnings
 
 import launcher
-from bad_input_test import Package
+from package import Package
 
-ABSENT = launcher.missing(*launcher.NEEDED)
-if not ABSENT:
-    import torch
+import torch
 
-    import nearstep
+import nearstep
+import networks
 
 
-class Fused(torch.nn.Module if not ABSENT else object):
+class Fused(torch.nn.Module):
     """Reads its head's weight itself, as a fused loss does, and a scale that no module has."""
 
     def __init__(self, scale=None):
@@ -33,7 +31,7 @@ class Fused(torch.nn.Module if not ABSENT else object):
         return x if self.outside[0] is None else x * self.outside[0]
 
 
-class Apart(torch.nn.Module if not ABSENT else object):
+class Apart(torch.nn.Module):
     """Computes in a method other than forward()."""
 
     def __init__(self):
@@ -45,18 +43,10 @@ class Apart(torch.nn.Module if not ABSENT else object):
         return self.layers[1](self.layers[0](x)) @ self.scale
 
 
-@unittest.skipIf(ABSENT, ABSENT)
 class Reads(Package):
     def losses(self, compute, opt, steps=5):
-        out = []
-        for step in range(steps):
-            x = torch.randn(4, 300, generator=torch.Generator().manual_seed(step))
-            loss = (compute(x) - 1).square().mean()
-            loss.backward()
-            opt.step()
-            opt.zero_grad()
-            out.append(loss.item())
-        return out
+        batches = (torch.randn(4, 300, generator=torch.Generator().manual_seed(step)) for step in range(steps))
+        return [networks.descend((compute(batch) - 1).square().mean(), opt) for batch in batches]
 
     def assert_as_torch(self, made, compute_of, parameters_of, **settings):
         """Losses of a copy under torch.optim, then of the model."""
@@ -91,11 +81,8 @@ class Reads(Package):
     def test_the_state_of_a_part_is_that_of_the_whole(self):
         model, opt = self.make(Fused())
         self.losses(model, opt)
-        part = {key: value.clone() for key, value in model.layers.state_dict().items()}
-        whole = model.state_dict()
-        for key, value in part.items():
-            self.assertTrue(torch.equal(value, whole[f"layers.{key}"]), key)
-
+        part = {f"layers.{key}": value.clone() for key, value in model.layers.state_dict().items()}
+        self.assert_equal_tensors(part, {key: value for key, value in model.state_dict().items() if key in part})
 
     def test_what_is_unfrozen_later_is_named(self):
         for number, params in enumerate((lambda model: model.parameters(), lambda model: model, nearstep.groups)):
@@ -118,8 +105,7 @@ class Reads(Package):
         opt.close()
         model, opt = self.make(Fused())
         self.assertEqual(opt.resume(), 4)
-        for key, value in model.state_dict().items():
-            self.assertTrue(torch.equal(value, weights[key]), key)
+        self.assert_equal_tensors(model.state_dict(), weights)
 
     def test_a_copy_is_a_plain_module(self):
         model, opt = self.make(Fused())

@@ -1,18 +1,17 @@
 """What docs/pytorch.md says of other recipes: layer-wise rates of 24 groups, AdaLoRA, a GAN with an averaged generator. Each
 is compared with torch.optim. One process, one rank; AdaLoRA also on two ranks."""
-import unittest
 
 import launcher
-from bad_input_test import Package
+from package import Package
 
-ABSENT = launcher.missing(*launcher.NEEDED, "transformers", "peft")
-if not ABSENT:
-    import peft
-    import torch
-    import transformers
-    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+launcher.need("transformers", "peft")
 
-    import nearstep
+import peft
+import torch
+import transformers
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+import nearstep
 
 
 def gpt(layers):
@@ -61,7 +60,6 @@ torch.distributed.destroy_process_group()
 """
 
 
-@unittest.skipIf(ABSENT, ABSENT)
 class Recipes(Package):
     def losses(self, model, optimizer, steps=6, after=lambda step: None):
         losses = []

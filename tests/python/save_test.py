@@ -2,17 +2,15 @@
 import contextlib
 import io
 import pathlib
-import unittest
 
 import launcher
 
-ABSENT = launcher.missing(*launcher.NEEDED)
-if not ABSENT:
-    import nearstep
-    import networks
+launcher.need()
+
+import nearstep
+import networks
 
 
-@unittest.skipIf(ABSENT, ABSENT)
 class SharedFolder(launcher.FolderTest):
     def run_steps(self, state, steps, extra, save=None, is_resuming=False):
         """Trains and saves; returns the checkpoint's path and what opt.extra was."""
@@ -24,9 +22,7 @@ class SharedFolder(launcher.FolderTest):
                     opt.resume()
                 found = getattr(opt, "extra", None)
                 for step in range(steps):
-                    model.loss(step).backward()
-                    opt.step()
-                    opt.zero_grad()
+                    networks.descend(model.loss(step), opt)
                 return pathlib.Path(opt.save(save, extra=extra)), found
         finally:
             opt.close()

@@ -6,15 +6,12 @@ import time
 
 import launcher
 
+launcher.need()
+
 TRAINING = 2
 
 
 class Serve(launcher.FolderTest):
-    def setUp(self):
-        if absent := launcher.missing(*launcher.NEEDED):
-            self.skipTest(absent)
-        super().setUp()
-
     def trained(self, serving, steps, *words, folder="run", script="serve_worker.py"):
         """What rank 0 prints at the end."""
         (self.folder / folder).mkdir(exist_ok=True)

@@ -26,9 +26,7 @@ optimizer = nearstep.AdamW(model, lr=1e-3, path=folder / "state", codec=wanted.g
 if "resume" in wanted:
     optimizer.resume()
 for step in range(optimizer.steps, steps):
-    model.loss(step, optimizer.rank, optimizer.ranks).backward()
-    optimizer.step()
-    optimizer.zero_grad()
+    networks.descend(model.loss(step, optimizer.rank, optimizer.ranks), optimizer)
     if "changes" in wanted and step == 1:
         with torch.no_grad():
             next(model.parameters()).mul_(0.5)

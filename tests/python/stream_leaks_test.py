@@ -1,21 +1,19 @@
 """What a streamed layer does beside computing its return value from its arguments: what leaves it otherwise, several uses,
 and parameters that others have, too. Training has the losses of a resident model, or is refused. One process, one rank."""
 import contextlib
-import unittest
 
 import launcher
-from bad_input_test import Package
+from package import Package
 
-ABSENT = launcher.missing(*launcher.NEEDED)
-if not ABSENT:
-    import torch
+import torch
 
-    import nearstep
+import nearstep
+import networks
 
 WIDTH = 48
 
 
-class Routed(torch.nn.Module if not ABSENT else object):
+class Routed(torch.nn.Module):
     """A layer with a router, which gives its logits to ``leave``."""
 
     def __init__(self, leave, shared=None):
@@ -31,7 +29,7 @@ class Routed(torch.nn.Module if not ABSENT else object):
         return x + torch.tanh(self.work(x)) * logits.softmax(-1).amax(-1, keepdim=True) * self.scale
 
 
-class Model(torch.nn.Module if not ABSENT else object):
+class Model(torch.nn.Module):
     def __init__(self, leave=lambda *_: None, order=(0, 1, 2), shared=None):
         super().__init__()
         torch.manual_seed(4)
@@ -45,25 +43,30 @@ class Model(torch.nn.Module if not ABSENT else object):
         return x
 
 
+def hooked(part_of, kept):
+    """A model in which this part of each layer gives its output to ``kept``."""
+    model = Model()
+    for layer in model.layers:
+        part_of(layer).register_forward_hook(lambda module, arguments, output: kept.append(output))
+    return model
+
+
 def batch(step):
     return torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(step))
 
 
-@unittest.skipIf(ABSENT, ABSENT)
+def distance(model, step):
+    return (model(batch(step)) - 1).square().mean()
+
+
 class Streamed(Package):
     def losses(self, model, loss_of, stream, steps=3, **settings):
         _, opt = self.make(model, lr=1e-2, path=self.folder / f"{len(self.opened)}", stream=nearstep.Stream(slots=2) if stream else None, config={}, **settings)
-        losses = []
-        for step in range(steps):
-            loss = loss_of(model, step)
-            loss.backward()
-            opt.step()
-            opt.zero_grad()
-            losses.append(loss.item())
+        losses = [networks.descend(loss_of(model, step), opt) for step in range(steps)]
         opt.close()
         return losses
 
-    def assert_as_resident(self, make, loss_of=lambda model, step: (model(batch(step)) - 1).square().mean(), **settings):
+    def assert_as_resident(self, make, loss_of=distance, **settings):
         want, got = (self.losses(make(), loss_of, stream, **settings) for stream in (False, True))
         for one, other in zip(got, want, strict=True):
             self.assertAlmostEqual(one, other, delta=1e-6)
@@ -71,7 +74,7 @@ class Streamed(Package):
 
     def assert_refused(self, make, loss_of):
         """The loss trains a resident model, and is refused with a streamed one."""
-        plain = self.losses(make(), lambda model, step: (model(batch(step)) - 1).square().mean(), stream=False)
+        plain = self.losses(make(), distance, stream=False)
         self.assertNotAlmostEqual(self.losses(make(), loss_of, stream=False)[-1], plain[-1], delta=1e-4)
         message = self.refuses(RuntimeError, "return it, detach() it, or train without stream=", lambda: self.losses(make(), loss_of, stream=True))
         self.assertRegex(message, r"computed in layers\.\d needs a gradient")
@@ -81,18 +84,10 @@ class Streamed(Package):
 
         def with_kept(model, step):
             kept.clear()
-            loss = (model(batch(step)) - 1).square().mean()
-            return loss + sum(one.square().mean() for one in kept)
+            return distance(model, step) + sum(one.square().mean() for one in kept)
 
         def with_attributes(model, step):
-            loss = (model(batch(step)) - 1).square().mean()
-            return loss + sum(layer.aux for layer in model.layers)
-
-        def hooked():
-            model = Model()
-            for layer in model.layers:
-                layer.router.register_forward_hook(lambda module, arguments, output: kept.append(output))
-            return model
+            return distance(model, step) + sum(layer.aux for layer in model.layers)
 
         def set_aux(value):
             def leave(layer, x, logits):
@@ -100,7 +95,7 @@ class Streamed(Package):
 
             return leave
 
-        cases = {"a list": (lambda: Model(lambda layer, x, logits: kept.append(logits)), with_kept), "a hook": (hooked, with_kept),
+        cases = {"a list": (lambda: Model(lambda layer, x, logits: kept.append(logits)), with_kept), "a hook": (lambda: hooked(lambda layer: layer.router, kept), with_kept),
                  "an attribute": (lambda: Model(set_aux(lambda layer, x, logits: logits.square().mean())), with_attributes),
                  "an operation that saves nothing": (lambda: Model(set_aux(lambda layer, x, logits: 0.1 * x.sum())), with_attributes)}
         for name, (make, loss_of) in cases.items():
@@ -113,8 +108,7 @@ class Streamed(Package):
 
             def through_layers(model, step):
                 kept.clear()
-                loss = (model(batch(step)) - 1).square().mean()
-                return loss + model.layers[2].work.bias_of_last
+                return distance(model, step) + model.layers[2].work.bias_of_last
 
             self.assert_refused(lambda: Model(pass_on), through_layers)
 
@@ -123,7 +117,7 @@ class Streamed(Package):
             return Model(lambda layer, x, logits: setattr(layer, "aux", layer.scale.sum()))
 
         def loss_of(model, step):
-            return (model(batch(step)) - 1).square().mean() + sum(layer.aux for layer in model.layers)
+            return distance(model, step) + sum(layer.aux for layer in model.layers)
 
         want = self.losses(make(), loss_of, stream=False)
         with contextlib.suppress(RuntimeError):
@@ -135,7 +129,7 @@ class Streamed(Package):
 
         def loss_of(model, step):
             kept.clear()
-            loss = (model(batch(step)) - 1).square().mean()
+            loss = distance(model, step)
             self.assertEqual([one.shape for one in kept], 3 * [(8, 4)])
             return loss + 0 * sum(one.detach().mean() for one in kept)
 
@@ -167,18 +161,11 @@ class Streamed(Package):
     def test_a_hook_on_the_layer_itself_has_gradients(self):
         kept = []
 
-        def make():
-            model = Model()
-            for layer in model.layers:
-                layer.register_forward_hook(lambda module, arguments, output: kept.append(output))
-            return model
-
         def loss_of(model, step):
             kept.clear()
-            loss = (model(batch(step)) - 1).square().mean()
-            return loss + sum(one.square().mean() for one in kept)
+            return distance(model, step) + sum(one.square().mean() for one in kept)
 
-        self.assert_as_resident(make, loss_of)
+        self.assert_as_resident(lambda: hooked(lambda layer: layer, kept), loss_of)
 
     def test_layers_are_used_several_times(self):
         for order in ((0, 1, 2, 0, 1, 2, 0), (0, 0, 1, 1, 2, 2), (2, 1, 0, 1, 2)):
@@ -195,14 +182,14 @@ class Streamed(Package):
 
         def with_forgotten(model, step):
             forgotten.append(model(batch(step)).sum())
-            return (model(batch(step)) - 1).square().mean()
+            return distance(model, step)
 
         self.assert_as_resident(Model, with_forgotten)
         runs = []
         for stream in (None, nearstep.Stream(slots=2)):
             model, opt = self.make(Model(), path=self.folder / f"apart-{len(runs)}", lr=1e-2, stream=stream, accumulation=2, config={})
             for step in range(3):
-                losses = [(model(batch(step + 10 * i)) - 1).square().mean() / 2 for i in range(2)]
+                losses = [distance(model, step + 10 * i) / 2 for i in range(2)]
                 for loss in losses:
                     loss.backward()
                 opt.step()
@@ -223,7 +210,7 @@ class Streamed(Package):
                 with self.assertRaises(KeyError):
                     model.layers[1](model.layers[2](x)).sum().backward()
                 model.zero_grad()
-            return (model(batch(step)) - 1).square().mean()
+            return distance(model, step)
 
         self.assert_as_resident(lambda: Model(order=(0, 1, 2, 2, 1)), loss_of)
 

@@ -4,18 +4,17 @@ import contextlib
 import copy
 import io
 import re
-import unittest
 
 import launcher
-from bad_input_test import Package
+from package import Package
 
-ABSENT = launcher.missing(*launcher.NEEDED, "transformers", "peft")
-if not ABSENT:
-    import peft
-    import torch
+launcher.need("transformers", "peft")
 
-    import nearstep
-    import networks
+import peft
+import torch
+
+import nearstep
+import networks
 
 
 class Runs(Package):
@@ -54,11 +53,9 @@ class Runs(Package):
 
     def assert_equal_runs(self, one, other):
         self.assertEqual(one[:2], other[:2])
-        for name, value in one[2].items():
-            self.assertTrue(torch.equal(value, other[2][name]), name)
+        self.assert_equal_tensors(one[2], other[2])
 
 
-@unittest.skipIf(ABSENT, ABSENT)
 class Streamed(Runs):
     def test_any_number_of_slots_has_the_bits_of_a_resident_model(self):
         """With a tied head, micro-batches, and two architectures."""
@@ -104,8 +101,7 @@ class Streamed(Runs):
             loss = model.eval()(**batch).loss.item()
         opt.export(self.folder / "exported")
         loaded = type(model).from_pretrained(self.folder / "exported")
-        for key, value in model.state_dict().items():
-            self.assertTrue(torch.equal(value, loaded.state_dict()[key]), key)
+        self.assert_equal_tensors(model.state_dict(), loaded.state_dict())
         del vector
         opt.close()
         with torch.no_grad():
