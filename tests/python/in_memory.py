@@ -1,5 +1,8 @@
 """Trains a network with nearstep and a copy of it in memory with torch.optim, and compares them in every step."""
+import copy
 import os
+import pathlib
+import sys
 
 import torch
 
@@ -8,11 +11,23 @@ import networks
 RANK = int(os.environ.get("RANK", 0))
 RANKS = int(os.environ.get("WORLD_SIZE", 1))
 STEPS = 50
+FOLDER = pathlib.Path(sys.argv[1])
 
 
 def expect(is_true, what):
     if not is_true:
         raise AssertionError(what)
+
+
+def state(name="state"):
+    return {"path": FOLDER / name, "fresh": True}
+
+
+def network(name, change=lambda module: None):
+    """A network and its copy."""
+    ours = networks.make(name)
+    change(ours)
+    return ours, copy.deepcopy(ours)
 
 
 # A bias of the keys has no effect on softmax. Its gradient is rounding error, which Adam enlarges to whole steps.

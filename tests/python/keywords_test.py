@@ -2,7 +2,6 @@
 import contextlib
 import inspect
 import io
-import pathlib
 import pydoc
 import re
 import subprocess

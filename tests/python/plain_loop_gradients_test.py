@@ -119,17 +119,6 @@ class Gradients(Loop):
 
         self.compare(loop, keep_gradients=True)
 
-    def test_gradients_that_the_program_computes_itself(self):
-        def loop(model, optimizer, step):
-            loss = (model(batch(step)) - 1).square().mean()
-            for p, g in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters()))):
-                p.grad = g * 2
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss
-
-        self.compare(loop)
-
     def test_autograd_grad_leaves_gradients_as_they_were(self):
         def loop(model, optimizer, step):
             out = model(batch(step))
@@ -255,21 +244,6 @@ class Gradients(Loop):
                 opt.close()
             self.assertEqual(*digests, settings)
 
-    def test_an_error_in_backward(self):
-        def loop(model, optimizer, step):
-            handle = model[0].register_full_backward_hook(lambda *_: {}["no"]) if step == 3 else None
-            try:
-                loss = backward(model, step)
-                optimizer.step()
-            except KeyError:
-                loss = torch.zeros(())
-            if handle:
-                handle.remove()
-            optimizer.zero_grad()
-            return loss
-
-        self.compare(loop)
-
     def test_generator_and_discriminator(self):
         for passes in (1, 2):
             results = []
@@ -310,15 +284,6 @@ class Gradients(Loop):
 
         self.compare(loop, steps=8, cls="Adam", lr=1e-3)
         self.compare(loop, steps=8, cls="Adam", lr=1e-3, accumulation=1)
-
-    def test_parameters_without_a_gradient_keep_their_state(self):
-        def loop(model, optimizer, step):
-            used = model if step % 2 else torch.nn.Sequential(model[0], model[1], model[3])
-            return take_step(used, optimizer, step)
-
-        # A small rate: where a gradient is all rounding, Adam goes either way by it.
-        self.compare(loop, steps=8, cls="Adam", lr=1e-4)
-
 
 if __name__ == "__main__":
     launcher.main()

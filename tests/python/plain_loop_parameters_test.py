@@ -40,16 +40,6 @@ class Parameters(Loop):
             for p, q in zip(theirs.parameters(), ours.parameters()):
                 torch.testing.assert_close(q, p, rtol=1e-4, atol=1e-5)
 
-    def test_a_closure(self):
-        def loop(model, optimizer, step):
-            def closure():
-                optimizer.zero_grad()
-                return backward(model, step)
-
-            return (optimizer.step(closure).detach(),)
-
-        self.compare(loop)
-
     # --- Parameters that one writes and reads ---
 
     def test_parameters_that_are_written_between_steps(self):

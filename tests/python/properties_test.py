@@ -196,6 +196,7 @@ class Properties(Package):
                         opt = self.opt(info, Line().params)
                         opt.param_groups[0][name] = settings[name]
                         self.refuses(TypeError, name, lambda: self.take_step(opt))
+                        self.opt(info, [{"params": Line().params, "foreach": True, "name": "all", name: False}])  # as PyTorch's without it
         self.assertFalse(self.path.exists())
 
     def take_step(self, opt):

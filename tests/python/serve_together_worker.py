@@ -8,7 +8,6 @@ import pathlib
 import sys
 
 import safetensors.torch
-import torch
 
 import nearstep
 import networks

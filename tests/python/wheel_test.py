@@ -2,7 +2,6 @@
 snippet trains there, is killed and goes on, on one rank without MPI and NCCL, and on two with it; and the programs run."""
 import importlib.metadata
 import os
-import pathlib
 import re
 import shutil
 import signal
