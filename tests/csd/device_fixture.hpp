@@ -4,6 +4,8 @@
 #include "base/units.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/gpu_device.hpp"
+#include "csd/state_layout.hpp"
+#include "csd/transfer_handler.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::csd {
@@ -139,6 +141,12 @@ struct SmallDevice {
         device->put_gradient(tile, spans, sum);
     }
 
+    // Of fp32 state in one file.
+    void flip_bit_of_state(std::size_t subgroup, std::int64_t generation) const {
+        const StateLayout layout(settings.subgroups, StateFormat::fp32, false);
+        flip_bit(settings.files[0], layout.extent_offset(subgroup, generation) + 4096 + 99);
+    }
+
     std::vector<State> states(std::int64_t generation) {
         std::vector<State> all;
         for (std::size_t s = 0; s < settings.subgroups.size(); ++s) {
@@ -164,6 +172,39 @@ inline UpdateScalars test_scalars() {
     scalars.root_scale = 1.2F;
     return scalars;
 }
+
+// What some steps leave.
+struct Outcome {
+    std::vector<State> states;
+    std::vector<std::byte> vector;
+    friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+// An initialised device and its handler.
+struct HandledDevice : SmallDevice {
+    explicit HandledDevice(const SmallDeviceSettings& wanted = {},
+                           HandlerKind kind = HandlerKind::overlapped)
+        : SmallDevice(wanted), handler(std::make_unique<TransferHandler>(kind, *device)) {
+        initialise();
+    }
+
+    void start(std::int64_t step, const StepScalars& scalars = test_scalars()) {
+        handler->start(scalars, step, vector);
+    }
+    // With gradients of this step.
+    void take_step(std::int64_t step, const StepScalars& scalars = test_scalars()) {
+        put_gradients(step);
+        start(step, scalars);
+        handler->finish();
+    }
+    void take_steps(int steps) {
+        for (int step = 0; step < steps; ++step) {
+            take_step(step);
+        }
+    }
+
+    std::unique_ptr<TransferHandler> handler;
+};
 
 // Updates all subgroups in slot 0, from `generation` to the next one. Deliveries land in the
 // vector, or in `rooms` if that is not empty.

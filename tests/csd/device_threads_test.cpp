@@ -1,5 +1,4 @@
 #include "csd/device_fixture.hpp"
-#include "csd/transfer_handler.hpp"
 #include "link/fake_clock.hpp"
 #include "support/test.hpp"
 
@@ -9,14 +8,6 @@ namespace {
 std::ptrdiff_t threads_of_process() {
     return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
 }
-
-struct Handled {
-    explicit Handled(const SmallDeviceSettings& settings) : small(settings) { small.initialise(); }
-
-    SmallDevice small;
-    std::unique_ptr<TransferHandler> handler =
-        std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
-};
 
 // The executor is the rank's, and the links' thread the node's.
 TEST(EmulatedDevices, CostThreeThreadsEachAtMost) {
@@ -28,16 +19,16 @@ TEST(EmulatedDevices, CostThreeThreadsEachAtMost) {
     for (const store::IoKind io : {store::IoKind::automatic, store::IoKind::threads}) {
         for (const std::ptrdiff_t count : {1, 4}) {
             const std::ptrdiff_t before = threads_of_process();
-            std::vector<std::unique_ptr<Handled>> devices;
+            std::vector<std::unique_ptr<HandledDevice>> devices;
             for (std::ptrdiff_t i = 0; i < count; ++i) {
-                devices.push_back(
-                    std::make_unique<Handled>(SmallDeviceSettings{.io = io, .links = &links}));
-                devices.back()->small.put_gradients(0);
+                devices.push_back(std::make_unique<HandledDevice>(
+                    SmallDeviceSettings{.io = io, .links = &links}));
+                devices.back()->put_gradients(0);
             }
             for (const auto& device : devices) {
-                device->handler->start(test_scalars(), 0, device->small.vector);
+                device->start(0);
             }
-            const std::ptrdiff_t of_executors = count * (devices[0]->small.executor.members() - 1);
+            const std::ptrdiff_t of_executors = count * (devices[0]->executor.members() - 1);
             EXPECT_LE(threads_of_process() - before - of_executors, 3 * count)
                 << store::name_of(io);
         }

@@ -3,6 +3,7 @@
 
 #include "csd/engine.hpp"
 #include "csd/optimizer.hpp"
+#include "csd/samples.hpp"
 #include "csd/state_format.hpp"
 #include "support/differences.hpp"
 #include "support/test.hpp"
@@ -21,33 +22,12 @@ inline std::ostream& operator<<(std::ostream& out, const Engine& engine) {
 inline constexpr std::array kOptimizers = {Optimizer::adamw, Optimizer::adam, Optimizer::sgd,
                                            Optimizer::adagrad, Optimizer::lion};
 
-// fp32 state and gradients of one tile.
-struct Arrays {
-    std::vector<float> gradient = std::vector<float>(kTileElems);
-    std::vector<float> master = gradient;
-    std::vector<float> moment1 = gradient;
-    std::vector<float> moment2 = gradient;
-
-    StateArrays state() { return {master, moment1, moment2}; }
-};
-
-inline Arrays random_arrays(std::uint64_t seed) {
-    Arrays arrays;
-    for (std::size_t i = 0; i < kTileElems; ++i) {
-        arrays.gradient[i] = static_cast<float>(random_normal(seed, 0, i) * 1e-2);
-        arrays.master[i] = static_cast<float>(random_normal(seed, 1, i) * 0.3);
-        arrays.moment1[i] = static_cast<float>(random_normal(seed, 2, i) * 1e-3);
-        arrays.moment2[i] = static_cast<float>(random_uniform(seed, 3, i) * 1e-4);
-    }
-    return arrays;
-}
-
 // One stored tile, its gradient and its new parameters.
 class Tile {
 public:
     static constexpr std::size_t kNumber = 5;  // in the parameter vector
 
-    Tile(StateFormat format, Arrays arrays, Dtype gradient_dtype, Dtype parameter_dtype)
+    Tile(StateFormat format, Samples arrays, Dtype gradient_dtype, Dtype parameter_dtype)
         : format_(format),
           gradient_dtype_(gradient_dtype),
           parameter_dtype_(parameter_dtype),
@@ -91,8 +71,8 @@ public:
         return run;
     }
 
-    Arrays widened() {
-        Arrays arrays;
+    Samples widened() {
+        Samples arrays;
         widen(format_, payload(), arrays.state());
         return arrays;
     }
@@ -114,8 +94,8 @@ private:
 };
 
 inline void expect_equal(Tile& left, Tile& right) {
-    const Arrays one = left.widened();
-    const Arrays other = right.widened();
+    const Samples one = left.widened();
+    const Samples other = right.widened();
     EXPECT_EQ(differences(one.master, other.master), 0U);
     EXPECT_EQ(differences(one.moment1, other.moment1), 0U);
     EXPECT_EQ(differences(one.moment2, other.moment2), 0U);

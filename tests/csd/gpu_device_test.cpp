@@ -3,7 +3,6 @@
 
 #include "csd/device_fixture.hpp"
 #include "csd/state_format.hpp"
-#include "csd/transfer_handler.hpp"
 #include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
 #include "support/test.hpp"
@@ -39,34 +38,29 @@ TEST_P(InGpuMemory, StateTakesTheStepsOfAFile) {
     StepScalars scalars(test_scalars());
     scalars.of_group[1].step_size = 3e-2F;
     scalars.is_skipped[2] = true;
-    SmallDevice on_drive(settings_);
-    SmallDevice there(on_gpu());
-    on_drive.initialise();
-    there.initialise();
+    HandledDevice on_drive(settings_);
+    HandledDevice there(on_gpu());
     EXPECT_EQ(on_drive.states(0), there.states(0));
-    TransferHandler drive_handler(HandlerKind::overlapped, *on_drive.device);
-    auto gpu_handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *there.device);
     for (std::int64_t step = 0; step < 12; ++step) {
         scalars.random_key = static_cast<std::uint64_t>(step);
-        for (SmallDevice* device : {&on_drive, &there}) {
-            device->put_gradients(step % 4);
-        }
+        on_drive.put_gradients(step % 4);
+        there.put_gradients(step % 4);
         if (step % 3 > 0) {
-            gpu_handler->read_ahead(step, ReadAhead::from_last);
+            there.handler->read_ahead(step, ReadAhead::from_last);
         }
-        drive_handler.start(scalars, step, on_drive.vector);
-        gpu_handler->start(scalars, step, there.vector);
-        drive_handler.finish();
-        gpu_handler->finish();
+        on_drive.start(step, scalars);
+        there.start(step, scalars);
+        on_drive.handler->finish();
+        there.handler->finish();
         ASSERT_EQ(on_drive.states(step + 1), there.states(step + 1)) << "step " << step;
         ASSERT_EQ(on_drive.states(step), there.states(step)) << "the step before stays";
         ASSERT_EQ(on_drive.vector, there.vector) << "step " << step;
         if (step % 4 == 3) {  // an update that is taken back
             scalars.of_group[0].step_size *= 0.5F;
-            gpu_handler->start(scalars, step, there.vector);
-            drive_handler.start(scalars, step, on_drive.vector);
-            gpu_handler->finish();
-            drive_handler.finish();
+            there.start(step, scalars);
+            on_drive.start(step, scalars);
+            there.handler->finish();
+            on_drive.handler->finish();
             ASSERT_EQ(on_drive.states(step + 1), there.states(step + 1)) << "again";
         }
     }

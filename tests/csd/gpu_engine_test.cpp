@@ -6,7 +6,6 @@
 #include "csd/device_fixture.hpp"
 #include "csd/engine_fixture.hpp"
 #include "csd/payload_memory.hpp"
-#include "csd/transfer_handler.hpp"
 #include "memory/buffer.hpp"
 #include "support/test.hpp"
 
@@ -57,7 +56,7 @@ public:
         put_gradients();
         std::vector<float> arrays[3];
         for (std::size_t tile = 0; tile < tiles_; ++tile) {
-            const Arrays start = random_arrays(tile + 1);
+            const Samples start = random_samples(tile + 1);
             arrays[0].insert(arrays[0].end(), start.master.begin(), start.master.end());
             arrays[1].insert(arrays[1].end(), start.moment1.begin(), start.moment1.end());
             arrays[2].insert(arrays[2].end(), start.moment2.begin(), start.moment2.end());
@@ -178,8 +177,7 @@ TEST_P(GpuEngines, GiveTheBitsOfTheScalarEngine) {
 
 std::vector<GpuCase> cases() {
     std::vector<GpuCase> all;
-    for (const StateFormat state :
-         {StateFormat::fp32, StateFormat::bf16, StateFormat::q8, StateFormat::compact}) {
+    for (const StateFormat state : kStateFormats) {
         for (const Optimizer optimizer : kOptimizers) {
             all.push_back({.state = state, .optimizer = optimizer});
         }
@@ -224,17 +222,11 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
                                  .state = StateFormat::compact,
                                  .groups = GroupMap(runs),
                                  .parent = "/dev/shm"};
-    SmallDevice on_host(settings);
+    HandledDevice on_host(settings);
     settings.gpu = 0;
     settings.gpu_read_ahead_bytes = GetParam() * kLaneBytes;
-    SmallDevice with_gpu(settings);
+    HandledDevice with_gpu(settings);
     const memory::PinnedRange pinned{std::span<const std::byte>(with_gpu.vector)};
-    on_host.initialise();
-    with_gpu.initialise();
-    const auto host_handler =
-        std::make_unique<TransferHandler>(HandlerKind::overlapped, *on_host.device);
-    const auto gpu_handler =
-        std::make_unique<TransferHandler>(HandlerKind::overlapped, *with_gpu.device);
     std::uint64_t gpu_bytes = 0;
     // The first steps pin the memory meanwhile.
     int helped = 0;
@@ -242,19 +234,19 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
         ASSERT_LT(step, 5000) << "the GPU never helped";
         scalars.random_key = static_cast<std::uint64_t>(step);
         on_host.put_gradients(step % 4);
-        host_handler->start(scalars, step, on_host.vector);
+        on_host.start(step, scalars);
         // Sometimes nothing is read ahead, or in vain.
         if (step % 5 > 0) {
-            gpu_handler->read_ahead(step,
-                                    step % 2 == 0 ? ReadAhead::from_first : ReadAhead::from_last);
+            with_gpu.handler->read_ahead(
+                step, step % 2 == 0 ? ReadAhead::from_first : ReadAhead::from_last);
         }
         if (step % 5 == 1) {
-            gpu_handler->drop_read_ahead();
+            with_gpu.handler->drop_read_ahead();
         }
         with_gpu.put_gradients(step % 4);
-        gpu_handler->start(scalars, step, with_gpu.vector);
-        host_handler->finish();
-        gpu_handler->finish();
+        with_gpu.start(step, scalars);
+        on_host.handler->finish();
+        with_gpu.handler->finish();
         ASSERT_EQ(on_host.states(step + 1), with_gpu.states(step + 1)) << "step " << step;
         ASSERT_EQ(on_host.vector, with_gpu.vector) << "step " << step;
         const std::uint64_t now = with_gpu.traffic.snapshot()[trace::Counter::gpu_state_write];

@@ -1,39 +1,26 @@
 #include "csd/device_fixture.hpp"
-#include "csd/state_layout.hpp"
-#include "csd/transfer_handler.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::csd {
 namespace {
 
 // Updates all subgroups from this generation on. Returns the tiles whose state was read for it.
-std::size_t tiles_read_for_update(SmallDevice& small, TransferHandler& handler,
-                                  std::int64_t generation) {
+std::size_t tiles_read_for_update(HandledDevice& small, std::int64_t generation) {
     const auto bytes = [&] { return small.traffic.snapshot()[trace::Counter::internal_read]; };
     const std::size_t before = bytes();
-    small.put_gradients(generation);
-    handler.start(test_scalars(), generation, small.vector);
-    handler.finish();
+    small.take_step(generation);
     return (bytes() - before) / state_bytes(StateFormat::fp32, 1);
 }
 
 TEST(KeptState, ReadsKeptStateOnce) {
     for (const auto& [slots, others] : {std::pair(8U, 14U), {9U, 13U}, {12U, 10U}, {15U, 0U}}) {
-        SmallDevice small({.read_ahead_bytes = room_for(slots), .subgroups = many_subgroups()});
-        small.initialise();
-        const auto handler =
-            std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
-        EXPECT_EQ(tiles_read_for_update(small, *handler, 0), 14U) << slots;
-        EXPECT_EQ(tiles_read_for_update(small, *handler, 1), others) << slots;
-        EXPECT_EQ(tiles_read_for_update(small, *handler, 2), others) << slots;
+        HandledDevice small({.read_ahead_bytes = room_for(slots), .subgroups = many_subgroups()});
+        EXPECT_EQ(tiles_read_for_update(small, 0), 14U) << slots;
+        EXPECT_EQ(tiles_read_for_update(small, 1), others) << slots;
+        EXPECT_EQ(tiles_read_for_update(small, 2), others) << slots;
         // Storage has it all: another process could go on.
-        SmallDevice whole({.subgroups = many_subgroups()});
-        whole.initialise();
-        const auto plain =
-            std::make_unique<TransferHandler>(HandlerKind::overlapped, *whole.device);
-        for (int step = 0; step < 3; ++step) {
-            tiles_read_for_update(whole, *plain, step);
-        }
+        HandledDevice whole({.subgroups = many_subgroups()});
+        whole.take_steps(3);
         EXPECT_TRUE(small.states(3) == whole.states(3)) << slots;
     }
 }
@@ -51,53 +38,46 @@ TEST(KeptState, KeepsWhatIsForeseenForItsMemory) {
 }
 
 TEST(KeptState, ReadsAgainWhatACancelledUpdateChanged) {
-    SmallDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
-    small.initialise();
-    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
-    tiles_read_for_update(small, *handler, 0);
+    HandledDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
+    tiles_read_for_update(small, 0);
     small.put_gradients(1);
-    handler->begin(test_scalars(), 1, small.vector);
-    handler->release(11);
+    small.handler->begin(test_scalars(), 1, small.vector);
+    small.handler->release(11);
     for (const std::size_t subgroup : {11U, 12U, 13U}) {
-        handler->wait_parameters(subgroup);
+        small.handler->wait_parameters(subgroup);
     }
-    handler->cancel();
-    handler->finish();
-    EXPECT_EQ(tiles_read_for_update(small, *handler, 1), 3U);
+    small.handler->cancel();
+    small.handler->finish();
+    EXPECT_EQ(tiles_read_for_update(small, 1), 3U);
 }
 
 TEST(KeptState, ReadsStateThatWasWrittenFromOutside) {
-    SmallDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
-    small.initialise();
-    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
-    tiles_read_for_update(small, *handler, 0);
+    HandledDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
+    tiles_read_for_update(small, 0);
     State state(1);
     small.device->read_state(4, 1, state.arrays());
     state.master[0] += 1;
     const float changed = state.master[0];
     small.device->write_state(4, 1, state.arrays());
-    EXPECT_EQ(tiles_read_for_update(small, *handler, 1), 1U);
+    EXPECT_EQ(tiles_read_for_update(small, 1), 1U);
     small.device->read_state(4, 2, state.arrays());
     EXPECT_NEAR(state.master[0], changed, 0.5);
 }
 
 // Of each subgroup one of 64 updates reads what is kept all the same.
 TEST(KeptState, NoticesADriveThatLostKeptState) {
-    SmallDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
-    small.initialise();
-    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
-    tiles_read_for_update(small, *handler, 0);
-    const StateLayout layout(small.settings.subgroups, StateFormat::fp32, false);
+    HandledDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
+    tiles_read_for_update(small, 0);
     std::size_t read = 0;
     std::int64_t step = 1;
     for (; step <= 64; ++step) {
-        read += tiles_read_for_update(small, *handler, step);
+        read += tiles_read_for_update(small, step);
     }
     EXPECT_EQ(read, 14U);
     const auto damaged_steps = [&] {
         for (; step <= 128; ++step) {
-            flip_bit(small.settings.files[0], layout.extent_offset(5, step) + 4096 + 99);
-            tiles_read_for_update(small, *handler, step);
+            small.flip_bit_of_state(5, step);
+            tiles_read_for_update(small, step);
         }
     };
     EXPECT_THROW(damaged_steps(), IoError);

@@ -1,5 +1,4 @@
 #include "csd/device_fixture.hpp"
-#include "csd/transfer_handler.hpp"
 #include "support/test.hpp"
 
 #include <regex>
@@ -8,17 +7,6 @@ namespace nearstep::csd {
 namespace {
 
 constexpr int kSteps = 3;
-
-std::vector<State> states_after_steps(SmallDevice& small, HandlerKind kind) {
-    small.initialise();
-    const auto handler = std::make_unique<TransferHandler>(kind, *small.device);
-    for (int step = 0; step < kSteps; ++step) {
-        small.put_gradients(step);
-        handler->start(test_scalars(), step, small.vector);
-        handler->finish();
-    }
-    return small.states(kSteps);
-}
 
 struct ReadOrWrite {
     double begin = 0;
@@ -39,13 +27,14 @@ std::vector<ReadOrWrite> spans_of(const std::string& events, const std::string& 
 
 TEST(RecordedStages, HaveTheSameBitsAndASpanForEachSubgroup) {
     for (const HandlerKind kind : {HandlerKind::naive, HandlerKind::overlapped}) {
-        SmallDevice plain({});
-        const std::vector<State> wanted = states_after_steps(plain, kind);
-        SmallDevice traced({});
+        HandledDevice plain({}, kind);
+        plain.take_steps(kSteps);
+        HandledDevice traced({}, kind);
         trace::Timeline timeline;
         timeline.set_origin();
         traced.device->trace({.timeline = &timeline, .number = 0});
-        EXPECT_TRUE(states_after_steps(traced, kind) == wanted);
+        traced.take_steps(kSteps);
+        EXPECT_TRUE(traced.states(kSteps) == plain.states(kSteps));
         EXPECT_EQ(traced.vector, plain.vector);
         const std::string events = timeline.events(0);
         for (const char* name : {"read", "update", "deliver", "write"}) {

@@ -1,10 +1,10 @@
 // A device on shaped links takes the time of the bytes it counts on each link, and gives the same
 // bits.
 #include "csd/device_fixture.hpp"
-#include "csd/transfer_handler.hpp"
 #include "link/fake_clock.hpp"
 #include "link/node_links.hpp"
 #include "support/test.hpp"
+#include "support/update_values.hpp"
 
 namespace nearstep::csd {
 namespace {
@@ -32,15 +32,13 @@ struct Step {
 Step step_of(SmallDeviceSettings settings, HandlerKind kind) {
     ShapedLinks shaped;
     settings.links = &shaped.links;
-    SmallDevice small(settings);
-    small.initialise();
+    HandledDevice small(settings, kind);
     EXPECT_EQ(shaped.clock.now(), link::FakeClock().now()) << "start values are not of a step";
-    const auto handler = std::make_unique<TransferHandler>(kind, *small.device);
     const link::Time begin = shaped.clock.now();
     small.put_gradients(0);
     const link::Time middle = shaped.clock.now();
-    handler->start(test_scalars(), 0, small.vector);
-    handler->finish();
+    small.start(0);
+    small.handler->finish();
     const link::Time end = shaped.clock.now();
     return {small.states(1), small.traffic.snapshot(), middle - begin, end - middle};
 }
@@ -82,12 +80,8 @@ TEST(AShapedDevice, OnTheHostTakesStateAndGradientsOverTheHostLink) {
 }
 
 TEST(AShapedDevice, GivesTheBitsOfOneThatIsNot) {
-    SmallDevice small({});
-    small.initialise();
-    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
-    small.put_gradients(0);
-    handler->start(test_scalars(), 0, small.vector);
-    handler->finish();
+    HandledDevice small;
+    small.take_step(0);
     EXPECT_TRUE(step_of({}, HandlerKind::overlapped).states == small.states(1));
 }
 
@@ -110,17 +104,11 @@ TEST(ADeviceWithARatedEngine, IsNoFasterThanThat) {
 
 TEST(ADevice, WritesFewerBytesInNarrowerFormats) {
     std::vector<std::uint64_t> written;
-    for (const StateFormat format :
-         {StateFormat::fp32, StateFormat::bf16, StateFormat::q8, StateFormat::compact}) {
-        SmallDevice small({.state = format});
-        small.initialise();
+    for (const StateFormat format : kStateFormats) {
+        HandledDevice small({.state = format});
         const std::uint64_t before = small.device->written_bytes().front();
         EXPECT_GT(before, 0U) << "start values are written, too";
-        small.put_gradients(0);
-        const auto handler =
-            std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
-        handler->start(test_scalars(), 0, small.vector);
-        handler->finish();
+        small.take_step(0);
         written.push_back(small.device->written_bytes().front() - before);
     }
     const double fp32 = static_cast<double>(written[0]);
@@ -136,11 +124,8 @@ TEST(ADeviceOnTheHost, WritesGradientsToItsDrivesToo) {
     SmallDevice small({.place = UpdatePlace::on_host, .files = 3});
     small.initialise();
     const auto sum = [&small] {
-        std::uint64_t bytes = 0;
-        for (const std::uint64_t of_file : small.device->written_bytes()) {
-            bytes += of_file;
-        }
-        return bytes;
+        const std::vector<std::uint64_t> bytes = small.device->written_bytes();
+        return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
     };
     const std::uint64_t before = sum();
     small.put_gradients(0);

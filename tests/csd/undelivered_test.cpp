@@ -1,7 +1,6 @@
 // Devices whose new parameters stay in the state: what is awaited can be read there.
 #include "csd/device_fixture.hpp"
 #include "csd/state_format.hpp"
-#include "csd/transfer_handler.hpp"
 #include "memory/buffer.hpp"
 #include "support/test.hpp"
 
@@ -30,24 +29,22 @@ protected:
 };
 
 TEST_P(Undelivered, MastersAreReadWhenTheirSubgroupWasAwaited) {
-    SmallDevice delivered(settings(Delivery::parameters));
-    SmallDevice small(settings(Delivery::none));
     const HandlerKind kind = std::get<0>(GetParam());
-    for (SmallDevice* one : {&delivered, &small}) {
-        one->initialise();
-        TransferHandler handler(kind, *one->device);
+    HandledDevice delivered(settings(Delivery::parameters), kind);
+    HandledDevice small(settings(Delivery::none), kind);
+    for (HandledDevice* one : {&delivered, &small}) {
         for (int step = 0; step < kStepsInState; ++step) {
             one->put_gradients(step);
-            handler.start(test_scalars(), step, one->vector);
+            one->start(step);
             std::vector<std::vector<float>> seen;
             for (std::size_t s = 0; s < one->settings.subgroups.size(); ++s) {
-                handler.wait_parameters(s);
+                one->handler->wait_parameters(s);
                 if (one == &small) {
                     seen.push_back(read_masters(small, s, step + 1, Device::kReadElems,
                                                 shard::kTileElems - Device::kReadElems));
                 }
             }
-            handler.finish();
+            one->handler->finish();
             const std::vector<State> states = one->states(step + 1);
             for (std::size_t s = 0; s < seen.size(); ++s) {
                 EXPECT_TRUE(std::equal(seen[s].begin(), seen[s].end(),

@@ -1,10 +1,9 @@
 // A card as a device: same pipeline, bits and files as the emulated device, and its failures.
 #include "codec/delta.hpp"
-#include "csd/state_layout.hpp"
-#include "csd/transfer_handler.hpp"
 #include "fpga/card_fixture.hpp"
 #include "support/places.hpp"
 #include "support/test.hpp"
+#include "support/update_values.hpp"
 
 namespace nearstep::csd {
 namespace {
@@ -12,12 +11,6 @@ namespace {
 using trace::Counter;
 
 constexpr int kSteps = 3;
-
-struct Outcome {
-    std::vector<State> states;
-    std::vector<std::byte> vector;
-    friend bool operator==(const Outcome&, const Outcome&) = default;
-};
 
 std::size_t landing_bytes(const SmallDevice& small) {
     return small.settings.delivery == Delivery::deltas
@@ -65,8 +58,7 @@ TEST(CardDeviceTest, GivesTheBitsOfTheEmulatedDeviceNaiveOrOverlapped) {
 }
 
 TEST(CardDeviceTest, GivesTheBitsOfTheEmulatedDeviceInEveryFormatAndCodec) {
-    for (const StateFormat state :
-         {StateFormat::fp32, StateFormat::bf16, StateFormat::q8, StateFormat::compact}) {
+    for (const StateFormat state : kStateFormats) {
         for (const char* codec : {"dense", "topk", "q8", "q4"}) {
             const SmallDeviceSettings settings{.codec = codec, .state = state};
             EXPECT_TRUE(train_card(HandlerKind::overlapped, settings) == train_emulated(settings))
@@ -262,15 +254,13 @@ TEST_P(CardHandlerOf, WaitsForACompletionThatIsLate) {
 TEST_P(CardHandlerOf, SeesStateThatIsDamagedOrOfAnotherGeneration) {
     SmallCard small({});
     small.initialise();
-    const StateLayout layout(small.settings.subgroups, StateFormat::fp32, false);
-    const std::int64_t damaged = layout.extent_offset(1, 0) + 4096 + 99;
-    flip_bit(small.settings.files[0], damaged);
+    small.flip_bit_of_state(1, 0);
     const auto handler = std::make_unique<TransferHandler>(GetParam(), *small.device);
     small.put_gradients(0);
     handler->start(test_scalars(), 0, small.vector);
     EXPECT_THAT(message_of<IoError>([&] { handler->finish(); }),
                 AllOf(HasSubstr("subgroup 1"), HasSubstr("checksum")));
-    flip_bit(small.settings.files[0], damaged);
+    small.flip_bit_of_state(1, 0);
     handler->start(test_scalars(), 2, small.vector);
     EXPECT_THAT(message_of<IoError>([&] { handler->finish(); }),
                 HasSubstr("generation 0 instead of 2"));

@@ -67,17 +67,6 @@ TEST_P(UpdaterOf, AgreesOnDenormalsInfinitiesAndNan) {
     }
 }
 
-TEST_P(UpdaterOf, KeepsPaddingZero) {
-    Subgroup subgroup({.format = format(), .tiles = 2});
-    Samples zeros(subgroup.elems());
-    subgroup.set_state(zeros.state());
-    subgroup.set_gradient(0, zeros.gradient);
-    subgroup.run_kernel(scalars());
-    EXPECT_TRUE(
-        std::ranges::all_of(subgroup.payload(), [](std::byte b) { return b == std::byte{0}; }));
-    EXPECT_EQ(subgroup.totals().status, static_cast<std::uint32_t>(UpdaterStatus::done));
-}
-
 // Bytes that no engine wrote: codes without a scale, and scales that are NaN.
 TEST_P(UpdaterOf, LeavesAMomentThatTheOptimizerDoesNotUse) {
     Subgroup subgroup = random_subgroup({.format = format(), .tiles = 3}, 2);
@@ -285,14 +274,6 @@ TEST(UpdaterDeltas, TakeEveryForm) {
     }
     EXPECT_EQ(forms.size(), codec::kDeltaForms);
     EXPECT_EQ(reported, std::accumulate(tally.bytes.begin(), tally.bytes.end(), 0ULL));
-}
-
-TEST(UpdaterDeltas, SayNothingOfParametersThatDidNotMove) {
-    Subgroup subgroup = random_subgroup({.tiles = 3, .delivery = ParameterDelivery::deltas}, 1);
-    UpdateScalars still = plain_descent();
-    still.step_size = 0;
-    subgroup.run_kernel(still);
-    EXPECT_EQ(subgroup.totals().parameter_bytes, 24U + 3 * 16);
 }
 
 // --- The report ----------------------------------------------------------------------------------
