@@ -2,24 +2,20 @@
 // somebody else wrote: manifests with right checksums and any values, links, FIFOs, files of
 // another kind.
 #include "base/digest.hpp"
-#include "engine/run.hpp"
+#include "engine/run_fixture.hpp"
 #include "store/manifest.hpp"
-#include "support/places.hpp"
 #include "support/test.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <sstream>
 
 namespace nearstep::engine {
 namespace {
 
 constexpr std::size_t kVectorElems = 160000;
 constexpr const char* kThesisText = "a thesis\n";
-
-std::string content_of(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 void put_file(const fs::path& path, const std::string& content) {
     fs::remove_all(path);
@@ -79,34 +75,14 @@ std::vector<std::size_t> values_in(const std::string& line) {
     return places;
 }
 
-const std::array<std::string, 28> kValues = {"",
-                                             "0",
-                                             "1",
-                                             "2",
-                                             "3",
-                                             "-1",
-                                             "-5",
-                                             "2147483647",
-                                             "2147483648",
-                                             "30000000",
-                                             "9223372036854775807",
-                                             "99999999999999999999",
-                                             "x",
-                                             "nan",
-                                             "inf",
-                                             "1e400",
-                                             "1e-320",
-                                             "0.5",
-                                             "1,1",
-                                             "1,",
-                                             ",",
-                                             "1,1,1,1",
-                                             "..",
-                                             "../../thesis.tex",
-                                             "/etc/passwd",
-                                             std::string("a\0b", 3),
-                                             "\x1b[2J",
-                                             "zzz"};
+const std::vector<std::string> kValues = [] {
+    std::vector<std::string> values = {"", std::string("a\0b", 3)};
+    std::istringstream words(
+        "0 1 2 3 -1 -5 2147483647 2147483648 30000000 9223372036854775807 99999999999999999999 x "
+        "nan inf 1e400 1e-320 0.5 1,1 1, , 1,1,1,1 .. ../../thesis.tex /etc/passwd \x1b[2J zzz");
+    values.insert(values.end(), std::istream_iterator<std::string>(words), {});
+    return values;
+}();
 const std::array<std::string, 12> kLines = {
     "file = ../thesis.tex",
     "file = rank-0.device-0.state",
@@ -168,40 +144,22 @@ std::string changed(const std::string& manifest, Draw& draw) {
 class CraftedFiles : public testing::Test {
 protected:
     CraftedFiles() {
-        if (world_.rank() == 0) {
-            fs::remove_all(folder_);
-            fs::create_directories(state_);
-        }
-        world_.barrier();
         open({}, 1);
         take_steps(2);
         run_.reset();
         world_.barrier();
         for (const fs::directory_entry& entry : fs::directory_iterator(state_)) {
             if (entry.is_regular_file()) {
-                files_[entry.path().filename().string()] = content_of(entry.path());
+                files_[entry.path().filename().string()] = bytes_of(entry.path());
             }
         }
         world_.barrier();
     }
 
-    config::EngineSettings settings_with(int devices) const {
-        config::EngineSettings settings;
-        settings.mode = config::Mode::su_o;
-        settings.compress.codec = config::PayloadCodec::dense;
-        settings.csd.path = {state_.string()};
-        settings.csd.per_rank = {devices};
-        settings.csd.subgroup_tiles = 1;
-        settings.checkpoint.path = (folder_ / "checkpoints").string();
-        return settings;
-    }
-
     void open(const Wish& wish, int devices) {
-        run_ = engine::Run::open(world_, settings_with(devices), layout_, wish,
+        run_ = engine::Run::open(world_, settings_in(folder_.string(), devices), layout_, wish,
                                  {.model = "one", .steps = 100}, {});
-        run_->begin([](std::size_t first, std::span<float> masters) {
-            std::ranges::fill(masters, static_cast<float>(first % 7));
-        });
+        run_->begin(each_by([](std::size_t i) { return static_cast<float>(i % 7); }));
     }
 
     void take_steps(int steps) {
@@ -279,7 +237,7 @@ protected:
                 break;
             }
             default:
-                put_file(manifest, changed(content_of(manifest), draw));
+                put_file(manifest, changed(bytes_of(manifest), draw));
         }
     }
 
@@ -309,18 +267,14 @@ protected:
         refused_ += said.empty() ? 0 : 1;
         world_.barrier();
         for (const fs::path& path : thesis_) {
-            ASSERT_EQ(content_of(path), kThesisText) << path << " " << said;
+            ASSERT_EQ(bytes_of(path), kThesisText) << path << " " << said;
         }
         world_.barrier();
     }
 
     mpi::Communicator world_ = mpi::Communicator::world(std::chrono::seconds(60));
-    Layout layout_{.tensors = {{.name = "t", .shape = {kVectorElems}}},
-                   .blocks = {{0, kVectorElems}},
-                   .elems = kVectorElems,
-                   .dtype = Dtype::fp32};
-    fs::path folder_ =
-        fs::path(test::kBuildFolder) / ("engine-crafted-" + std::to_string(world_.size()));
+    Layout layout_ = layout_of_blocks({kVectorElems}, Dtype::fp32);
+    fs::path folder_ = new_folder(world_, "crafted");
     fs::path state_ = folder_ / "state";
     std::array<fs::path, 3> thesis_ = {folder_ / "thesis.tex", state_ / "thesis.tex",
                                        state_ / "rank-0.state"};

@@ -4,8 +4,7 @@
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
 #include "engine/placement/tiers.hpp"
-#include "engine/run.hpp"
-#include "support/places.hpp"
+#include "engine/run_fixture.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::engine {
@@ -19,7 +18,7 @@ constexpr std::size_t kElems = 40 * kTileElems;
 constexpr double kStateGb = 2 * 12 * static_cast<double>(kElems) / 1e9;  // fp32, two generations
 
 // Two drives per rank, as many folders.
-config::EngineSettings settings_in(const std::string& folder) {
+config::EngineSettings two_drives(const std::string& folder) {
     config::EngineSettings settings;
     settings.compress.codec = config::PayloadCodec::dense;
     settings.csd.path = {folder + "/a", folder + "/b"};
@@ -29,16 +28,6 @@ config::EngineSettings settings_in(const std::string& folder) {
 }
 
 mpi::Communicator world() { return mpi::Communicator::world(std::chrono::seconds(60)); }
-
-std::string new_folder(const mpi::Communicator& world) {
-    std::string folder =
-        std::string(test::kBuildFolder) + "/engine-speeds-" + std::to_string(world.size());
-    if (world.rank() == 0) {
-        fs::remove_all(folder);
-    }
-    world.barrier();
-    return folder;
-}
 
 std::vector<double> settled(const mpi::Communicator& world, const config::EngineSettings& settings,
                             const std::vector<double>& known = {}) {
@@ -51,8 +40,8 @@ std::vector<double> settled(const mpi::Communicator& world, const config::Engine
 
 TEST(SettleSpeeds, MeasuresAllDevicesAndLeavesNoFile) {
     const mpi::Communicator all = world();
-    const std::string folder = new_folder(all);
-    const std::vector<double> speeds = settled(all, settings_in(folder));
+    const std::string folder = new_folder(all, "speeds");
+    const std::vector<double> speeds = settled(all, two_drives(folder));
     EXPECT_THAT(speeds, SizeIs(static_cast<std::size_t>(2 * all.size())));
     EXPECT_THAT(speeds, Each(Gt(0.0)));
     all.barrier();
@@ -63,15 +52,15 @@ TEST(SettleSpeeds, MeasuresAllDevicesAndLeavesNoFile) {
 
 TEST(SettleSpeeds, MeasuresNothingIfTheSpeedsAreKnown) {
     const mpi::Communicator all = world();
-    const std::string folder = new_folder(all);
+    const std::string folder = new_folder(all, "speeds");
     const std::vector<double> known(static_cast<std::size_t>(2 * all.size()), 1234567.25);
-    EXPECT_EQ(settled(all, settings_in(folder), known), known);
-    EXPECT_FALSE(fs::exists(folder));
+    EXPECT_EQ(settled(all, two_drives(folder), known), known);
+    EXPECT_TRUE(fs::is_empty(folder));
 }
 
 TEST(SettleSpeeds, ARestartFindsTheLayoutOfTheRunThatMeasured) {
     const mpi::Communicator all = world();
-    const config::EngineSettings settings = settings_in(new_folder(all));
+    const config::EngineSettings settings = two_drives(new_folder(all, "speeds"));
     const Layout layout{.blocks = {{0, kElems}}, .elems = kElems};
     std::vector<double> measured;
     for (const Wish::Kind kind : {Wish::Kind::none, Wish::Kind::resume}) {
@@ -93,7 +82,7 @@ Found two_sets(Wish::Kind kind) {
     Found found{.ranks = {{.manifests = {"p/rank-0.manifest", "p/rank-0.set-1.manifest"}}},
                 .wish = {.kind = kind}};
     for (int set = 0; set < kSets; ++set) {
-        Placed settings{settings_in("/nowhere")};
+        Placed settings{two_drives("/nowhere")};
         settings.speeds = {7.0 + set, 30};
         store::Manifest manifest{
             .layout = layout_line(settings, 1, make_copy(settings, kElems, {0}, 1)),
@@ -116,7 +105,7 @@ TEST(KnownSpeeds, AreThoseOfTheNewestManifestOfTheSameDevices) {
 
 TEST(SettleSpeeds, GivesMemoryHalfOfWhatIsFreeUnlessAnEarlierRunHasAShareThere) {
     const mpi::Communicator all = world();
-    config::EngineSettings settings = settings_in(new_folder(all));
+    config::EngineSettings settings = two_drives(new_folder(all, "speeds"));
     settings.csd.speed = {1.0};
     settings.csd.tiers.memory = std::nullopt;
     const std::vector<double> known =
@@ -132,7 +121,7 @@ TEST(SettleSpeeds, GivesMemoryHalfOfWhatIsFreeUnlessAnEarlierRunHasAShareThere) 
 
 TEST(SettleSpeeds, LeavesCardsAndModeBaseEqual) {
     const mpi::Communicator all = world();
-    config::EngineSettings settings = settings_in(new_folder(all));
+    config::EngineSettings settings = two_drives(new_folder(all, "speeds"));
     settings.mode = config::Mode::base;
     EXPECT_THAT(settled(all, settings), IsEmpty());
     settings.mode = config::Mode::su_o;
@@ -179,7 +168,7 @@ std::vector<std::size_t> tiles_of_last(const Placed& settings) {
 
 TEST(SettleTiers, GiveEachRankItsShareInMemoryWhateverTheDrivesSpeeds) {
     for (const std::vector<double>& speed : {std::vector<double>{1}, {1, 3, 1, 50}}) {
-        Placed settings{settings_in("/nowhere")};
+        Placed settings{two_drives("/nowhere")};
         settings.csd.speed = speed;
         settings.csd.tiers.memory = kStateGb / 4;
         settle_tiers(settings, kElems, {0, 1}, 2);
@@ -206,7 +195,7 @@ std::vector<std::size_t> tiles_of_rank_0(const Placed& settings) {
 // Each of two ranks has 20 of the 40 tiles.
 TEST(SettleTiers, FillTheGpuFirstThenMemoryAndThenDrives) {
     const auto tiles = [](double gpu, double memory) {
-        Placed settings{settings_in("/nowhere")};
+        Placed settings{two_drives("/nowhere")};
         settings.csd.speed = {1.0};
         settings.csd.tiers = {.gpu = gpu * kStateGb / 40, .memory = memory * kStateGb / 40};
         settle_tiers(settings, kElems, {0, 1}, 2);
@@ -219,7 +208,7 @@ TEST(SettleTiers, FillTheGpuFirstThenMemoryAndThenDrives) {
 }
 
 TEST(SettleTiers, SayWhatEachTierSurvives) {
-    Placed settings{settings_in("/nowhere")};
+    Placed settings{two_drives("/nowhere")};
     settings.csd.speed = {1.0};
     settings.csd.durability = config::Durability::checkpoint;
     settings.csd.tiers = {.gpu = kStateGb / 10, .memory = kStateGb / 4};
@@ -237,7 +226,7 @@ TEST(SettleTiers, SayWhatEachTierSurvives) {
 }
 
 TEST(SettleTiers, RefuseARankWithoutDrivesForTheRest) {
-    Placed settings{settings_in("/nowhere")};
+    Placed settings{two_drives("/nowhere")};
     settings.csd.speed = {1.0};
     settings.csd.per_rank = {2, 0};
     settings.csd.tiers.gpu = kStateGb / 2;
@@ -254,7 +243,7 @@ TEST(SettleTiers, RefuseARankWithoutDrivesForTheRest) {
 
 TEST(SettleGpu, RefusesARankWithoutAGpuAndTakesNothingForAuto) {
     const mpi::Communicator all = world();
-    Placed settings{settings_in("/nowhere")};
+    Placed settings{two_drives("/nowhere")};
     settings.csd.tiers.gpu = std::nullopt;
     settle_gpu(all, settings, {});
     EXPECT_EQ(settings.csd.tiers.gpu, 0);
@@ -269,7 +258,7 @@ TEST(SettleGpu, RefusesARankWithoutAGpuAndTakesNothingForAuto) {
 }
 
 TEST(MemoryFolder, DependsOnTheFirstPathAlone) {
-    config::EngineSettings settings = settings_in("/data/run");
+    config::EngineSettings settings = two_drives("/data/run");
     const std::string folder = config::memory_folder(settings);
     EXPECT_THAT(folder, testing::StartsWith("/dev/shm/nearstep-a-"));
     settings.csd.path = {"/data/run/x/../a/", "/elsewhere"};

@@ -1,7 +1,6 @@
 // Micro-batches' gradients in GPU memory give the same masters as the same gradients on the host.
-#include "engine/run.hpp"
+#include "engine/run_fixture.hpp"
 #include "memory/gpu.hpp"
-#include "support/places.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::engine {
@@ -10,17 +9,7 @@ namespace {
 constexpr int kGpuSteps = 3;
 constexpr int kParts = 3;
 
-Layout three_blocks() {
-    Layout layout{.dtype = Dtype::bf16};
-    for (const std::size_t size : {70000U, 301U, 131072U}) {
-        layout.tensors.push_back({.name = std::to_string(size),
-                                  .shape = {static_cast<std::int64_t>(size)},
-                                  .offset = layout.elems});
-        layout.blocks.push_back({layout.elems, layout.elems + size});
-        layout.elems += size;
-    }
-    return layout;
-}
+Layout three_blocks() { return layout_of_blocks({70000, 301, 131072}, Dtype::bf16); }
 
 void put_parts(Engine& engine, const Layout& layout, std::size_t block) {
     const memory::Stream stream = memory::Stream::of_default();
@@ -45,21 +34,15 @@ void put_parts(Engine& engine, const Layout& layout, std::size_t block) {
 
 std::uint64_t masters_of_parts(const mpi::Communicator& world, std::optional<int> gpu,
                                const std::vector<std::size_t>& order) {
-    const std::string folder = std::string(test::kBuildFolder) + "/engine-gpu-parts";
-    std::filesystem::remove_all(folder);
-    config::EngineSettings settings;
-    settings.mode = config::Mode::su_o;
+    config::EngineSettings settings = settings_in(new_folder(world, "gpu-parts"));
     settings.compress.codec = config::PayloadCodec::q8;
-    settings.csd.path = {folder};
-    settings.csd.per_rank = {2};
-    settings.csd.subgroup_tiles = 1;
     const Layout layout = three_blocks();
     Run run =
         Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
                   {.model = "m", .steps = kGpuSteps}, {.gpu = gpu, .puts_in_any_order = true});
     Engine* const engine = &run.engine();
     EXPECT_EQ(engine->facts().encodes_on_gpu, gpu.has_value());
-    run.begin([](std::size_t, std::span<float> masters) { std::ranges::fill(masters, 0.25F); });
+    run.begin(each_by([](std::size_t) { return 0.25F; }));
     for (int step = 0; step < kGpuSteps; ++step) {
         engine->begin_backward({.groups = {Hyper{}}});
         for (const std::size_t block : order) {

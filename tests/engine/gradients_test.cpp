@@ -1,6 +1,5 @@
 // Gradients that come in any order or in parts give the same masters as gradients in order.
-#include "engine/run.hpp"
-#include "support/places.hpp"
+#include "engine/run_fixture.hpp"
 #include "support/test.hpp"
 
 #include <random>
@@ -13,18 +12,7 @@ constexpr int kSteps = 3;
 // The order in which the blocks' gradients come.
 enum class Way { last_first, shuffled, in_parts };
 
-Layout five_blocks() {
-    Layout layout{.dtype = Dtype::bf16};
-    for (const std::size_t size : {70000U, 300U, 131072U, 65000U, 4000U}) {
-        const std::size_t begin = layout.elems;
-        layout.elems += size;
-        layout.tensors.push_back({.name = std::to_string(begin),
-                                  .shape = {static_cast<std::int64_t>(size)},
-                                  .offset = begin});
-        layout.blocks.push_back({begin, layout.elems});
-    }
-    return layout;
-}
+Layout five_blocks() { return layout_of_blocks({70000, 300, 131072, 65000, 4000}, Dtype::bf16); }
 
 float value_of(std::uint64_t stream, std::uint64_t number) {
     return static_cast<float>(random_bits(17, stream, number) >> 40U) / 16777216.0F - 0.5F;
@@ -39,14 +27,8 @@ std::vector<float> part_of_gradient(shard::ElementRange block, std::uint64_t str
     return gradient;
 }
 
-config::EngineSettings settings_in(const std::string& folder, config::GroupWord parameters) {
-    config::EngineSettings settings;
-    settings.mode = config::Mode::su_o;
-    settings.compress.codec = config::PayloadCodec::dense;
-    settings.csd.path = {folder + "/state"};
-    settings.csd.per_rank = {2};
-    settings.csd.subgroup_tiles = 1;
-    settings.checkpoint.path = folder + "/checkpoints";
+config::EngineSettings placed_in(const std::string& folder, config::GroupWord parameters) {
+    config::EngineSettings settings = settings_in(folder);
     settings.placement = {.parameters = parameters,
                           .gradients = config::GroupWord::automatic,
                           .optimizer = config::GroupWord::global};
@@ -55,14 +37,7 @@ config::EngineSettings settings_in(const std::string& folder, config::GroupWord 
 }
 
 std::string folder_of(const mpi::Communicator& world, int number) {
-    const std::string folder = std::string(test::kBuildFolder) + "/engine-gradients-" +
-                               std::to_string(world.size()) + "-" + std::to_string(number);
-    if (world.rank() == 0) {
-        std::filesystem::remove_all(folder);
-        std::filesystem::create_directories(folder);
-    }
-    world.barrier();
-    return folder;
+    return new_folder(world, "gradients-" + std::to_string(number));
 }
 
 std::vector<std::size_t> order_of_blocks(Way way, std::size_t blocks, std::uint64_t stream) {
@@ -117,11 +92,7 @@ std::uint64_t masters_after(const mpi::Communicator& world, const config::Engine
                                         {.model = "five blocks", .steps = kSteps},
                                         {.puts_in_any_order = way != Way::last_first});
     Engine* const engine = &run.engine();
-    run.begin([](std::size_t first, std::span<float> masters) {
-        for (std::size_t i = 0; i < masters.size(); ++i) {
-            masters[i] = value_of(1000, first + i);
-        }
-    });
+    run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     for (int step = 0; step < kSteps; ++step) {
         take_step(*engine, layout, static_cast<std::uint64_t>(world.rank()), way);
     }
@@ -149,16 +120,12 @@ std::vector<std::vector<std::byte>> parameters_after_step(Engine& engine, const 
 TEST(SkippedTensorsTest, StayAsTheyAreInTheStepThatSkipsThem) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
     const config::EngineSettings settings =
-        settings_in(folder_of(world, 2), config::GroupWord::replicated);
+        placed_in(folder_of(world, 2), config::GroupWord::replicated);
     const Layout layout = five_blocks();
     engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
                                         {.model = "five blocks", .steps = kSteps}, {});
     Engine* const engine = &run.engine();
-    run.begin([](std::size_t first, std::span<float> masters) {
-        for (std::size_t i = 0; i < masters.size(); ++i) {
-            masters[i] = value_of(1000, first + i);
-        }
-    });
+    run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     const auto rank = static_cast<std::uint64_t>(world.rank());
     const auto before = parameters_after_step(*engine, layout, rank, {});
     const auto skipped = parameters_after_step(*engine, layout, rank, {1, 3});
@@ -208,11 +175,7 @@ Ended clipped_run(const mpi::Communicator& world, const config::EngineSettings& 
     engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
                                         {.model = "five blocks", .steps = std::ssize(steps)}, {});
     Engine* const engine = &run.engine();
-    run.begin([](std::size_t first, std::span<float> masters) {
-        for (std::size_t i = 0; i < masters.size(); ++i) {
-            masters[i] = value_of(1000, first + i);
-        }
-    });
+    run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     Ended ended;
     for (const char kind : steps) {
         if (engine->steps_done() % 3 != 1) {  // also before a step that turns out otherwise
@@ -240,8 +203,8 @@ TEST_P(ClippingOf, HasTheBitsOfAStepThatWaitsForItsNorm) {
     for (const std::string& way : GetParam().ways) {
         SCOPED_TRACE(way);
         config::EngineSettings settings =
-            settings_in(folder_of(world, 3), way == "global" ? config::GroupWord::global
-                                                             : config::GroupWord::replicated);
+            placed_in(folder_of(world, 3),
+                      way == "global" ? config::GroupWord::global : config::GroupWord::replicated);
         if (way == "delta") {
             settings.gather.codec = config::ParameterCodec::delta;
         }
@@ -269,7 +232,7 @@ class GradientsOf : public testing::TestWithParam<config::GroupWord> {};
 TEST_P(GradientsOf, GiveTheSameMastersInAnyOrderAndInParts) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
     const std::string folder = folder_of(world, GetParam() == config::GroupWord::global ? 1 : 0);
-    const config::EngineSettings settings = settings_in(folder, GetParam());
+    const config::EngineSettings settings = placed_in(folder, GetParam());
     const std::uint64_t in_order = masters_after(world, settings, Way::last_first);
     EXPECT_EQ(masters_after(world, settings, Way::shuffled), in_order);
     EXPECT_EQ(masters_after(world, settings, Way::in_parts), in_order);

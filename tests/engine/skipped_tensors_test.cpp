@@ -1,7 +1,6 @@
 // Tensors that steps leave out keep their state and the number of their own updates, also across
 // restarts, other layouts and checkpoints.
-#include "engine/run.hpp"
-#include "support/places.hpp"
+#include "engine/run_fixture.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::engine {
@@ -13,14 +12,9 @@ constexpr double kRate = 0.01;
 constexpr double kDecay = 0.1;
 
 Layout four_tensors() {
-    Layout layout{.dtype = Dtype::fp32};
+    Layout layout = layout_of_blocks(std::vector<std::size_t>(kTensors, kTensorElems), Dtype::fp32);
     for (std::size_t i = 0; i < kTensors; ++i) {
-        layout.tensors.push_back({.name = "t" + std::to_string(i),
-                                  .shape = {kTensorElems},
-                                  .offset = layout.elems,
-                                  .group = i % 2});
-        layout.blocks.push_back({layout.elems, layout.elems + kTensorElems});
-        layout.elems += kTensorElems;
+        layout.tensors[i].group = i % 2;
     }
     return layout;
 }
@@ -72,13 +66,7 @@ Wish from(const std::string& checkpoint) { return {.kind = Wish::Kind::from, .pa
 class SkippedTensors : public testing::Test {
 protected:
     SkippedTensors() {
-        folder_ =
-            std::string(test::kBuildFolder) + "/engine-skipped-" + std::to_string(world_.size());
-        if (world_.rank() == 0) {
-            std::filesystem::remove_all(folder_);
-            std::filesystem::create_directories(folder_);
-        }
-        world_.barrier();
+        folder_ = new_folder(world_, "skipped");
         for (std::size_t i = 0; i < layout_.elems; ++i) {
             oracle_.masters.push_back(drawn(0, i));
         }
@@ -86,20 +74,9 @@ protected:
         oracle_.moments2.resize(layout_.elems);
     }
 
-    config::EngineSettings settings_with(int devices) const {
-        config::EngineSettings settings;
-        settings.mode = config::Mode::su_o;
-        settings.compress.codec = config::PayloadCodec::dense;
-        settings.csd.path = {folder_ + "/state"};
-        settings.csd.per_rank = {devices};
-        settings.csd.subgroup_tiles = 1;
-        settings.checkpoint.path = folder_ + "/checkpoints";
-        return settings;
-    }
-
     Start find(const Wish& wish, int devices) {
         run_.reset();
-        return find_start(world_, settings_with(devices), layout_, wish, "four", {});
+        return find_start(world_, settings_in(folder_, devices), layout_, wish, "four", {});
     }
 
     // Begins anew or resumes, with this many devices per rank.
@@ -108,11 +85,7 @@ protected:
     void open(const Start& start) {
         run_.emplace(world_, start, layout_, Identity{.model = "four", .steps = 100},
                      EngineOptions{});
-        run_->begin([](std::size_t first, std::span<float> masters) {
-            for (std::size_t i = 0; i < masters.size(); ++i) {
-                masters[i] = drawn(0, first + i);
-            }
-        });
+        run_->begin(each_by([](std::size_t i) { return drawn(0, i); }));
     }
 
     // The gradients of a rank, from this stream of random numbers.

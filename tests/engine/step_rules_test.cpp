@@ -1,8 +1,7 @@
 // What a step does to the masters and to the disk, against the rules written out here: clipping,
 // residuals under a changing loss scale, and flushes that fail.
 #include "codec/codec.hpp"
-#include "engine/run.hpp"
-#include "support/places.hpp"
+#include "engine/run_fixture.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::engine {
@@ -39,16 +38,8 @@ Values with_norm(Values values, double norm) {
 }
 
 config::EngineSettings settings_for_rules(const std::string& name) {
-    const std::string folder = std::string(test::kBuildFolder) + "/step-rules-" + name;
-    std::filesystem::remove_all(folder);
-    std::filesystem::create_directories(folder);
-    config::EngineSettings settings;
-    settings.compress.codec = config::PayloadCodec::dense;
-    settings.csd.path = {folder + "/state"};
-    settings.csd.per_rank = {2};
-    settings.csd.subgroup_tiles = 1;
-    settings.checkpoint.path = folder + "/checkpoints";
-    return settings;
+    const auto world = mpi::Communicator::world(std::chrono::seconds(100));
+    return settings_in(new_folder(world, "rules-" + name));
 }
 
 // One block on one rank. Masters start at zero, and plain gradient descent moves them by the rate
@@ -57,15 +48,10 @@ class OneBlock {
 public:
     OneBlock(const config::EngineSettings& settings, Dtype dtype, const EngineOptions& options)
         : world_(mpi::Communicator::world(std::chrono::seconds(100))),
-          layout_{.tensors = {{.name = "all", .shape = {kBlockElems}}},
-                  .blocks = {{0, kBlockElems}},
-                  .elems = kBlockElems,
-                  .dtype = dtype},
+          layout_(layout_of_blocks({kBlockElems}, dtype)),
           run_(Run::open(world_, settings, layout_, {.kind = Wish::Kind::fresh},
                          {.model = "one block", .steps = 100}, options)) {
-        run_.begin([](std::size_t, std::span<float> masters) {
-            std::fill(masters.begin(), masters.end(), 0.0F);
-        });
+        run_.begin(each_by([](std::size_t) { return 0.0F; }));
     }
 
     Engine& engine() { return run_.engine(); }

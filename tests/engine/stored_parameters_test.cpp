@@ -1,8 +1,7 @@
 // Parameters that a client reads from the state are those that another run has in its vector.
 #include "base/units.hpp"
-#include "engine/run.hpp"
+#include "engine/run_fixture.hpp"
 #include "memory/buffer.hpp"
-#include "support/places.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::engine {
@@ -17,15 +16,7 @@ float stored_value(std::uint64_t stream, std::uint64_t number) {
 }
 
 Layout stored_blocks(Dtype dtype) {
-    Layout layout{.dtype = dtype};
-    for (std::size_t i = 0; i < kStoredBlocks; ++i) {
-        layout.tensors.push_back({.name = "block" + std::to_string(i),
-                                  .shape = {kStoredBlockElems},
-                                  .offset = layout.elems});
-        layout.blocks.push_back({layout.elems, layout.elems + kStoredBlockElems});
-        layout.elems += kStoredBlockElems;
-    }
-    return layout;
+    return layout_of_blocks(std::vector<std::size_t>(kStoredBlocks, kStoredBlockElems), dtype);
 }
 
 class StoredParameters
@@ -40,24 +31,15 @@ protected:
 
     void open(ParameterHome home) {
         const auto [dtype, state, tiles] = GetParam();
-        const std::string name = home == ParameterHome::state ? "/in-state" : "/in-vector";
-        config::EngineSettings settings;
-        settings.mode = config::Mode::su_o;
-        settings.compress.codec = config::PayloadCodec::dense;
-        settings.csd.path = {folder_ + name};
-        settings.csd.per_rank = {2};
+        config::EngineSettings settings =
+            settings_in(folder_ + (home == ParameterHome::state ? "/in-state" : "/in-vector"));
         settings.csd.subgroup_tiles = tiles;
         settings.csd.state = state;
-        settings.checkpoint.path = folder_ + name + "-checkpoints";
         std::optional<engine::Run>& run = home == ParameterHome::state ? stored_ : held_;
         run.emplace(
             engine::Run::open(world_, settings, layout_, {.kind = Wish::Kind::resume_if_any},
                               Identity{.model = "blocks", .steps = 100}, {.parameters = home}));
-        run->begin([](std::size_t first, std::span<float> masters) {
-            for (std::size_t i = 0; i < masters.size(); ++i) {
-                masters[i] = stored_value(0, first + i);
-            }
-        });
+        run->begin(each_by([](std::size_t i) { return stored_value(0, i); }));
     }
 
     static void put_gradients(Engine& engine, const Layout& layout, std::uint64_t stream) {
