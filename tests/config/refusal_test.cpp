@@ -98,6 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("\"train.steps\" = 3\n", {"\"train.steps\"", "did you mean train.steps?"}),
         in_config("\"a\\nb\" = 3\n", {"\"a\\u000Ab\""}),
         in_config("Mode = \"su\"\n", {"no key Mode", "did you mean mode?"}),
+        in_config("data.tokenizer = \"gpt2\"\n", {"data.tokenizer"}),
         in_override("csd.solts=4", {"csd.solts", "did you mean csd.slots?"}),
         in_override("compress.keeep=0.5", {"did you mean compress.keep?"})));
 
@@ -154,6 +155,11 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("[compress]\nkeep = 1.01\n", {"compress.keep = 1.01"}),
         in_config("[checkpoint]\nevery = -5\n", {"checkpoint.every = -5"}),
         in_config("[exchange]\ntimeout_s = 0\n", {"exchange.timeout_s = 0"}),
+        in_override("link.host_gb_s=-1", {"link.host_gb_s = -1", "at least 0"}),
+        in_site("[link]\nhost_gb_s = 1\nscale = -1\n", {"link.scale = -1", "at least 0"}),
+        in_override("link.host_gb_s=1e-9", {"link.host_gb_s", "link.scale"}),
+        in_override("link.scale=0.5", {"link.scale", "link.host_gb_s"}),
+        in_override("csd.rated_tbw=-1", {"csd.rated_tbw"}),
         in_site("[plan]\ngpus_per_node = 4\n", {"plan.gpus_per_node was removed", "hosts.ranks"}),
         in_site("[plan]\ngpu_efficiency = 1.5\n", {"plan.gpu_efficiency = 1.5", "at most 1"}),
         in_site("[plan]\ngpu_tflops = -1\n", {"plan.gpu_tflops = -1", "at least 0"}),
@@ -190,6 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
                   {"compress.codec = \"sign\" was removed: use \"q4\""}),
         in_config("[compress]\nrounding = \"up\"\n",
                   {"compress.rounding", "\"nearest\" or \"stochastic\""}),
+        in_config("[gather]\ncodec = \"zip\"\n", {"gather.codec", "\"delta\""}),
         in_config("[csd]\nio = \"uring\"\n", {"csd.io", "\"io_uring\" or \"threads\""}),
         in_config("[csd]\ndurability = \"some\"\n",
                   {"csd.durability", "\"step\", \"checkpoint\" or \"none\""}),

@@ -9,7 +9,6 @@ import torch
 import transformers
 
 
-
 def gpt(layers):
     torch.manual_seed(0)
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=layers, n_head=2, n_embd=32, vocab_size=64, n_positions=16, bos_token_id=0,
@@ -34,6 +33,7 @@ def cut_of(model):
 OF_A_RANK = """
 import sys
 import torch, torch.distributed
+import nearstep
 sys.path.insert(0, {here!r})
 from recipes_test import adapted, cut_of, rows_of
 

@@ -1,4 +1,5 @@
-"""Every invalid input gives one sentence and exit code 2, without a hang, and overwrites nothing."""
+"""Invalid input gives one sentence and exit code 2, without a hang, and overwrites nothing. What a config alone makes invalid is in
+tests/config/refusal_test.cpp; here are what a run finds out, and a few of those."""
 import fcntl
 import glob
 import subprocess
@@ -9,60 +10,15 @@ import program
 # name: (settings added to a good config, words that the sentence must contain)
 SETTINGS = {
     "unknown key": (["train.stepz=3"], ["train.stepz", "train.steps"]),
-    "unknown section": (["trane.steps=3"], ["trane.steps"]),
-    "a value of another type": (["train.steps=many"], ["train.steps"]),
     "an override without a value": (["train.steps"], ["train.steps"]),
-    "a mode that there is not": (["mode=su+x"], ["mode", "su+o"]),
-    "a negative number of steps": (["train.steps=-3"], ["train.steps"]),
-    "stopping behind the end": (["train.steps=5", "train.stop_at=6"], ["train.stop_at"]),
-    "a width that the heads do not divide": (["model.width=65"], ["model.width", "model.heads"]),
-    "an architecture that there is not": (["model.architecture=mamba"], ["mamba", "gpt"]),
-    "a vocabulary without room for bytes": (["model.vocabulary=100"], ["model.vocabulary"]),
-    "a number format that there is not": (["model.dtype=fp8"], ["model.dtype"]),
     "no text": (["data.train=[]"], ["data.train"]),
     "text that is missing": (["data.train=/nowhere/text"], ["/nowhere/text"]),
     "held-out text that is missing": (["data.valid=/nowhere/text"], ["/nowhere/text"]),
-    "zero devices on every rank": (["csd.per_rank=0"], ["csd.per_rank"]),
-    "a negative number of devices": (["csd.per_rank=[2,-1]"], ["csd.per_rank"]),
     "devices for three ranks on two": (["csd.per_rank=[1,1,1]"], ["csd.per_rank", "2"]),
-    "a speed of zero": (["csd.speed=0"], ["csd.speed"]),
-    "speeds for three devices of two": (["csd.per_rank=1", "csd.speed=[1,1,1]"], ["csd.speed"]),
-    "too few slots": (["csd.slots=2"], ["csd.slots"]),
-    "fewer sequences than ranks": (["train.global_batch=1"], ["train.global_batch"]),
-    "a learning rate of zero": (["train.learning_rate=0"], ["train.learning_rate"]),
-    "top-k in a mode without compression": (["mode=su+o", "compress.codec=topk"], ["topk", "su+o+c"]),
-    "a codec that there is not": (["mode=su+o+c", "compress.codec=zip"], ["compress.codec"]),
-    "stochastic rounding of values": (["mode=su+o+c", "compress.codec=topk", "compress.rounding=stochastic"],
-                                      ["compress.rounding", "q4"]),
-    "error feedback in state files": (["mode=su+o+c", "compress.codec=q4", "compress.error_feedback=true"],
-                                      ["compress.error_feedback", "csd.durability"]),
-    "a warm-up that never ends": (["compress.warmup_steps=3"], ["compress.warmup_steps", "dense"]),
-    "keeping nothing": (["mode=su+o+c", "compress.codec=topk", "compress.keep=0"], ["compress.keep"]),
     "cards that nothing names": (["csd.device=xrt"], ["csd.device = \"", "emulated"]),
-    "fewer cards than folders": (["csd.device=xrt", "csd.path=[a, b]", "csd.cards=[\"0\"]"], ["csd.cards", "csd.path"]),
-    "a state format that there is not": (["csd.state=q4"], ["csd.state", "compact"]),
-    "an optimizer that there is not": (["train.optimizer=adamax"], ["train.optimizer", "lion"]),
-    "a kind of decay that there is not": (["train.decay=vectors"], ["train.decay", "matrices"]),
-    "a gather that there is not": (["gather.codec=zip"], ["gather.codec", "delta"]),
-    "deltas in mode base": (["gather.codec=delta", "mode=base"], ["gather.codec", "mode", "dense"]),
-    "deltas of 32-bit parameters": (["gather.codec=delta", "model.dtype=fp32"], ["gather.codec", "model.dtype", "bf16"]),
-    "a key of an earlier version": (["data.tokenizer=/nowhere/gpt2"], ["data.tokenizer"]),
-    "a placement that there is not": (["placement.parameters=everywhere"], ["placement.parameters", "node"]),
-    "deltas of parameters that are gathered for every block": (["placement.parameters=global", "gather.codec=delta", "exchange.ranks_per_node=1"],
-                                                               ["gather.codec", "placement.parameters", "dense"]),
-    "state narrower than gradients": (["placement.optimizer=node", "placement.gradients=global", "exchange.ranks_per_node=1"],
-                                      ["placement.optimizer", "placement.gradients", "a multiple of"]),
     "a group that does not divide the ranks": (["placement.optimizer=7"], ["placement.optimizer = 7", "does not divide"]),
-    "gradients narrower than parameters": (["placement.parameters=node", "placement.optimizer=replicated"],
-                                           ["placement.parameters", "placement.gradients", "a multiple of"]),
-    "a key that was removed": (["exchange.scatter=flat"], ["exchange.scatter", "placement.gradients", "replicated"]),
     "a rank without devices for its copy": (["placement.optimizer=replicated", "csd.per_rank=[1,0]"],
                                             ["placement.optimizer", "rank 1", "csd.per_rank"]),
-    "a negative rate": (["link.host_gb_s=-1"], ["link.host_gb_s", "at least 0"]),
-    "links of a negative rate": (["link.host_gb_s=1", "link.scale=-1"], ["link.scale", "at least 0"]),
-    "a link that hardly moves": (["link.host_gb_s=1e-9"], ["link.host_gb_s", "link.scale"]),
-    "a scale of no rate": (["link.scale=0.5"], ["link.scale", "link.host_gb_s"]),
-    "a negative rating": (["csd.rated_tbw=-1"], ["csd.rated_tbw"]),
     "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state", "csd.path", "is a file"]),
     "a state larger than the disk": (["model.layers=1000", "model.width=8192", "model.heads=64", "csd.subgroup_tiles=1024"], ["free"]),
 }
@@ -164,23 +120,12 @@ class BadInput(program.Scenario):
         good = {path: path.read_bytes() for path in (index, rank_file)}
         flipped = bytearray(good[rank_file])
         flipped[len(flipped) // 4] ^= 1  # among the masters, which an export reads, too
-        damages = {
-            "a truncated rank file": (rank_file, good[rank_file][:-1000], rank_file.name),
-            "an empty rank file": (rank_file, b"", rank_file.name),
-            "a flipped bit": (rank_file, bytes(flipped), rank_file.name),
-            "a missing rank file": (rank_file, None, rank_file.name),
-            "an index that is not one": (index, b"hello", index.name),
-            "a truncated index": (index, good[index][:len(good[index]) // 2], index.name),
-        }
-        for name, (path, content, word) in damages.items():
-            with self.subTest(name):
-                if content is None:
-                    path.unlink()
-                else:
-                    path.write_bytes(content)
+        for path, content in ((rank_file, bytes(flipped)), (index, b"hello")):
+            with self.subTest(path.name):
+                path.write_bytes(content)
                 before = program.content(folder)
-                self.assert_refused(program.run(2, *self.arguments(flags=["--resume"])), [word])
-                self.assert_refused(program.run(0, "export", index, self.folder / "out.h5"), [word])
+                self.assert_refused(program.run(2, *self.arguments(flags=["--resume"])), [path.name])
+                self.assert_refused(program.run(0, "export", index, self.folder / "out.h5"), [path.name])
                 self.assertEqual(program.content(folder), before)
                 self.assertFalse((self.folder / "out.h5").exists())
                 path.write_bytes(good[path])

@@ -1,6 +1,5 @@
 """Training on emulated cards through XRT: the bits of emulated devices, and errors that name the card on every rank."""
 import os
-import re
 import subprocess
 import time
 import unittest
@@ -65,22 +64,6 @@ class Cards(program.Scenario):
         self.assertEqual(moved["masters_xxh3"], whole["masters_xxh3"])
         self.assertEqual(moved["losses"][-1], whole["losses"][-1])
 
-    def test_state_does_not_cross_the_host_link(self):
-        reports = self.folder / "reports"
-        reports.mkdir()
-        os.environ["NEARSTEP_CARD_REPORT"] = str(reports)
-        self.addCleanup(os.environ.pop, "NEARSTEP_CARD_REPORT", None)
-        summary = self.train(**self.on_cards(train__steps=4))
-        moved = 0
-        for report in reports.iterdir():
-            moved += sum(int(number) for number in re.findall(r"(?:to|from)_device_bytes=(\d+)", report.read_text()))
-        # Compares the cards' counts with the run's: gradients and parameters, plus a little for reports.
-        link = summary["bytes_per_parameter"]["host_link"]
-        self.assertEqual((link["state_read"], link["state_write"]), (0, 0))
-        wanted = (link["gradients"] + link["parameters"]) * summary["parameters"] * 4
-        self.assertGreaterEqual(moved, wanted * 0.999)
-        self.assertLessEqual(moved, wanted * 1.01)
-
     def test_a_lost_completion_ends_all_ranks_with_a_sentence(self):
         # Card 2 belongs to rank 1. Rank 0 has other cards.
         self.with_faults("lost_completion=2:6")
@@ -100,34 +83,13 @@ class Cards(program.Scenario):
         resumed = self.train(flags=["--resume"], **self.on_cards(train__steps=4))
         self.assertEqual(resumed["masters_xxh3"], whole["masters_xxh3"])
 
-    def test_a_forgotten_synchronisation_shows_in_the_bits(self):
-        whole = self.train(**self.emulated(train__steps=3))
-        # In mode su nothing is read ahead, so that the first synchronisation is that of gradients. A lost one of a header
-        # that was read ends the run.
-        self.with_faults("lost_sync=1:1")
-        forgetful = self.train(flags=["--fresh"], **self.on_cards(state="forgetful", train__steps=3, mode="su"))
-        self.assertNotEqual(forgetful["masters_xxh3"], whole["masters_xxh3"])
-
-    def test_without_peer_to_peer_the_bits_are_the_same_and_the_log_says_so(self):
-        whole = self.train(**self.emulated(train__steps=3))
-        self.with_faults(",".join(f"no_p2p={card}:0" for card in range(4)))
-        staged = self.train(**self.on_cards(train__steps=3))
-        self.assert_same_bits(staged, whole)
-        self.assertGreater(staged["bytes_per_parameter"]["host_link"]["state_read"], 23)
-        self.assertEqual(staged["bytes_per_parameter"]["device_internal"], {"read": 0, "write": 0})
-        self.assertIn("no_peer_to_peer", self.run_cards("--fresh", train__steps=1).stderr)
-
     def assert_refused(self, *words, **keys):
         self.assert_refusal(self.run_cards(train__steps=1, **keys), *words)
 
     def test_what_is_missing_is_one_sentence(self):
         self.assert_refused("csd.cards", csd__cards='["0", "1", "2", "9"]')
-        self.assert_refused("csd.cards", csd__cards='["0"]')
-        self.assert_refused("csd.cards", csd__cards="[]")
         self.assert_refused("csd.xclbin", csd__xclbin='"nowhere.xclbin"')
-        self.assert_refused("csd.xclbin", csd__xclbin='""')
         self.assert_refused("csd.host_engine", csd__host_engine=[4])
-        self.assert_refused("[link]", link__host_gb_s=1)
 
     def test_xrt_is_loaded_for_cards_alone(self):
         broken = self.folder / "libraries/libxrt_coreutil.so.2"

@@ -205,13 +205,6 @@ class Crash(program.Scenario):
         self.assertIn("resumed from the state files at step 5", said)
         self.assertEqual(summary["masters_xxh3"], masters)
 
-    def test_another_layout_goes_on_from_the_checkpoint_and_says_so(self):
-        self.train(train__steps=8, train__stop_at=5, csd__per_rank=2)
-        said, summary = self.finish(csd__per_rank=1)
-        self.assertIn("another layout", said)
-        self.assertIn("step-00000005.h5 at step 5", said)
-        self.assertEqual(summary["first_step"], 6)
-
     def test_a_second_job_is_refused_and_changes_nothing(self):
         # The run stops itself as soon as its last checkpoint is durable, and holds its files.
         first = subprocess.Popen([str(program.PROGRAM), *map(str, self.arguments(train__steps=8))], cwd=program.ROOT,

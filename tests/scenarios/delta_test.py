@@ -51,18 +51,6 @@ class Delta(program.Scenario):
             results.append(self.train(ranks=3, state=codec, gather__codec=codec, flags=["--resume"], **keys))
         self.assert_same_bits(*results)
 
-    def test_a_killed_run_resumes_bit_identically(self):
-        keys = {"train__steps": 10, "gather__codec": "delta"}
-        whole = self.train(state="whole", train__steps=10)
-        for fault in ("rank=1 phase=mid_write count=14", "rank=0 phase=before_commit count=7"):
-            with self.subTest(fault=fault):
-                done = program.run(2, *self.arguments(flags=["--fresh"], **keys), fault=fault)
-                self.assertNotEqual(done.returncode, 0)
-                again = self.train(flags=["--resume"], **keys)
-                self.assertGreater(again["first_step"], 1)
-                self.assertEqual(again["losses"], whole["losses"][again["first_step"] - 1:])
-                self.assertEqual(again["masters_xxh3"], whole["masters_xxh3"])
-
     def test_fine_tuning_moves_a_fraction_of_the_bytes(self):
         """Continues from a trained model on another text, at small constant rates."""
         trained = self.train(state="trained", train__steps=60, csd__subgroup_tiles=4)

@@ -62,16 +62,6 @@ class EarlyUpdate(program.Scenario):
                 rest = self.run_of(durability, flags=["--resume"], csd__durability=durability, **keys)
                 self.assert_goes_on(whole, first, rest)
 
-    def test_a_killed_run_of_delayed_clipping_goes_on_with_its_bits(self):
-        keys = {"train__clip_norm": 0.1, "train__clipping": "delayed", "mode": "su+o"}
-        whole = self.run_of("whole", **keys)
-        for phase, count in (("mid_write", 17), ("after_scatter", 14), ("before_rename", 4)):
-            with self.subTest(phase):
-                settings = {"train__steps": STEPS, "csd__subgroup_tiles": 1, **keys}
-                done = program.run(2, *self.arguments(state=phase, **settings), fault=f"rank=1 phase={phase} count={count}")
-                self.assertNotEqual(done.returncode, 0)
-                self.assertEqual(self.run_of(phase, flags=["--resume"], **keys)["masters_xxh3"], whole["masters_xxh3"])
-
     def test_a_run_killed_in_the_undo_of_a_wrong_guess_goes_on_with_its_bits(self):
         # A high learning rate leads to a step with a large norm, which clips, after two that do not.
         clipping = {"train__learning_rate": 0.1, "train__clip_norm": 4, "model__vocabulary": 256}

@@ -3,13 +3,10 @@ import json
 import os
 import pathlib
 import shutil
-import stat
 import struct
 import subprocess
-import sys
 import threading
 import time
-import unittest
 
 import program
 
@@ -138,28 +135,6 @@ class Machine(program.Scenario):
         self.assertEqual(json.loads((self.folder / "target").read_text())["steps"], 3)
         self.assertEqual([json.loads(line)["step"] for line in lines if '"loss"' in line], [1, 2, 3])
 
-    def test_json_goes_to_standard_output_behind_what_is_there(self):
-        out = self.folder / "out"
-        with out.open("w") as file:
-            file.write("before\n")
-            file.flush()
-            code = subprocess.run([program.PROGRAM, "plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--nodes", "1", "--json", "/dev/stdout"],
-                                  cwd=program.ROOT, env=program.environment(), stdout=file).returncode
-        self.assertEqual(code, 0)
-        text = out.read_text()
-        self.assertTrue(text.startswith("before\n"))
-        self.assertIn('"origin": "modelled"', text)
-
-    def test_a_node_stays_a_node(self):
-        node = self.folder / "null"
-        try:
-            os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-            node.open("w").close()
-        except OSError as error:
-            self.skipTest(f"no device node can be made here: {error}")
-        self.assertEqual(self.run_one(*self.small(train__steps=2, flags=["--json", node, "--metrics", node]))[0], 0)
-        self.assertTrue(node.is_char_device())
-
     def test_metrics_that_cannot_be_written_are_said_once(self):
         pipe = self.folder / "pipe"
         os.mkfifo(pipe)
@@ -204,15 +179,6 @@ class Machine(program.Scenario):
         said += process.communicate(timeout=program.HANG_S)[0]
         self.assertEqual(process.returncode, 1, said)
         self.assertRegex(said, f"{tokens}.*shorter")
-
-    def test_json_that_is_nested_deeply_is_a_sentence(self):
-        model = self.folder / "model"
-        model.mkdir()
-        deep = "[" * 1_000_000 + "]" * 1_000_000
-        (model / "config.json").write_text('{"model_type": "llama", "rope_scaling": ' + deep + "}")
-        code, said = self.run_one(*self.small(model__from=f'"{model}"'))
-        self.assertEqual(code, 2, said[:2000])
-        self.assertRegex(said, f"{model}/config.json is nested too deeply")
 
     # --- Slurm and limits ---
 

@@ -178,13 +178,6 @@ class Restart(program.Scenario):
         self.assertIn(resumed.summary["first_step"], (6, 7))
         self.assertEqual(resumed.summary["masters_xxh3"], self.whole()["masters_xxh3"])
 
-    def test_a_job_with_from_comes_back_to_its_own_newest_step(self):
-        self.finish(train__stop_at=3)
-        back = self.folder / "p0/checkpoints/step-00000003.h5"
-        flags = ["--resume-if-any", "--from", back]
-        self.finish(*flags, train__stop_at=7, csd__path=self.two_drives("q"))
-        self.assertEqual(self.finish(*flags, csd__path=self.two_drives("q")).summary["first_step"], 8)
-
     def test_a_roll_back_that_is_killed_anywhere_has_happened_or_has_not(self):
         self.finish(train__stop_at=3)
         shutil.copytree(self.folder / "p0/checkpoints", self.folder / "copy")

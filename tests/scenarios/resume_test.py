@@ -62,23 +62,10 @@ class Resume(program.Scenario):
                 self.assertEqual(second["first_step"], 21)
                 self.assertLessEqual(abs(second["heldout_loss"] - whole["heldout_loss"]), tolerance)
 
-    def test_a_restored_checkpoint_holds_the_same_masters_on_any_layout(self):
-        stopped = self.train(csd__per_rank=2, train__stop_at=10)
-        for ranks, devices in ((1, 1), (3, 1), (2, 3)):
-            with self.subTest(ranks=ranks, devices=devices):
-                again = self.train(ranks=ranks, csd__per_rank=devices, train__stop_at=10, flags=["--resume"])
-                self.assertEqual(again["losses"], [])
-                self.assertEqual(again["masters_xxh3"], stopped["masters_xxh3"])
-
     def test_checkpoints_on_the_way_replace_each_other(self):
         summary = self.train(train__steps=10, checkpoint__every=3)
         folder = pathlib.Path(summary["checkpoint"]).parent
         self.assertEqual(sorted(p.name for p in folder.iterdir() if ".rank-" not in p.name), ["step-00000010.h5"])
-
-    def test_an_unfinished_run_is_not_overwritten_unless_asked(self):
-        self.train(train__stop_at=5)
-        self.assert_refusal(program.run(2, *self.arguments()), "--resume")
-        self.train(train__stop_at=5, flags=["--fresh"])
 
     def test_metrics_have_a_line_per_step_and_go_on_after_a_resume(self):
         metrics = self.folder / "metrics.jsonl"

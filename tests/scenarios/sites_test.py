@@ -1,11 +1,9 @@
 """Every site of cluster/ has only known keys, and the launchers build the command lines that it asks for."""
-import os
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
-import unittest
 
 import program
 
