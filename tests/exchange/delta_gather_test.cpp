@@ -1,6 +1,5 @@
 // The parameter gather by deltas.
-#include "mpi/exchange/parameter_gather.hpp"
-#include "support/test.hpp"
+#include "exchange/gather_fixture.hpp"
 
 namespace nearstep::exchange {
 namespace {
@@ -9,38 +8,13 @@ using shard::kTileElems;
 using trace::Counter;
 using Vector = std::vector<std::uint16_t>;
 
-constexpr std::size_t kDeltaParameters = 37 * kTileElems - 100;
-
-// Ranks with two devices each, the last with one; messages are made as devices make them.
-class DeltaGathers : public testing::TestWithParam<int> {  // ranks per node; 0: all
+// Messages are made as devices make them.
+class DeltaGathers : public GatherRanks {
 protected:
-    DeltaGathers()
-        : world_(mpi::Communicator::world(std::chrono::seconds(60))),
-          map_(devices_per_rank(world_.size())),
-          partition_({.parameters = kDeltaParameters,
-                      .speeds = std::vector<double>(static_cast<std::size_t>(map_.devices()), 1.0),
-                      .subgroup_tiles = 2}),
-          nodes_(nodes_of(world_.size(), GetParam())),
-          gather_(world_,
-                  {.partition = &partition_,
-                   .devices = &map_,
-                   .nodes = nodes_,
-                   .has_deltas = true,
-                   .in_flight = 3},
-                  traffic_) {}
-
-    static std::vector<int> devices_per_rank(int ranks) {
-        std::vector<int> devices(static_cast<std::size_t>(ranks), 2);
-        devices.back() = 1;
-        return devices;
-    }
-
-    static mpi::Topology nodes_of(int ranks, int per_node) {
-        std::vector<int> node(static_cast<std::size_t>(ranks));
-        for (int rank = 0; rank < ranks; ++rank) {
-            node[static_cast<std::size_t>(rank)] = per_node == 0 ? 0 : rank / per_node;
-        }
-        return mpi::group_by(node);
+    ParameterGatherSettings of_deltas() const {
+        ParameterGatherSettings wanted = settings();
+        wanted.has_deltas = true;
+        return wanted;
     }
 
     bool is_mine(std::size_t subgroup) const {
@@ -93,15 +67,8 @@ protected:
         };
     }
 
-    std::size_t elems() const { return partition_.tiles() * kTileElems; }
-
-    mpi::Communicator world_;
-    shard::DeviceMap map_;
-    shard::Partition partition_;
-    mpi::Topology nodes_;
-    trace::Traffic traffic_;
     std::map<std::size_t, std::vector<std::uint64_t>> messages_;  // outlives gather_
-    ParameterGather gather_;
+    ParameterGather gather_{world_, of_deltas(), traffic_};
     std::uint64_t message_bytes_ = 0;  // of this rank's subgroups
 };
 
@@ -146,13 +113,11 @@ TEST_P(DeltaGathers, SendEachMessageOnceToEachNodeAndCountItsBytes) {
     Vector copy = before;
     gather(copy, before, step(before, 3));
 
-    auto sent = traffic_.snapshot();
-    world_.sum(std::span(sent.bytes));
     std::vector<std::uint64_t> bytes = {message_bytes_};
     world_.sum(std::span(bytes));
     const auto nodes = static_cast<std::uint64_t>(nodes_.groups());
-    EXPECT_EQ(sent[Counter::network_parameters], bytes[0] * (nodes - 1));
-    EXPECT_EQ(sent[Counter::node_parameters],
+    EXPECT_EQ(sent()[Counter::network_parameters], bytes[0] * (nodes - 1));
+    EXPECT_EQ(sent()[Counter::node_parameters],
               bytes[0] * (static_cast<std::uint64_t>(world_.size()) - nodes));
     EXPECT_LT(bytes[0], 2 * elems());
 
@@ -168,29 +133,19 @@ TEST_P(DeltaGathers, SendEachMessageOnceToEachNodeAndCountItsBytes) {
 
 // Here each rank has its own vector, to show what each would write to a shared one.
 TEST_P(DeltaGathers, WriteASharedVectorOncePerNode) {
-    ParameterGather shared(world_,
-                           {.partition = &partition_,
-                            .devices = &map_,
-                            .nodes = nodes_,
-                            .vectors = nodes_,
-                            .has_deltas = true,
-                            .in_flight = 3},
-                           traffic_);
+    ParameterGatherSettings by_node = of_deltas();
+    by_node.vectors = nodes_;
+    ParameterGather shared(world_, by_node, traffic_);
     const Vector before(elems(), 7);
     const Vector after = step(before, 3);
     Vector copy = before;
     gather_with(shared, copy, before, after);
-    const mpi::Communicator node =
-        world_.split(nodes_.group_of[static_cast<std::size_t>(world_.rank())]);
-    std::vector<std::uint64_t> written(copy.begin(), copy.end());
-    node.sum(std::span(written));
-    const auto others = static_cast<std::uint64_t>(node.size()) - 1;
+    const std::vector<std::uint64_t> written = written_by(nodes_, copy);
+    const auto others = static_cast<std::uint64_t>(nodes_.ranks_beside(world_.rank()).size()) - 1;
     for (std::size_t i = 0; i < elems(); ++i) {
         ASSERT_EQ(written[i], after[i] + others * before[i]) << "element " << i;
     }
-    auto sent = traffic_.snapshot();
-    world_.sum(std::span(sent.bytes));
-    EXPECT_EQ(sent[Counter::node_parameters], 0U);
+    EXPECT_EQ(sent()[Counter::node_parameters], 0U);
 }
 
 TEST_P(DeltaGathers, FindACopyThatIsNotTheOwners) {

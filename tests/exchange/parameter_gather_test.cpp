@@ -1,6 +1,6 @@
 #include "mpi/exchange/parameter_gather.hpp"
 
-#include "support/test.hpp"
+#include "exchange/gather_fixture.hpp"
 
 namespace nearstep::exchange {
 namespace {
@@ -14,37 +14,8 @@ std::uint16_t value_of(std::size_t element) {
 
 const IsReady kReady = [](std::size_t) { return true; };
 
-constexpr std::size_t kParameters = 37 * kTileElems - 100;
-
-// Ranks with two devices each, the last with one.
-class Gather : public testing::TestWithParam<int> {  // ranks per node; 0: all
+class Gather : public GatherRanks {
 protected:
-    Gather()
-        : world_(mpi::Communicator::world(std::chrono::seconds(60))),
-          map_(devices_per_rank(world_.size())),
-          partition_({.parameters = kParameters,
-                      .speeds = std::vector<double>(static_cast<std::size_t>(map_.devices()), 1.0),
-                      .subgroup_tiles = 2}),
-          nodes_(nodes_of(world_.size())) {}
-
-    static std::vector<int> devices_per_rank(int ranks) {
-        std::vector<int> devices(static_cast<std::size_t>(ranks), 2);
-        devices.back() = 1;
-        return devices;
-    }
-
-    static mpi::Topology nodes_of(int ranks) {
-        std::vector<int> node(static_cast<std::size_t>(ranks));
-        for (int rank = 0; rank < ranks; ++rank) {
-            node[static_cast<std::size_t>(rank)] = GetParam() == 0 ? 0 : rank / GetParam();
-        }
-        return mpi::group_by(node);
-    }
-
-    ParameterGatherSettings settings() const {
-        return {.partition = &partition_, .devices = &map_, .nodes = nodes_, .in_flight = 3};
-    }
-
     bool owns(std::size_t tile) const {
         return shard::owner_of(partition_, map_, partition_.subgroup_of_tile(tile)) ==
                world_.rank();
@@ -58,23 +29,11 @@ protected:
             }
         }
     }
-
-    trace::TrafficSnapshot sent() const {
-        auto sent = traffic_.snapshot();
-        world_.sum(std::span(sent.bytes));
-        return sent;
-    }
-
-    mpi::Communicator world_;
-    shard::DeviceMap map_;
-    shard::Partition partition_;
-    mpi::Topology nodes_;
-    trace::Traffic traffic_;
 };
 
 TEST_P(Gather, BringsSomeTilesWithoutTheOthers) {
     ParameterGather gather(world_, settings(), traffic_);
-    std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
+    std::vector<std::uint16_t> vector(elems(), 0);
     fill_own(vector);
     const std::vector<shard::TileRange> wanted = {{1, 2}, {5, 12}, {36, 37}};
     gather.bring(std::as_writable_bytes(std::span(vector)), wanted, kReady);
@@ -89,50 +48,31 @@ TEST_P(Gather, BringsSomeTilesWithoutTheOthers) {
               9 * kTileElems * 2 * (static_cast<std::size_t>(nodes_.groups()) - 1));
 }
 
-// Here each rank has its own vector, to show what each would write to a shared one.
+// Here each rank has its own vector, to show what each would write to a shared one: of pairs of a
+// node, and of a node.
 TEST_P(Gather, WritesEachSharedVectorOnce) {
-    ParameterGatherSettings shared = settings();
-    const int together = std::min(2, nodes_.most_beside());
-    shared.vectors = mpi::groups_of(nodes_, together, world_.size());  // pairs of a node
-    ParameterGather gather(world_, shared, traffic_);
-    std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
-    fill_own(vector);
-    gather.gather(std::as_writable_bytes(std::span(vector)), kReady);
-    const mpi::Communicator sharers =
-        world_.split(shared.vectors.group_of[static_cast<std::size_t>(world_.rank())]);
-    std::vector<std::uint64_t> written(vector.begin(), vector.end());
-    sharers.sum(std::span(written));
-    for (std::size_t i = 0; i < vector.size(); ++i) {
-        ASSERT_EQ(written[i], value_of(i)) << "element " << i;
+    for (const int together : {std::min(2, nodes_.most_beside()), nodes_.most_beside()}) {
+        ParameterGatherSettings shared = settings();
+        shared.vectors = mpi::groups_of(nodes_, together, world_.size());
+        trace::Traffic traffic;
+        ParameterGather gather(world_, shared, traffic);
+        std::vector<std::uint16_t> vector(elems(), 0);
+        fill_own(vector);
+        gather.gather(std::as_writable_bytes(std::span(vector)), kReady);
+        const std::vector<std::uint64_t> written = written_by(shared.vectors, vector);
+        for (std::size_t i = 0; i < vector.size(); ++i) {
+            ASSERT_EQ(written[i], value_of(i)) << "element " << i;
+        }
+        const auto nodes = static_cast<std::size_t>(nodes_.groups());
+        const auto vectors = static_cast<std::size_t>(shared.vectors.groups());
+        EXPECT_EQ(sent(traffic)[Counter::network_parameters], vector.size() * 2 * (nodes - 1));
+        EXPECT_EQ(sent(traffic)[Counter::node_parameters], vector.size() * 2 * (vectors - nodes));
     }
-    const auto nodes = static_cast<std::size_t>(nodes_.groups());
-    const auto vectors = static_cast<std::size_t>(shared.vectors.groups());
-    EXPECT_EQ(sent()[Counter::network_parameters], vector.size() * 2 * (nodes - 1));
-    EXPECT_EQ(sent()[Counter::node_parameters], vector.size() * 2 * (vectors - nodes));
-}
-
-TEST_P(Gather, WritesASharedVectorOncePerNode) {
-    ParameterGatherSettings shared = settings();
-    shared.vectors = nodes_;
-    ParameterGather gather(world_, shared, traffic_);
-    std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
-    fill_own(vector);
-    gather.gather(std::as_writable_bytes(std::span(vector)), kReady);
-    const mpi::Communicator node =
-        world_.split(nodes_.group_of[static_cast<std::size_t>(world_.rank())]);
-    std::vector<std::uint64_t> written(vector.begin(), vector.end());
-    node.sum(std::span(written));
-    for (std::size_t i = 0; i < vector.size(); ++i) {
-        ASSERT_EQ(written[i], value_of(i)) << "element " << i;
-    }
-    EXPECT_EQ(sent()[Counter::node_parameters], 0U);
-    EXPECT_EQ(sent()[Counter::network_parameters],
-              vector.size() * 2 * (static_cast<std::size_t>(nodes_.groups()) - 1));
 }
 
 TEST_P(Gather, BringsEveryOwnersParametersToAllRanks) {
     ParameterGather gather(world_, settings(), traffic_);
-    std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
+    std::vector<std::uint16_t> vector(elems(), 0);
     fill_own(vector);
     int polls = 0;
     gather.gather(std::as_writable_bytes(std::span(vector)), [&](std::size_t subgroup) {
@@ -153,7 +93,7 @@ TEST_P(Gather, BringsEveryOwnersParametersToAllRanks) {
 // Ranks reach a part at different times and in different ways.
 TEST_P(Gather, BringsWhatIsAskedForPartByPart) {
     ParameterGather gather(world_, settings(), traffic_);
-    std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
+    std::vector<std::uint16_t> vector(elems(), 0);
     fill_own(vector);
     for (int step = 0; step < 2; ++step) {
         int looks = 0;
