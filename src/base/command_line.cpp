@@ -5,7 +5,25 @@
 
 namespace nearstep {
 
-CommandEnd run_line(const std::string& line) {
+namespace {
+
+// As one word for sh, whatever its characters.
+std::string quoted(const std::string& word) {
+    std::string line = "'";
+    for (const char letter : word) {
+        line += letter == '\'' ? R"('\'')" : std::string(1, letter);
+    }
+    return line + "'";
+}
+
+}  // namespace
+
+CommandEnd run_command(const std::vector<std::string>& words, StandardError errors) {
+    std::string line = "exec";
+    for (const std::string& word : words) {
+        line += " " + quoted(word);
+    }
+    line += errors == StandardError::in_output ? " 2>&1" : " 2>/dev/null";
     CommandEnd end;
     FILE* pipe = ::popen(line.c_str(), "r");
     if (pipe == nullptr) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace nearstep {
 
@@ -10,7 +11,9 @@ struct CommandEnd {
     bool is_success = false;
 };
 
-// Runs a line for sh and waits for it.
-CommandEnd run_line(const std::string& line);
+enum class StandardError { in_output, dropped };
+
+// Runs a program, found by its name as a shell does, with these arguments, and waits for it.
+CommandEnd run_command(const std::vector<std::string>& words, StandardError errors);
 
 }  // namespace nearstep

@@ -11,13 +11,17 @@
 #include <cstdlib>
 #include <regex>
 #include <sstream>
+#include <vector>
 
 namespace nearstep::config {
 
 namespace {
 
-// Standard output of a command line, whether or not it succeeds.
-std::string output_of(const std::string& line) { return run_line(line + " 2>/dev/null").output; }
+// What scontrol show prints, whether or not it succeeds.
+std::string shown(std::vector<std::string> words) {
+    words.insert(words.begin(), {"scontrol", "show"});
+    return run_command(words, StandardError::dropped).output;
+}
 
 std::string environment(const char* name) {
     const char* value = std::getenv(name);
@@ -57,7 +61,7 @@ bool names_devices(const std::string& resources) {
 }
 
 std::vector<std::string> names_in(const std::string& list) {
-    std::istringstream lines(output_of("scontrol show hostnames '" + list + "'"));
+    std::istringstream lines(shown({"hostnames", list}));
     std::vector<std::string> names;
     for (std::string name; std::getline(lines, name);) {
         names.push_back(name);
@@ -100,10 +104,10 @@ std::vector<HostGrant> ask_slurm_for_grants() {
         return {};
     }
     static const std::regex has_devices(R"(GresTypes\s*=\s*(\S*,)?csd(,|\s|$))");
-    if (!std::regex_search(output_of("scontrol show config"), has_devices)) {
+    if (!std::regex_search(shown({"config"}), has_devices)) {
         return {};
     }
-    return parse_grants(output_of("scontrol show job -d " + job), names_in);
+    return parse_grants(shown({"job", "-d", job}), names_in);
 }
 
 std::string host_in_slurm() {

@@ -120,7 +120,7 @@ std::int64_t microseconds_now() {
 
 // What `python -m nearstep digest` prints.
 std::string digest_of_package(const std::string& python) {
-    CommandEnd end = run_line("'" + python + "' -m nearstep digest 2>&1");
+    CommandEnd end = run_command({python, "-m", "nearstep", "digest"}, StandardError::in_output);
     while (!end.output.empty() && end.output.back() == '\n') {
         end.output.pop_back();
     }
