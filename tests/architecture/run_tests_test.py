@@ -104,7 +104,7 @@ class Skipped(unittest.TestCase):
         for path in ROOT.glob("tests/*/*_test.py"):
             text = path.read_text()
             self.assertNotIn("unittest.main(", text.partition("class Skipped")[0], path)
-            self.assertRegex(text, r"(verdict|launcher|program|cluster)\.main\(\)", path)
+            self.assertRegex(text, r"(verdict|launcher|program|cluster|slurm_jobs)\.main\(\)", path)
 
     def test_ctest_knows_the_code_of_every_test(self):
         build = os.environ["NEARSTEP_BUILD"]

@@ -1,4 +1,5 @@
 """Virtual hosts for the cluster tests, and runs on them. Standard library only."""
+import ctypes
 import functools
 import json
 import os
@@ -25,9 +26,21 @@ def environment():
 
 @functools.cache
 def scratch():
-    folder = program.PROGRAM.parent / "cluster"
+    folder = program.PROGRAM.parent / "cluster" / pathlib.Path(sys.argv[0]).stem.removesuffix("_test")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def take_own_names():
+    """Gives this process and those that it starts hosts of their own: other test programs have some of the same names and
+    addresses. Network namespaces have their names in these folders, and hosts share no network but their own bridge."""
+    new_mounts = 0x00020000
+    if ctypes.CDLL(None, use_errno=True).unshare(new_mounts) != 0:
+        verdict.end_skipped(f"this machine permits no mounts for one program ({os.strerror(ctypes.get_errno())}): run this as root")
+    must("mount", "--make-rprivate", "/")
+    for folder in ("/run/netns", "/etc/netns"):
+        os.makedirs(folder, exist_ok=True)
+        must("mount", "-t", "tmpfs", "tmpfs", folder)
 
 
 def call(*command, timeout=program.HANG_S):
@@ -106,7 +119,7 @@ class Cluster(program.Scenario):
         with said.open("w") as file:  # no pipe, which a daemon of Open MPI may hold longer
             running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", str(ranks), "--fresh", "--metrics", metrics, *options],
                                        cwd=program.ROOT, env=environment(), stdout=file, stderr=subprocess.STDOUT)
-        wait_for_steps(metrics, 5)
+        wait_for_steps(metrics, 5, running.poll)
         vhosts("link", self.hosts[1], "down")
         try:
             code = running.wait(timeout=program.HANG_S)
@@ -139,15 +152,21 @@ class Cluster(program.Scenario):
         return json.loads(summary.read_text())
 
 
-def wait_for_steps(metrics, steps, seconds=60):
-    """Waits until the metrics file, or a script's file without other lines, has the lines of that many steps."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def wait_for_steps(metrics, steps, end_of):
+    """Waits until the metrics file, or a script's file without other lines, has the lines of that many steps. end_of: how the
+    run ended, or None."""
+    for look in range(20 * program.HANG_S):
         lines = metrics.read_text().splitlines() if metrics.exists() else []
         if sum('"loss"' in line or metrics.suffix != ".jsonl" for line in lines) >= steps:
             return
+        if look % 40 == 39 and (end := end_of()) is not None:
+            raise AssertionError(f"{metrics} has no {steps} steps, and the run ended: {end}")
         time.sleep(0.05)
-    raise AssertionError(f"{metrics} has no {steps} steps after {seconds} s")
+    raise AssertionError(f"{metrics} has no {steps} steps after {program.HANG_S} s")
 
 
-main = program.main
+def main(*probes):
+    """Runs the tests of the program's file, which need virtual hosts and what these probe for."""
+    take_own_names()
+    skip_unless(SITE / "vhosts", *probes)
+    program.main()

@@ -78,5 +78,4 @@ class GpuHosts(cluster.Cluster):
 
 
 if __name__ == "__main__":
-    cluster.skip_unless(cluster.SITE / "vhosts")
     cluster.main()

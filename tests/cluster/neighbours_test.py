@@ -122,5 +122,4 @@ class Neighbours(cluster.Cluster):
 
 
 if __name__ == "__main__":
-    cluster.skip_unless(cluster.SITE / "vhosts")
     cluster.main()

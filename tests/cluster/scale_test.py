@@ -21,4 +21,4 @@ class Scale(cluster.program.Scenario):
 
 
 if __name__ == "__main__":
-    cluster.main()
+    cluster.program.main()

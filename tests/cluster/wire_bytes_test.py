@@ -24,7 +24,7 @@ class WireBytes(cluster.Cluster):
     def run_counted(self, steps, keys):
         """Bytes and packets of each host, and the bytes that its ranks counted, of one run."""
         before = counters()
-        summary = self.train(train__stop_at=steps, csd__per_rank=1, **keys)
+        summary = self.train(train__stop_at=steps, csd__per_rank=1, **cluster.program.SHORT_ROWS, **keys)
         after = counters()
         of_host = {host: {name: after[host][name] - before[host][name] for name in after[host]} for host in after}
         for i, host in enumerate(cluster.HOSTS):
@@ -78,11 +78,11 @@ class WireBytes(cluster.Cluster):
         self.assertEqual(self.check(placement__parameters="global"), 8 * 65536 * (2 * 3 + 2 * 2 * 3))
 
     def test_a_limited_link_is_slower_and_gives_the_same_bits(self):
-        free = self.train(train__stop_at=6)
+        free = self.train(train__stop_at=6, **cluster.program.SHORT_ROWS)
         for host in cluster.HOSTS:
             cluster.vhosts("rate", host, "40mbit")
         try:
-            limited = self.train(train__stop_at=6)
+            limited = self.train(train__stop_at=6, **cluster.program.SHORT_ROWS)
         finally:
             for host in cluster.HOSTS:
                 cluster.vhosts("unrate", host)
@@ -92,5 +92,4 @@ class WireBytes(cluster.Cluster):
 
 
 if __name__ == "__main__":
-    cluster.skip_unless(cluster.SITE / "vhosts")
     cluster.main()
