@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 
 import torch
 
 from .._pinned import PinnedMemory, padded, views
+
+# Layers whose work the device may have before it. Programs call layers long before the device computes them, and what copies
+# in streams of their own have read (inputs, gradients) is free only when these are over: without a limit that grows with the model.
+_AHEAD = 3
 
 
 @dataclasses.dataclass(eq=False)
@@ -87,6 +92,7 @@ class Slots:
         self._size = max(layer.slot_bytes for layer in layers)
         self._slots: list[_Slot] = []  # longest unused first
         self._in_use: Layer | None = None
+        self._computing: collections.deque = collections.deque()  # events after layers' work
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.grow(count)
 
@@ -111,7 +117,10 @@ class Slots:
     def leave(self, layer: Layer) -> None:
         """The layer's slot may be used anew when the device is done with the work so far."""
         if layer.slot.has_stream:
-            layer.slot.used.record(torch.cuda.current_stream(self._device))
+            layer.slot.used = torch.cuda.current_stream(self._device).record_event()
+            self._computing.append(layer.slot.used)
+            if len(self._computing) > _AHEAD:
+                self._computing.popleft().synchronize()
         self._in_use = None
 
     def expect(self, layer: Layer) -> None:
