@@ -19,6 +19,9 @@ inline std::ostream& operator<<(std::ostream& out, const Engine& engine) {
     return out << engine.name;
 }
 
+// Those that are compared with the scalar one, which is the first.
+inline std::vector<Engine> fast_engines() { return {engines().begin() + 1, engines().end()}; }
+
 inline constexpr std::array kOptimizers = {Optimizer::adamw, Optimizer::adam, Optimizer::sgd,
                                            Optimizer::adagrad, Optimizer::lion};
 

@@ -69,7 +69,10 @@ protected:
     }
 };
 
-TEST_P(GroupsOf, GiveTheBitsOfTheScalarEngine) {
+// In all engines but the scalar one.
+class FastGroupsOf : public GroupsOf {};
+
+TEST_P(FastGroupsOf, GiveTheBitsOfTheScalarEngine) {
     for (const Dtype gradient : {Dtype::fp32, Dtype::bf16}) {
         for (const Dtype parameters : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
             Tile expected(format(), random_samples(1), gradient, parameters);
@@ -207,6 +210,10 @@ std::string groups_case_name(const testing::TestParamInfo<GroupsCase>& info) {
     return std::string(std::get<0>(info.param).name) + "_" + name_of(std::get<1>(info.param));
 }
 
+INSTANTIATE_TEST_SUITE_P(ThisCpu, FastGroupsOf,
+                         testing::Combine(testing::ValuesIn(fast_engines()),
+                                          testing::ValuesIn(kStateFormats)),
+                         groups_case_name);
 INSTANTIATE_TEST_SUITE_P(ThisCpu, GroupsOf,
                          testing::Combine(testing::ValuesIn(engines()),
                                           testing::ValuesIn(kStateFormats)),

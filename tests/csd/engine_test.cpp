@@ -23,7 +23,10 @@ protected:
     static StateFormat format() { return std::get<2>(GetParam()); }
 };
 
-TEST_P(EngineOf, GivesTheBitsOfTheScalarEngine) {
+// All but the scalar one.
+class FastEngineOf : public EngineOf {};
+
+TEST_P(FastEngineOf, GivesTheBitsOfTheScalarEngine) {
     for (const Dtype gradient : {Dtype::fp32, Dtype::bf16}) {
         for (const Dtype parameters : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
             Tile expected(format(), random_samples(1), gradient, parameters);
@@ -83,7 +86,7 @@ TEST_P(EngineOf, LeavesNeighboursOfAnyRunAlone) {
     EXPECT_TRUE(has_same_bytes(expected, seen));
 }
 
-TEST_P(EngineOf, AgreesOnDenormalsInfinitiesAndNan) {
+TEST_P(FastEngineOf, AgreesOnDenormalsInfinitiesAndNan) {
     UpdateScalars no_epsilon = scalars();
     no_epsilon.epsilon = 0;
     for (const UpdateScalars& one : {scalars(), no_epsilon}) {
@@ -131,6 +134,11 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
            "_" + name_of(std::get<2>(info.param));
 }
 
+INSTANTIATE_TEST_SUITE_P(ThisCpu, FastEngineOf,
+                         testing::Combine(testing::ValuesIn(fast_engines()),
+                                          testing::ValuesIn(kOptimizers),
+                                          testing::ValuesIn(kStateFormats)),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(ThisCpu, EngineOf,
                          testing::Combine(testing::ValuesIn(engines()),
                                           testing::ValuesIn(kOptimizers),

@@ -30,20 +30,21 @@ inline void expect_same(Subgroup& kernel, Subgroup& engine, std::size_t paramete
 // Updates copies with the kernel and with each engine, `steps` times.
 inline void expect_bits_of_engines(const Subgroup& start, const csd::StepScalars& scalars,
                                    int steps = 1, const csd::GroupMap& groups = {}) {
-    for (const csd::Engine& engine : compared_engines()) {
-        SCOPED_TRACE(engine.name);
-        Subgroup expected = start;
-        Subgroup seen = start;
-        csd::StepScalars of_step = scalars;
-        for (int step = 0; step < steps; ++step) {
-            ++of_step.random_key;
-            const std::size_t bytes = expected.run_engine(engine, of_step, groups);
-            seen.run_kernel(of_step, groups);
-            expect_same(seen, expected, bytes);
+    const std::vector<csd::Engine> engines = compared_engines();
+    std::vector<Subgroup> expected(engines.size(), start);
+    Subgroup before = start;
+    Subgroup seen = start;
+    csd::StepScalars of_step = scalars;
+    for (int step = 0; step < steps; ++step) {
+        ++of_step.random_key;
+        seen.run_kernel(of_step, groups);
+        for (std::size_t i = 0; i < engines.size(); ++i) {
+            SCOPED_TRACE(engines[i].name);
+            const std::size_t bytes = expected[i].run_engine(engines[i], of_step, groups);
+            expect_same(seen, expected[i], bytes);
         }
-        Subgroup before = start;
-        EXPECT_FALSE(std::ranges::equal(seen.extent(), before.extent()));
     }
+    EXPECT_FALSE(std::ranges::equal(seen.extent(), before.extent()));
 }
 
 inline std::vector<float> widened_parameters(Subgroup& subgroup) {

@@ -49,14 +49,11 @@ class Gpu(program.Scenario):
         self.assertEqual(there["bytes_per_parameter"], here["bytes_per_parameter"])
         return there, here
 
-    def test_two_gpus_add_up_dense_gradients(self):
-        self.assert_same_bits_added_up_on_gpus(2)
-
-    def test_two_gpus_add_up_and_round_stochastically(self):
-        self.assert_same_bits_added_up_on_gpus(2, mode="su+o+c", compress__codec="q4", compress__rounding="stochastic")
-
-    def test_four_gpus_add_up_and_keep_the_largest(self):
-        self.assert_same_bits_added_up_on_gpus(4, mode="su+o+c", compress__codec="topk", compress__warmup_steps=2)
+    def test_gpus_add_up_gradients(self):
+        q4, topk = {"compress__codec": "q4", "compress__rounding": "stochastic"}, {"compress__codec": "topk", "compress__warmup_steps": 2}
+        for ranks, keys in ((2, {}), (2, {"mode": "su+o+c", **q4}), (4, {"mode": "su+o+c", **topk})):
+            with self.subTest(ranks=ranks, **keys):
+                self.assert_same_bits_added_up_on_gpus(ranks, flags=["--fresh"], **keys)
 
     def test_four_gpus_of_two_nodes(self):
         there, here = self.assert_same_bits_added_up_on_gpus(4, mode="su+o+c", compress__codec="q4",
@@ -75,22 +72,13 @@ class Gpu(program.Scenario):
         self.assert_same_bits(there, here)
         self.assertEqual(there["bytes_per_parameter"], here["bytes_per_parameter"])
 
-    def test_payloads_of_two_gpus_by_themselves(self):
-        self.assert_same_bits_of_payloads_between_gpus(2, compress__codec="q4", compress__rounding="stochastic",
-                                                       csd__per_rank="[1,2]")
-
-    def test_payloads_after_a_dense_warm_up(self):
-        self.assert_same_bits_of_payloads_between_gpus(2, compress__codec="topk", compress__warmup_steps=2)
-
-    def test_payloads_of_four_gpus_by_themselves(self):
-        self.assert_same_bits_of_payloads_between_gpus(4, compress__codec="q8")
-
-    def test_sums_of_two_gpus_on_two_nodes_are_encoded_once(self):
-        self.assert_same_bits_of_payloads_between_gpus(2, compress__codec="q4", compress__rounding="stochastic",
-                                                       csd__per_rank="[1,2]", placement__gradients=2)
-
-    def test_sums_of_pairs_of_four_gpus_go_to_two_copies_of_the_state(self):
-        self.assert_same_bits_of_payloads_between_gpus(4, compress__codec="q4", placement__gradients=2, placement__optimizer=2)
+    def test_payloads_between_gpus(self):
+        q4 = {"compress__codec": "q4", "compress__rounding": "stochastic", "csd__per_rank": "[1,2]"}
+        for ranks, keys in ((2, q4), (2, {"compress__codec": "topk", "compress__warmup_steps": 2}), (4, {"compress__codec": "q8"}),
+                            (2, {**q4, "placement__gradients": 2}),  # sums of two nodes are encoded once
+                            (4, {"compress__codec": "q4", "placement__gradients": 2, "placement__optimizer": 2})):  # to two copies of the state
+            with self.subTest(ranks=ranks, **keys):
+                self.assert_same_bits_of_payloads_between_gpus(ranks, flags=["--fresh"], **keys)
 
     def test_payloads_of_copies_of_the_state_go_through_host_memory(self):
         self.need_nccl_and_gpus(2)
@@ -131,22 +119,13 @@ class Gpu(program.Scenario):
                              summary["gpu"]["plan"]["step_bytes"])
         return together
 
-    def test_two_gpus_bring_resident_parameters_together(self):
-        together = self.assert_same_bits_brought_together(2)
-        self.assertEqual(together["gpu"]["plan"]["slots"], 0)
-
-    def test_two_gpus_bring_streamed_parameters_together(self):
-        together = self.assert_same_bits_brought_together(2, placement__parameters="node", train__evaluate_every=3)
-        self.assertEqual(together["gpu"]["plan"]["slots"], 3)
-
-    def test_four_gpus_bring_streamed_parameters_together(self):
-        self.assert_same_bits_brought_together(4, placement__parameters="node", model__activations="host")
-
-    def test_pairs_of_four_gpus_bring_streamed_parameters_together(self):
-        self.assert_same_bits_brought_together(4, of_copy=2, placement__parameters=2)
-
-    def test_two_gpus_bring_parameters_together_in_a_mode_without_overlap(self):
-        self.assert_same_bits_brought_together(2, mode="su")
+    def test_gpus_bring_parameters_together(self):
+        node = {"placement__parameters": "node"}
+        for ranks, slots, keys in ((2, 0, {}), (2, 3, {**node, "train__evaluate_every": 3}), (4, None, {**node, "model__activations": "host"}),
+                                   (4, None, {"of_copy": 2, "placement__parameters": 2}), (2, None, {"mode": "su"})):
+            with self.subTest(ranks=ranks, **keys):
+                together = self.assert_same_bits_brought_together(ranks, flags=["--fresh"], **keys)
+                self.assertIn(slots, (None, together["gpu"]["plan"]["slots"]))
 
     def test_a_killed_rank_ends_all_and_the_run_resumes_to_the_same_bits(self):
         self.need_nccl_and_gpus(2)
@@ -165,7 +144,6 @@ class Gpu(program.Scenario):
                                                      exchange__transport="nccl"))
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertRegex(refused.stderr, "exchange.transport is .nccl., but")
-
 
     def test_base_has_the_bits_of_su_o(self):
         keys = dict(ranks=1, train__steps=8, csd__per_rank=2, model__device='"cuda"', model__width=256, model__heads=4)
