@@ -172,29 +172,6 @@ TEST_F(EmulatedCard, AnswersByItsAddressAndSaysWhatItIs) {
     EXPECT_THAT(second.get_info<xrt::info::device::platform>(), testing::HasSubstr("p2p"));
 }
 
-TEST(EmulatedCards, FourRunFromFourThreads) {
-    // XRT requires that one thread opens them all.
-    std::array cards = {Digester(0), Digester(1), Digester(2), Digester(3)};
-    std::vector<std::uint32_t> wrong(cards.size());
-    {
-        std::vector<std::jthread> threads;
-        for (std::uint32_t card = 0; card < cards.size(); ++card) {
-            threads.emplace_back([&, card] {
-                for (std::uint32_t round = 0; round < 50; ++round) {
-                    const xrt::bo memory = cards[card].buffer(card * 1000 + round);
-                    xrt::bo digest = cards[card].buffer(0);
-                    const auto state = cards[card].start(memory, digest).wait(kLong);
-                    digest.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
-                    const bool is_right = state == ERT_CMD_STATE_COMPLETED &&
-                                          first_of(digest) == digest_of(card * 1000 + round);
-                    wrong[card] += is_right ? 0 : 1;
-                }
-            });
-        }
-    }
-    EXPECT_THAT(wrong, testing::Each(0U));
-}
-
 TEST(XclbinTest, DependsOnItsDescriptionAlone) {
     CardDescription other = two_banks();
     other.kernels[0].units = 3;

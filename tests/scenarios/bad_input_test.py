@@ -131,21 +131,6 @@ class BadInput(program.Scenario):
                 path.write_bytes(good[path])
         self.train(train__stop_at=3, flags=["--resume"])  # works again once repaired
 
-    def test_a_state_of_another_model_or_with_other_moments(self):
-        checkpoint = self.train(train__stop_at=3)["checkpoint"]
-        before = program.content(self.folder / "state")
-        for keys, flags, words in (({"model__layers": 3}, ["--resume"], ["another model", "layers=3"]),
-                                   ({"train__optimizer": "lion"}, ["--resume"], ["(moments of Adam, not moments of Lion)"]),
-                                   ({"train__optimizer": "sgd"}, ["--from", checkpoint], ["(moments of Adam, not moments of SGD)"])):
-            with self.subTest(keys):
-                self.assert_refused(program.run_in_turn(2, *self.arguments(flags=flags, **keys)), words)
-                self.assertEqual(program.content(self.folder / "state"), before)
-        self.train(train__stop_at=4, train__optimizer="adam", flags=["--resume"])
-
-    def test_an_export_to_a_folder_that_is_missing(self):
-        index = self.train(train__stop_at=2)["checkpoint"]
-        self.assert_refused(program.run(0, "export", index, self.folder / "no/out.h5"), ["no/out.h5"])
-
     def test_state_that_another_process_uses(self):
         self.train(train__stop_at=2)
         state = sorted((self.folder / "state").glob("*.state"))[0]

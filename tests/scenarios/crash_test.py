@@ -173,16 +173,6 @@ class Crash(program.Scenario):
             self.assertEqual("rank-00001.h5" in said, is_there)
             self.assertEqual(summary["masters_xxh3"], masters)
 
-    def test_bit_rot_of_everything_is_said_and_nothing_is_overwritten(self):
-        self.train(train__steps=8, train__stop_at=5)
-        program.shutil.rmtree(self.folder / "state/checkpoints")
-        self.flip(place=0)
-        self.flip(place=1)
-        state = self.folder / "state/rank-0.device-0.state"
-        before = state.read_bytes()
-        self.assert_refusal(program.run(2, *self.small_run(flags=["--resume"])), "nothing whole to resume from")
-        self.assertEqual(state.read_bytes(), before)
-
     def test_state_alone_is_enough_to_go_on_and_is_not_overwritten_unasked(self):
         masters = self.whole_masters()
         self.train(train__steps=8, train__stop_at=5)

@@ -45,17 +45,6 @@ class StorageNodes(program.Scenario):
                 for of_storage in sent[COMPUTING:]:
                     self.assert_bytes(of_storage, 2 / storage, padding)
 
-    def test_a_storage_rank_that_dies_ends_all_and_the_run_resumes(self):
-        usual = self.train(train__steps=8)
-        for rank, phase, count in ((2, "mid_write", 20), (3, "after_gradients", 5), (0, "after_scatter", 20)):
-            with self.subTest(rank=rank, phase=phase):
-                keys = {"state": f"killed-{rank}", "csd__storage_ranks": 2, "train__steps": 8}
-                done = program.run(COMPUTING + 2, *self.arguments(**keys), fault=f"rank={rank} phase={phase} count={count}")
-                self.assertIn(done.returncode, (-9, 137), done.stderr)
-                resumed = self.train(ranks=COMPUTING + 2, flags=["--resume"], **keys)
-                self.assertGreater(resumed["first_step"], 1)
-                self.assertEqual(resumed["masters_xxh3"], usual["masters_xxh3"])
-
     def test_their_number_may_change(self):
         usual = self.train(train__steps=10)
         last = 0
