@@ -4,15 +4,21 @@ tables, as ``from_pretrained()`` does."""
 from __future__ import annotations
 
 import copy
+import sys
 
 import torch
 
-try:
-    from transformers import PreTrainedModel
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
-except ImportError:  # without Transformers, or one whose models have the tensors of their files
-    PreTrainedModel = None
+
+def _tables_for(model):
+    """Transformers' two modules of conversions, if the model is one of Transformers', whose program has read it: it takes
+    seconds. None with a Transformers whose models have the tensors of their files."""
+    if "transformers" not in sys.modules:
+        return None
+    try:
+        from transformers import PreTrainedModel, conversion_mapping, core_model_loading
+    except ImportError:
+        return None
+    return (conversion_mapping, core_model_loading) if isinstance(model, PreTrainedModel) else None
 
 
 class _Made:
@@ -42,18 +48,19 @@ class Conversions:
         self.renamed: dict = {}  # stored names of tensors that are the model's as they are, by its names
         self.made: dict = {}  # what makes a parameter, by its name
         self.unused: list = []  # stored names without a place in the model
-        self.is_known = PreTrainedModel is not None and isinstance(model, PreTrainedModel)
+        tables = _tables_for(model)
+        self.is_known = tables is not None
         if not self.is_known:
             return
-        mapping = get_model_conversion_mapping(model)
-        renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
-        converters = [one for one in mapping if isinstance(one, WeightConverter)]
+        mapping, loading = tables[0].get_model_conversion_mapping(model), tables[1]
+        renamings = [one for one in mapping if isinstance(one, loading.WeightRenaming)]
+        converters = [one for one in mapping if isinstance(one, loading.WeightConverter)]
         of_pattern = {pattern: one for one in converters for pattern in one.source_patterns}
         known = dict.fromkeys(places, True)
-        for name in sorted(stored, key=dot_natural_key):  # experts in their order
-            place, pattern = rename_source_key(name, renamings, converters, model.base_model_prefix, known)
+        for name in sorted(stored, key=loading.dot_natural_key):  # experts in their order
+            place, pattern = loading.rename_source_key(name, renamings, converters, model.base_model_prefix, known)
             if place not in known and name in known:
-                place, pattern = rename_source_key(name, [], [], model.base_model_prefix, known)
+                place, pattern = loading.rename_source_key(name, [], [], model.base_model_prefix, known)
             if place not in known:
                 self.unused.append(name)
             elif pattern is None:
