@@ -54,7 +54,7 @@ class Slurm(slurm_jobs.Jobs):
         self.assertIn("ExitCode=2:0", on_head("scontrol", "show", "job", job))
 
     def test_nodes_are_checked_before_ranks_start(self):
-        job = self.submit("checked", csd__per_rank=1, train__stop_at=1)
+        job = self.submit("checked", "--export=NONE", csd__per_rank=1, train__stop_at=1)
         self.wait_for(job, "checked")
         self.assertRegex(self.output("checked"), r"4 ranks on 2 hosts \(nst\d nst\d\), all checked")
         job = self.submit("cut", csd__per_rank=1, hosts__interface='"eth9"')
@@ -93,7 +93,7 @@ class Cores:
         for cores, ranks in ((2, 1), (1, 2)):
             site.write_text(re.sub(r"(?m)^(cores_per_rank = .*\n)?ranks = .*", f"cores_per_rank = {cores}\nranks = {ranks}", site.read_text()))
             name = f"cores-{cores}"
-            job = self.submit_script(name, script, "-n", 2, python=python, environment=["-u", "OMP_NUM_THREADS"])
+            job = self.submit_script(name, script, "-n", 2, "--export=NONE", python=python, environment=["-u", "OMP_NUM_THREADS"])
             self.wait_for(job, name)
             self.assertEqual(re.findall(r"cores (\d+) threads (\d+)", self.output(name)), [(str(cores), str(cores))] * 2)
 
@@ -179,6 +179,12 @@ class Sessions(Cores, slurm_jobs.Jobs):
             done = cluster.call("env", *variables, "launch/slurm", "configs/tiny.toml", self.site, "-n", 2, *self.settings(), word)
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn("the tasks of an array", done.stderr)
+
+    def test_a_job_in_another_folder_is_refused(self):
+        for word in ("--chdir=/tmp", "-D/tmp"):
+            done = cluster.call("launch/slurm", "configs/tiny.toml", self.site, "-n", 2, *self.settings(), word)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(f"not elsewhere ({word})", done.stderr)
 
 
 if __name__ == "__main__":

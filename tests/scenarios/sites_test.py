@@ -29,7 +29,7 @@ class Sites(program.Scenario):
         words = self.dry_run("mpirun", script[1], "cluster/localhost", "-n", "2", "--", *script[2:])
         self.assertEqual(words[words.index("-np") + 1:], ["2", *script])
         words = self.dry_run("slurm", script[1], "cluster/slurm-cluster", "--time=10", "--", *script[2:])
-        self.assertEqual(words[words.index("launch/slurm_job") + 1:], script)
+        self.assertEqual(words[words.index("--", words.index("launch/slurm_job")) + 1:], script)
         self.assertIn("--job-name=nearstep-train_loop", words)
         self.assertIn("--time=10", words)
 
