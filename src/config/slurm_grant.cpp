@@ -28,6 +28,14 @@ std::string environment(const char* name) {
     return value == nullptr ? "" : value;
 }
 
+// As scontrol names the job of this process, or nothing. One task of an array has the array's own
+// number, by which scontrol shows all of them.
+std::string own_job() {
+    const std::string array = environment("SLURM_ARRAY_JOB_ID");
+    return array.empty() ? environment("SLURM_JOB_ID")
+                         : array + "_" + environment("SLURM_ARRAY_TASK_ID");
+}
+
 // The value behind NAME= in a line of scontrol's.
 std::string value_in(const std::string& line, const std::string& name) {
     const std::size_t at = line.find(name + "=");
@@ -98,9 +106,8 @@ std::vector<HostGrant> parse_grants(const std::string& job, const HostNames& hos
 }
 
 std::vector<HostGrant> ask_slurm_for_grants() {
-    const std::string job = environment("SLURM_JOB_ID");
-    const bool is_number = !job.empty() && job.find_first_not_of("0123456789") == std::string::npos;
-    if (!is_number) {
+    const std::string job = own_job();
+    if (job.empty()) {
         return {};
     }
     static const std::regex has_devices(R"(GresTypes\s*=\s*(\S*,)?csd(,|\s|$))");

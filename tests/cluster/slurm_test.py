@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shlex
 import sys
 import unittest
 
@@ -140,6 +141,19 @@ class Sessions(Cores, slurm_jobs.Jobs):
         done = self.srun("-n2", "--gres=csd:sata:2", "--mpi=pmix", cluster.program.PROGRAM, *self.trained())
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)])
+
+    def test_tasks_of_an_array_have_devices_of_their_own(self):
+        """Also the last, whose number is the array's. Both hold their devices at the same time."""
+        own = {"csd__path": json.dumps([f"/mnt/csd{i}/task-TASK" for i in range(4)]), "checkpoint__path": f'"{self.folder}/TASK"'}
+        step = shlex.join(map(str, [*self.ENVIRONMENT, "srun", "--mpi=pmix", cluster.program.PROGRAM, *self.trained(**own)]))
+        step = step.replace("TASK", "'$SLURM_ARRAY_TASK_ID'")
+        both = f"touch {self.folder}/begun-$SLURM_ARRAY_TASK_ID; until [ -e {self.folder}/begun-1 ] && [ -e {self.folder}/begun-2 ]; do sleep 0.1; done"
+        job = on_head("sbatch", "--array=1-2", "-n1", "--nodelist=nst1", "--gres=csd:1", f"--output={self.folder}/array-%a.out", f"--wrap={both}; {step}").split()[-1]
+        self.addCleanup(on_head, "scancel", job)
+        for task in (1, 2):
+            self.wait_for(f"{job}_{task}", f"array-{task}")
+        drives = sorted(path.parents[1].name for path in launch_test.DISKS.glob("nst1/*/task-*/*.state"))
+        self.assertEqual(drives, ["csd0", "csd1"])
 
     @slurm_jobs.with_package
     def test_a_step_of_a_script_finds_the_devices_of_its_job(self):
