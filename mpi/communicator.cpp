@@ -9,7 +9,6 @@
 
 #include <climits>
 
-#include <algorithm>
 #include <array>
 #include <numeric>
 #include <utility>

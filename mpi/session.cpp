@@ -8,7 +8,6 @@
 #include "mpi/library.hpp"
 
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
-#include <system_error>
 
 namespace nearstep::emulator {
 

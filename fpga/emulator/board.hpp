@@ -10,9 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 namespace nearstep::emulator {

@@ -1,7 +1,6 @@
 // Runs the commands of a compute unit on a thread. Used by boards.
 #include "fpga/emulator/compute_unit.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 

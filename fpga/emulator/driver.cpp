@@ -7,7 +7,6 @@
 #include <experimental/xrt-next.h>
 #include <xclbin.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>

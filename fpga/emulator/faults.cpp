@@ -6,7 +6,6 @@
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
-#include <utility>
 
 namespace nearstep::emulator {
 

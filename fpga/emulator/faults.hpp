@@ -1,7 +1,6 @@
 // Faults and sensor values of emulated cards, on demand.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>

@@ -9,7 +9,6 @@
 #include <set>
 #include <sstream>
 #include <stdexcept>
-#include <utility>
 
 namespace nearstep::emulator {
 

@@ -9,10 +9,8 @@
 #include <xrt/xrt_device.h>
 #include <xrt/xrt_kernel.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <utility>
 
 namespace nearstep::fpga {

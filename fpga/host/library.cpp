@@ -14,7 +14,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 
 namespace {

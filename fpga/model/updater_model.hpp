@@ -8,7 +8,6 @@
 #include "fpga/model/network.hpp"
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace nearstep::fpga {

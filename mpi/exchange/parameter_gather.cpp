@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <utility>
 
 namespace nearstep::exchange {
 

@@ -3,7 +3,6 @@
 #include "base/error.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace nearstep::exchange {
 

@@ -24,7 +24,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace nearstep::nccl {
 

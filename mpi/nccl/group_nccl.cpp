@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <utility>
 
 namespace nearstep::nccl {
 

@@ -9,7 +9,6 @@
 #include <array>
 #include <exception>
 #include <filesystem>
-#include <utility>
 
 namespace nearstep::python {
 

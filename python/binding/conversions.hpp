@@ -1,7 +1,6 @@
 // What passes between Python's types and the engine's. Used by module.cpp.
 #pragma once
 
-#include "engine/engine.hpp"
 #include "python/binding/conductor.hpp"
 
 #include <nanobind/nanobind.h>
@@ -9,7 +8,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <string>

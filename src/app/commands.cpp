@@ -9,7 +9,6 @@
 #include "base/stop_request.hpp"
 #include "base/version.hpp"
 #include "checkpoint/export.hpp"
-#include "config/load.hpp"
 #include "doctor/doctor.hpp"
 #include "model/hugging_face.hpp"
 #include "train/run.hpp"
@@ -21,8 +20,6 @@
 #include <iostream>
 #include <memory>
 #include <sstream>
-#include <string>
-#include <vector>
 
 namespace nearstep::app {
 

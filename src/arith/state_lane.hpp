@@ -5,7 +5,6 @@
 #include "base/dtype.hpp"
 #include "base/host_device.hpp"
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>

@@ -16,7 +16,6 @@
 #include <iterator>
 #include <limits>
 #include <sstream>
-#include <string_view>
 #include <system_error>
 
 namespace nearstep {

@@ -4,24 +4,18 @@
 #include "base/error.hpp"
 #include "base/plain_file.hpp"
 
-#include <climits>
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <span>
 #include <system_error>
-#include <utility>
 
 namespace nearstep {
 

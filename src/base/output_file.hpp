@@ -7,7 +7,6 @@
 
 #include "base/descriptor.hpp"
 
-#include <cstdint>
 #include <string>
 
 namespace nearstep {

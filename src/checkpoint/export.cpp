@@ -4,14 +4,12 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/output_file.hpp"
-#include "checkpoint/checkpoint.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/masters.hpp"
 #include "checkpoint/seal.hpp"
 #include "checkpoint/slab.hpp"
 #include "store/folder.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>

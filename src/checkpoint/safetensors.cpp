@@ -13,7 +13,6 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <string_view>
 #include <utility>
 
 namespace nearstep::checkpoint {

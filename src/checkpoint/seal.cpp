@@ -11,7 +11,6 @@
 #include <fstream>
 #include <span>
 #include <system_error>
-#include <vector>
 
 namespace nearstep::checkpoint {
 

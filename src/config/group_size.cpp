@@ -8,7 +8,6 @@
 #include "config/value.hpp"
 
 #include <algorithm>
-#include <type_traits>
 
 namespace nearstep::config {
 

@@ -6,7 +6,6 @@
 #include "store/subgroup_header.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 namespace nearstep::csd {

@@ -5,7 +5,6 @@
 #include "data/tokenizer.hpp"
 #include "data/tokens.hpp"
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "csd/group_map.hpp"
-#include "engine/engine.hpp"
 #include "engine/hyper.hpp"
 #include "engine/layout.hpp"
+#include "engine/step.hpp"
 #include "store/missed_updates.hpp"
 
 #include <cstddef>

@@ -7,7 +7,6 @@
 #include "link/shared_times.hpp"
 
 #include <atomic>
-#include <cstddef>
 #include <deque>
 
 namespace nearstep::link {

@@ -2,7 +2,6 @@
 #include "link/pacer.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace nearstep::link {
 

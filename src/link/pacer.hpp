@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <list>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>

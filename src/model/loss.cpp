@@ -9,7 +9,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstdint>
 
 namespace nearstep::model {
 

@@ -3,7 +3,6 @@
 
 #include "base/error.hpp"
 #include "base/formatted.hpp"
-#include "base/output_file.hpp"
 #include "base/version.hpp"
 #include "report/lines.hpp"
 #include "report/summary.hpp"

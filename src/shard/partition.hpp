@@ -9,7 +9,6 @@
 #include "shard/tile.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 namespace nearstep::shard {

@@ -20,7 +20,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <string_view>
 #include <utility>
 
 namespace nearstep::store {

@@ -5,7 +5,6 @@
 
 #include <sys/uio.h>
 
-#include <cstddef>
 #include <functional>
 #include <string>
 

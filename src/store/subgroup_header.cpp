@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <string_view>
 #include <system_error>
 
 namespace nearstep::store {

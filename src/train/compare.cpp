@@ -20,7 +20,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <set>
 
 namespace nearstep::train {

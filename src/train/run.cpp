@@ -25,9 +25,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <map>
-#include <memory>
 #include <optional>
 
 namespace nearstep::train {

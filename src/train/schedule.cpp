@@ -1,7 +1,5 @@
 #include "train/schedule.hpp"
 
-#include "csd/optimizer.hpp"
-
 #include <algorithm>
 #include <cmath>
 

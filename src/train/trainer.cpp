@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <memory>
 #include <utility>
 
 namespace nearstep::train {

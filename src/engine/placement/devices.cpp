@@ -21,12 +21,7 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <cstdint>
 #include <numeric>
-#include <span>
-#include <string>
-#include <string_view>
 #include <utility>
 
 namespace nearstep::engine {

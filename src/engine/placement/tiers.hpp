@@ -6,7 +6,6 @@
 #include "mpi/topology.hpp"
 #include "shard/ownership.hpp"
 
-#include <array>
 #include <cstddef>
 #include <optional>
 #include <string>

@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <span>
-#include <string_view>
 #include <system_error>
 
 namespace nearstep::engine {

@@ -12,8 +12,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace nearstep::engine {

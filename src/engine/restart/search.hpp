@@ -6,7 +6,6 @@
 #include "engine/restart/decide.hpp"
 #include "mpi/communicator.hpp"
 
-#include <cstddef>
 #include <string>
 
 namespace nearstep::engine {

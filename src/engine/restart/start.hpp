@@ -2,11 +2,11 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/engine.hpp"
 #include "engine/layout.hpp"
 #include "engine/placement/placed.hpp"
 #include "engine/restart/decide.hpp"
 #include "engine/restart/wish.hpp"
+#include "engine/step.hpp"
 #include "mpi/communicator.hpp"
 
 #include <string>

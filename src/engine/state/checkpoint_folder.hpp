@@ -3,7 +3,7 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/engine.hpp"
+#include "engine/step.hpp"
 #include "mpi/communicator.hpp"
 
 #include <string>
