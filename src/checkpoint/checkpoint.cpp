@@ -15,7 +15,6 @@
 #include <map>
 #include <set>
 #include <system_error>
-#include <utility>
 
 namespace nearstep::checkpoint {
 
@@ -227,7 +226,7 @@ std::string publish(const std::string& folder, const Description& description, i
     write_index(file.partial_path(), index);
     file.commit();
     remove_older(folder, index);
-    release_folder(folder, {.run = description.run, .parents = description.parents});
+    release_folder(folder, description);
     return path;
 }
 

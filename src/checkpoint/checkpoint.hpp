@@ -4,12 +4,11 @@
 
 #include "shard/partition.hpp"
 #include "store/lineage.hpp"
-#include "store/missed_updates.hpp"
+#include "store/manifest.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,22 +21,14 @@ struct TensorPlace {
     std::size_t offset = 0;           // first element in the parameter vector
 };
 
-// A checkpoint's metadata.
-struct Description {
-    std::int64_t step = 0;        // steps done; also the data position
-    std::int64_t generation = 0;  // updates done: steps without the skipped ones
-    double loss_scale = 1;
-    std::int64_t good_steps = 0;  // since the loss scale last changed
-    double norm = 0;              // gradient norm that clips the next step; 0: the step's own norm
-    store::MissedUpdates missed = {};
+// A checkpoint's metadata: its step, the run that made it, and what that trained.
+struct Description : store::Commit, store::Lineage {
     std::uint64_t seed = 0;
-    std::string run;                          // the run that made this step
-    std::vector<store::Branch> parents = {};  // the runs that it branched from
-    std::string data = {};                    // digest of the text, 16 hex digits; may be empty
-    std::string dtype = {};                   // of the model's parameters; may be empty
-    std::string threads = {};                 // see store::Manifest::threads; may be empty
-    std::string config;                       // the run's settings as TOML
-    std::string model;  // the settings that determine the parameter vector, one line
+    std::string data = {};     // digest of the text, 16 hex digits; may be empty
+    std::string dtype = {};    // of the model's parameters; may be empty
+    std::string threads = {};  // see store::Manifest::threads; may be empty
+    std::string config;        // the run's settings as TOML
+    std::string model;         // the settings that determine the parameter vector, one line
     std::string commit;
     std::string site;
     std::size_t parameters = 0;

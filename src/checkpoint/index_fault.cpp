@@ -4,7 +4,6 @@
 #include "checkpoint/index.hpp"
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/slab.hpp"
-#include "store/manifest.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -83,17 +82,13 @@ std::optional<std::string> find_fault(const Index& index) {
         }
     }
     const Description& about = index.description;
-    if (!store::is_possible({.step = about.step,
-                             .generation = about.generation,
-                             .loss_scale = about.loss_scale,
-                             .good_steps = about.good_steps,
-                             .norm = about.norm})) {
-        return "Its step, its number of updates or its loss scale is one that no run has.";
-    }
     if (about.missed.size() > about.tensors.size() ||
         std::ranges::any_of(about.missed,
                             [&](std::int64_t count) { return count > about.generation; })) {
         return "Tensors missed more updates than there were, or are not in the table of tensors.";
+    }
+    if (!store::is_possible(about)) {
+        return "Its step, its number of updates or its loss scale is one that no run has.";
     }
     return std::nullopt;
 }

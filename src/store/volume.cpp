@@ -1,4 +1,4 @@
-// A device's bytes in its files. Used by StateVolume and by the benchmark of raw devices.
+// A device's bytes in its files. Used by StateVolume.
 #include "store/volume.hpp"
 
 #include "base/error.hpp"

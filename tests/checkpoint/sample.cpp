@@ -35,24 +35,25 @@ std::vector<TensorPlace> sample_tensors() {
 }
 
 Description sample_description(std::int64_t step) {
-    return {.step = step,
-            .generation = step - 1,
-            .loss_scale = 4096.5,
-            .good_steps = 19,
-            .norm = 1.0 / 7,
-            .missed = step > 2 ? store::MissedUpdates{0, 2, 2, 1} : store::MissedUpdates{},
-            .seed = 0xFFFFFFFFFFFFFFF1U,
-            .run = "fedcba9876543210",
-            .parents = {{.run = "0123456789abcdef", .step = 3}},
-            .data = "00112233445566aa",
-            .dtype = "fp16",
-            .threads = "3",
-            .config = "[train]\nsteps = 40  # \"quoted\", ü\n",
-            .model = "gpt2 layers=2 width=64",
-            .commit = "0123abcd+",
-            .site = "",
-            .parameters = kParameters,
-            .tensors = sample_tensors()};
+    Description about;
+    about.step = step;
+    about.generation = step - 1;
+    about.loss_scale = 4096.5;
+    about.good_steps = 19;
+    about.norm = 1.0 / 7;
+    about.missed = step > 2 ? store::MissedUpdates{0, 2, 2, 1} : store::MissedUpdates{};
+    about.run = "fedcba9876543210";
+    about.parents = {{.run = "0123456789abcdef", .step = 3}};
+    about.seed = 0xFFFFFFFFFFFFFFF1U;
+    about.data = "00112233445566aa";
+    about.dtype = "fp16";
+    about.threads = "3";
+    about.config = "[train]\nsteps = 40  # \"quoted\", ü\n";
+    about.model = "gpt2 layers=2 width=64";
+    about.commit = "0123abcd+";
+    about.parameters = kParameters;
+    about.tensors = sample_tensors();
+    return about;
 }
 
 std::vector<RankFileRecord> write_rank_files(const std::string& folder, std::int64_t step,
