@@ -28,6 +28,22 @@ struct StateArrays {
     std::span<float> moment2;
 };
 
+// Memory for the state of one subgroup after the other, taken at first use.
+class StateMemory {
+public:
+    // What was there is lost if `elems` is larger than before.
+    StateArrays of(std::size_t elems) {
+        if (floats_.size() < 3 * elems) {
+            floats_ = std::vector<float>(3 * elems);
+        }
+        const std::span<float> all(floats_);
+        return {all.first(elems), all.subspan(elems, elems), all.subspan(2 * elems, elems)};
+    }
+
+private:
+    std::vector<float> floats_;
+};
+
 // Subgroups are numbered within the device, in forward order. Each has two places: generation g
 // lies at place g modulo 2, so writing g+1 keeps g intact. Calls on different slots may come from
 // different threads. Gradient calls come one at a time, except put_gradient() if tiles need no

@@ -1,4 +1,4 @@
-// The engine's interface: gradients in, parameters out. The optimizer state lies in storage and is
+// The engine: gradients in, parameters out. The optimizer state lies in storage and is
 // updated near it, and every step can survive a crash. The engine knows tensors but no models or
 // text. It handles no signals, prints nothing and never exits; errors are exceptions.
 //
@@ -16,231 +16,328 @@
 //     engine.end_gradients();  engine.update();        // overlaps the next forward
 #pragma once
 
-#include "base/statistics.hpp"
-#include "codec/delta.hpp"
-#include "config/engine_settings.hpp"
+#include "base/executor.hpp"
+#include "base/fault_point.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "csd/state_commit.hpp"
+#include "engine/clip_guess.hpp"
 #include "engine/layout.hpp"
-#include "engine/placement/placed.hpp"
-#include "engine/restart/wish.hpp"
+#include "engine/loss_scale.hpp"
+#include "engine/placement/devices.hpp"
+#include "engine/restart/start.hpp"
+#include "engine/route/gpu_traffic.hpp"
+#include "engine/route/gpu_transport.hpp"
+#include "engine/route/gradient_route.hpp"
+#include "engine/route/held_gradients.hpp"
+#include "engine/scalar_sets.hpp"
+#include "engine/state/other_layout.hpp"
+#include "engine/state/parameter_reader.hpp"
+#include "engine/state/parameter_vector.hpp"
+#include "engine/state/subgroup_workers.hpp"
+#include "engine/step.hpp"
 #include "feed/block_parts.hpp"
+#include "link/clock.hpp"
+#include "link/node_links.hpp"
 #include "memory/buffer.hpp"
+#include "memory/gpu.hpp"
 #include "mpi/communicator.hpp"
+#include "mpi/topology.hpp"
+#include "offload/step_pipeline.hpp"
 #include "store/lineage.hpp"
+#include "store/manifest.hpp"
+#include "store/storage.hpp"
 #include "trace/run_facts.hpp"
-#include "trace/timeline.hpp"
-#include "trace/traffic.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
-struct CUstream_st;
-
 namespace nearstep::engine {
-
-struct EngineOptions {
-    std::optional<int> gpu = std::nullopt;  // this rank's GPU; none: the CPU
-    // The cudaStream_t in whose order gradient_space() is used; it outlives the engine. Null: the
-    // GPU's default stream. In a stream of high priority gradients leave while backward, which was
-    // queued long before, goes on.
-    CUstream_st* gradient_stream = nullptr;
-    // Whether free memory of the GPU may hold state that is read ahead.
-    bool fills_gpu = true;
-    std::size_t gpu_work_bytes = 0;  // that the client's network will take of it; 0: unknown
-    Grant grant = {};
-    ParameterHome parameters = ParameterHome::vector;
-    bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()
-    StepsOf steps_of = {};             // of the client's checkpoints; empty: none is unfinished
-    bool clips_by_last_norm = false;   // clips by the norm of the previous step
-    // Gradients come in any order. Matters only where parameters are spread over ranks: then all
-    // gradients wait for end_gradients(), because ranks also meet in await_parameters().
-    bool puts_in_any_order = false;
-    LossScaleSettings loss_scale = {};
-    std::string fault_plan = {};          // for tests: see FaultPoints
-    trace::Timeline* timeline = nullptr;  // outlives the engine; null: no tracing
-};
-
-// How a step uses its gradients.
-struct Step {
-    std::vector<Hyper> groups = {};  // indexed by Tensor::group
-    double clip_norm = 0;            // 0: no clipping
-    // Indices of tensors without a gradient on any rank: masters and moments do not change, and
-    // Adam's bias correction does not count the update.
-    std::vector<std::size_t> skipped = {};
-};
-
-// What is known of a step only when all its gradients were put. The same on all ranks.
-struct StepEnd {
-    // Replaces Step::skipped. An update that backward began otherwise is repeated.
-    std::optional<std::vector<std::size_t>> skipped = std::nullopt;
-    // The step does not take place: state, steps_done() and loss scale stay as they are.
-    bool is_given_up = false;
-};
-
-// Describes the decoded sum over all ranks, without loss scale. The same on all ranks.
-struct GradientFacts {
-    double norm = 0;
-    bool is_finite = true;     // if false, nothing is updated
-    bool is_given_up = false;  // likewise: see StepEnd
-    trace::Guess guess = trace::Guess::none;
-};
-
-// A step whose update has ended: seconds of the slowest rank, traffic of all ranks.
-struct UpdateReport {
-    double update_s = 0;  // includes bringing the parameters in
-    double hidden_s = 0;  // part of the update and its flush that is hidden: the least of all ranks
-    Slowest devices = {};  // the rank whose devices updated their state last
-    trace::TrafficSnapshot traffic = {};
-    codec::DeltaTally deltas = {};  // zeros without gather.codec = "delta"
-};
-
-struct CheckpointTime {
-    double seconds = 0;
-    double bytes = 0;         // of all ranks
-    double probed_bytes = 0;  // read and written to measure this
-};
-
-// What the run's begin wrote or read in state files: bytes of all ranks, and the seconds of the
-// slowest rank in which a transfer was under way. Zeros if the state came from elsewhere.
-struct StateTransfer {
-    double bytes = 0;
-    double seconds = 0;
-};
-
-struct BeginReport {
-    std::vector<std::string> lines = {};  // to tell the user
-    std::int64_t checkpoint_step = -1;    // of the newest checkpoint in the folder; -1: none
-};
 
 // One per rank, made by Run::open(). Calls are collective and come from the thread that calls MPI,
 // unless stated otherwise. Waiting for a lost rank ends after exchange.timeout_s, or ten times that
-// where ranks may have different amounts of work. Calls throw ConfigError, on all
-// ranks alike, for what the user can fix, and IoError for what may be temporary.
+// where ranks may have different amounts of work. Calls throw ConfigError, on all ranks alike, for
+// what the user can fix, and IoError for what may be temporary.
 class Engine {
 public:
     // Writes start values for the elements from `first` on. Called by several threads at once.
     using Fill = std::function<void(std::size_t first, std::span<float> masters)>;
 
-    Engine() = default;
+    // Opens and locks the state files without changing them.
+    Engine(const mpi::Communicator& world, const Start& start, const Layout& layout,
+           Identity identity, const EngineOptions& options);
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
     // Not collective. Finishes an accepted update, which waits for other ranks as all calls do, and
     // cancels any other. Committed state stays intact.
-    virtual ~Engine() = default;
+    ~Engine() = default;
 
-    virtual StateTransfer first_transfer() const = 0;
+    StateTransfer first_transfer() const;
 
     // The parameter vector in layout.dtype, in host memory, in whole tiles. Blocks are final once
     // they were awaited. With ParameterHome::state it takes memory only where the client writes.
     // Not collective.
-    virtual std::span<const std::byte> parameters() const = 0;
+    std::span<const std::byte> parameters() const { return vector_.span(); }
     // With ParameterHome::state: reads these parameters, which were awaited, from storage. The
     // range and `to` are whole pages of csd::Device::kReadElems elements. Any thread may call.
     // Throws IoError.
-    virtual void read_parameters(shard::ElementRange range, std::span<std::byte> to) const = 0;
+    void read_parameters(shard::ElementRange range, std::span<std::byte> to) const {
+        reader_->read(range, to);
+    }
     // Gives back the vector's memory of whole pages in the range. Any thread may call.
-    virtual void drop_parameters(shard::ElementRange range) = 0;
+    void drop_parameters(shard::ElementRange range);
     // Ends a step whose update backward may have begun: on return this rank's own parameters are
     // those of the step before. Throws IoError if its state cannot be read. Only
     // release_parameters() and the destructor may follow. Not collective.
-    virtual void abandon_step() = 0;
+    void abandon_step();
     // Gives away the memory of parameters(), for a client that reads it after the engine's end.
     // Only the destructor may follow. Not collective.
-    virtual memory::Buffer release_parameters() = 0;
+    memory::Buffer release_parameters() { return std::move(vector_); }
     // The ranks that copy blocks to GPUs with this one. Not collective; valid as long as the
     // engine.
-    virtual feed::JointCopy joint_copy() = 0;
+    feed::JointCopy joint_copy() { return gpu_transport_->joint(); }
 
     // Traffic is counted from here on if no step is under way.
-    virtual void begin_forward() = 0;
+    void begin_forward();
     // On return the elements `now`, which the block reads, are here and final: from the last update
     // or the start values. `later`: read by the rest of the pass, and kept if it is here.
-    virtual void await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
-                                  std::span<const shard::ElementRange> later) = 0;
+    void await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
+                          std::span<const shard::ElementRange> later);
     // Blocks after `block` that were not awaited in this pass and lie before the returned one are
     // already final, until the pass ends. Not collective.
-    virtual std::size_t final_end(std::size_t block) const = 0;
+    std::size_t final_end(std::size_t block) const;
     // Brings all parameters. For use outside steps, where ranks pass different numbers of blocks.
-    virtual void hold_parameters() = 0;
+    void hold_parameters();
     // Parameters of other ranks may be dropped.
-    virtual void end_pass() = 0;
+    void end_pass();
 
     // For a client that knows long before begin_backward() that a step follows, because it adds up
     // the gradients of several passes: what storage holds may be read meanwhile. The previous step
     // must be finished and committed. Not collective; has no effect on results.
-    virtual void expect_backward() = 0;
+    void expect_backward();
     // The previous step must be finished and committed.
-    virtual void begin_backward(const Step& step) = 0;
+    void begin_backward(const Step& step);
     // Where to write this rank's gradient of the block: fp32, times loss_scale(). In GPU memory, in
     // the order of EngineOptions::gradient_stream, if trace::RunFacts::encodes_on_gpu. Valid until
     // the block is put. Not collective.
-    virtual std::span<float> gradient_space(std::size_t block) = 0;
+    std::span<float> gradient_space(std::size_t block);
     // Adds a micro-batch's fp32 gradient of the block, in fp32. Replaces gradient_space() and may
     // be called repeatedly. `gradient` is in host memory or, if trace::RunFacts::encodes_on_gpu, in
     // GPU memory, where it is read in the order of EngineOptions::gradient_stream. Not collective.
-    virtual void add_gradient(std::size_t block, std::span<const float> gradient) = 0;
+    void add_gradient(std::size_t block, std::span<const float> gradient);
     // Each block once, in an order of the rank's choice: see puts_in_any_order. Last block first is
     // fastest and needs no memory for waiting blocks. The bits do not depend on the order.
-    virtual void put_gradient(std::size_t block) = 0;
+    void put_gradient(std::size_t block);
     // Call after all blocks were put.
-    virtual GradientFacts end_gradients(const StepEnd& end) = 0;
-    GradientFacts end_gradients() { return end_gradients({}); }
+    GradientFacts end_gradients(const StepEnd& end = {});
     // Begins the step's update if backward did not. In modes without overlap the update is over on
     // return.
-    virtual void update() = 0;
+    void update();
 
     // True from update() to finish(). finish() must come before the next begin_backward() and
     // before all collective calls below. Not collective.
-    virtual bool is_under_way() const = 0;
-    virtual UpdateReport finish() = 0;
+    bool is_under_way() const { return pipeline_->stage() == offload::Stage::ending; }
+    UpdateReport finish();
     // On return all steps done survive any crash, with csd.durability "step".
-    virtual void commit() = 0;
+    void commit();
 
     // Changes fp32 masters between two steps. `change` gets those of all elements of this rank's
     // devices, from element `first` on, by several threads at once; padding lies behind the last
     // element. All state is read and written once, as a new generation of the same step, so that a
     // crash leaves one or the other. parameters() has the rounded masters on return.
     using Change = std::function<void(std::size_t first, std::span<float> masters)>;
-    virtual void change_masters(const Change& change) = 0;
+    void change_masters(const Change& change);
     // Shows the state of this rank's devices, subgroup by subgroup, between two steps. `see` gets
     // arrays of the elements from `first` on. Not collective.
     using See =
         std::function<void(std::size_t first, std::span<const float> masters,
                            std::span<const float> moments1, std::span<const float> moments2)>;
-    virtual void see_state(const See& see) = 0;
+    void see_state(const See& see);
     // Updates that each tensor has had. Not collective.
-    virtual std::vector<std::int64_t> updates() const = 0;
+    std::vector<std::int64_t> updates() const;
 
     // Not collective.
-    virtual std::int64_t steps_done() const = 0;
-    virtual double loss_scale() const = 0;      // of the next step
-    virtual double waited_seconds() const = 0;  // total wait of this rank for updates
-    virtual double commit_seconds() const = 0;  // total for commits, hidden or not
-    virtual const trace::RunFacts& facts() const = 0;
-    virtual const store::Lineage& line() const = 0;  // the line of the current steps
+    std::int64_t steps_done() const { return steps_done_; }
+    double loss_scale() const { return loss_scale_.value(); }  // of the next step
+    double waited_seconds() const {
+        return pipeline_->waited_seconds();
+    }  // total wait of this rank for updates
+    double commit_seconds() const { return commit_seconds_; }  // total for commits, hidden or not
+    const trace::RunFacts& facts() const { return facts_; }
+    const store::Lineage& line() const { return line_; }  // the line of the current steps
 
     // The folder that save(folder) writes to: another one in `folder` if that is another run's.
     // Makes and claims it. Collective.
-    virtual std::string claim_checkpoint_folder(const std::string& folder) = 0;
+    std::string claim_checkpoint_folder(const std::string& folder);
     // Writes and publishes a checkpoint in that folder. Returns the path of its index.
-    virtual std::string save(const std::string& folder) = 0;
+    std::string save(const std::string& folder);
     // Estimates it by writing a part of the state to a temporary file in `folder`.
-    virtual CheckpointTime expect_checkpoint(const std::string& folder) = 0;
+    CheckpointTime expect_checkpoint(const std::string& folder);
     // XXH3 over the tiles' XXH3 digests (little-endian, in tile order) of the fp32 masters without
     // padding. Independent of layout. Throws Error if copies of the state differ.
-    virtual std::uint64_t masters_digest() = 0;
+    std::uint64_t masters_digest();
 
     // Bytes written to each of facts().devices so far, ordered by rank, then device.
-    virtual std::vector<std::uint64_t> written_bytes() const = 0;
+    std::vector<std::uint64_t> written_bytes() const;
     // Bytes that each rank sent to other nodes in all steps, as gradients and parameters.
-    virtual std::vector<std::uint64_t> network_sent_bytes() const = 0;
+    std::vector<std::uint64_t> network_sent_bytes() const;
     // The largest parameter vector of any rank now. A vector shared in a node counts in full.
-    virtual std::size_t vector_bytes() const = 0;
+    std::size_t vector_bytes() const;
+
+private:
+    friend class Run;
+
+    // --- A run's begin, in src/engine/restart/engine_begin.cpp ---
+
+    // Does what was decided, except that a fresh start has no values yet. If it throws, what was
+    // durable before still is.
+    BeginReport begin(const Start& start);
+    // After the begin() of a fresh start: writes start values of all parameters as generation 0.
+    void fill(const Start& start, const Fill& fill);
+    void resume(const Start& start, BeginReport& begun);
+    void load(const Start& start, BeginReport& begun);
+    void read_state(const Start& start, BeginReport& begun);
+
+    // Runs when all manifests name the new run and nothing is emptied yet; may be empty.
+    using Claimed = std::function<void()>;
+
+    // Empties the state files, which have space for all state from here on.
+    void start_anew(const Claimed& claimed);
+    // Empties the state files and fills them from the decision's checkpoint of the same model,
+    // whatever its layout. If that fails while another state is kept, the files are removed again.
+    void restore(const Decision& decision);
+    // Reads and verifies the part of a checkpoint that this rank needs. Changes nothing.
+    void verify(const std::string& index_path);
+    // Continues from the state files at `commit`, which every rank lists. Reads and verifies
+    // everything. If data is damaged, returns a sentence and changes nothing.
+    std::optional<std::string> restore_state(const Decision& decision, const store::Commit& commit);
+    // Fills the state files from those of another layout that hold `commit`. Returns a sentence if
+    // those are damaged. If it throws, the new files are removed again.
+    std::optional<std::string> restore_from(const Start& start, const store::Commit& commit);
+    // Removes the files that this engine should have filled. The engine is unusable afterwards.
+    void remove_state_files();
+    // For a csd.durability other than "step": the manifests list no steps from here on, because the
+    // next step will not be durable. Steps listed before must be in a checkpoint or given up.
+    void forget_commits();
+
+    void make_groups();
+    std::vector<std::unique_ptr<csd::Device>> own_devices(bool has_gpu, bool is_pinned);
+    void make_pipeline();
+    void make_facts();
+    // Parameters of other ranks are here only while they are needed.
+    bool computes() const {
+        return world_.rank() < config::computing_ranks(settings_, world_.size());
+    }
+    bool has_parts() const { return kind_ == offload::VectorKind::parts; }
+    void make_reader();
+    void go_on_from(std::int64_t generation);
+    bool must_guess() const;
+    std::optional<double> early_factor() const;
+    double factor() const;
+    void judge_guess();
+    bool waits_for_all_gradients() const;
+    void put_complete_gradients();
+    void send_gradient(std::size_t block);
+    void read_ahead();
+    void begin_update(double factor);
+    void begin_right_update();
+    void leave_out(const std::vector<std::size_t>& skipped);
+    void use_scalars();
+    bool takes_place() const { return gradients_.is_finite && !gradients_.is_given_up; }
+    void skip_update();
+    void load_last_parameters();
+    void count_from_here();
+    void finish_step();
+    void keep_norm(double norm) { last_norm_ = options_.clips_by_last_norm ? norm : 0; }
+    void harm_gradient(std::span<float> gradient);
+    void wait_for_update();
+    void prepare_commit();
+    void save_residual(checkpoint::RankFileWriter& writer);
+    // Throws ConfigError if the checkpoint is damaged or not of this parameter vector.
+    std::unique_ptr<checkpoint::Reader> open_checkpoint(const std::string& index_path) const;
+    // Whether the model has tensors that missed these updates.
+    bool fits(const store::MissedUpdates& missed) const {
+        return missed.size() <= layout_.tensors.size();
+    }
+    void restore_residual(checkpoint::Reader& reader);
+    store::Manifest manifest() const;
+    store::Commit position() const;
+    std::string draw_id() const;
+    void choose_line(const Decision& decision, const Writer& writer, std::int64_t step);
+    void empty_state_files(const std::string& replaced, const Claimed& claimed = {});
+    void list_what_was_filled();
+    void replace_runs(const Found& found);
+    void fill_from(checkpoint::Reader& reader);
+    std::optional<std::string> fill_from(OtherLayout& old, std::int64_t generation);
+    void move_state(const SubgroupStages& stages);
+    void go_on_at(const store::Commit& position, const Writer& writer);
+    checkpoint::Description describe() const;
+    bool is_in_first_copy() const { return owners_.copy_of(world_.rank()) == 0; }
+    void load_into_vector(shard::TileRange tiles, const csd::StateArrays& state);
+
+    const mpi::Communicator& world_;
+    Placed settings_;
+    Layout layout_;
+    Identity identity_;
+    EngineOptions options_;
+    int set_;  // of the state files' names: Decision::set
+    FaultPoints faults_;
+    trace::Timeline* timeline_;
+    std::unique_ptr<store::Storage> storage_;  // null: the operating system's
+    link::Clock clock_;
+    std::unique_ptr<link::NodeLinks> links_;  // null: no rate limits
+    mpi::Topology nodes_;
+    shard::Ownership owners_;
+    const shard::Replica& copy_;  // this rank's
+    GradientRoute route_;
+    ParameterGroups parameters_;
+    std::optional<GpuTraffic> gpu_traffic_;
+    trace::Traffic traffic_;
+    std::uint64_t network_sent_bytes_ = 0;  // by this rank, in steps
+    offload::VectorKind kind_ = {};
+    memory::Buffer vector_;       // the padded parameter vector
+    memory::PinnedRange pinned_;  // pins the vector for a GPU
+    std::optional<GpuTransport> gpu_transport_;
+    csd::StateCommit log_;               // used by the pipeline's updates
+    Executor pool_{pool_threads() - 1};  // used by the pipeline
+    // Used by the devices. It leaves the CPU to the threads that compute or feed a GPU.
+    Executor beside_{pool_threads(), Executor::Priority::background};
+    std::unique_ptr<offload::StepPipeline> pipeline_;
+    std::optional<ParameterReader> reader_;  // with ParameterHome::state
+    std::optional<HeldGradients> held_;
+    trace::RunFacts facts_;
+    // Of the current step.
+    Step step_;
+    GradientFacts gradients_;
+    double begun_factor_ = 1;  // of the update, if it has begun
+    ClipGuess guess_;
+    // Counters that were already reported, and traffic of parameters that the next step brought
+    // before the step under way ended.
+    trace::TrafficSnapshot counted_;
+    trace::TrafficSnapshot brought_;
+    codec::DeltaTally counted_deltas_;
+    double commit_seconds_ = 0;
+    store::Lineage line_;
+    std::string state_;                    // see store::Manifest::state
+    std::string replaced_;                 // see store::Manifest::replaces
+    std::set<std::string> replaced_runs_;  // whose manifests this start has replaced
+    std::vector<std::string> places_;      // see store::Manifest::places
+    std::string threads_;                  // see store::Manifest::threads
+    std::string threads_before_;           // of the steps that were resumed
+    StateTransfer moved_;                  // by this rank, see first_transfer()
+    LossScale loss_scale_;
+    ScalarSets scalar_sets_;
+    // With clips_by_last_norm: norm of the last step that was not skipped, without loss scale; 0:
+    // none.
+    double last_norm_ = 0;
+    std::int64_t steps_done_ = 0;
+    csd::StateMemory memory_;  // for start, save and restore
 };
 
 }  // namespace nearstep::engine

@@ -1,4 +1,4 @@
-// Clipping and scalars of a step. Used by StorageEngine.
+// Clipping and scalars of a step. Used by Engine.
 #include "engine/hyper.hpp"
 
 #include "base/error.hpp"

@@ -1,7 +1,6 @@
 #include "engine/run.hpp"
 
 #include "engine/state/checkpoint_folder.hpp"
-#include "engine/storage_engine.hpp"
 
 #include <utility>
 
@@ -20,11 +19,7 @@ Run Run::open(const mpi::Communicator& world, const config::EngineSettings& sett
 Run::Run(const mpi::Communicator& world, Start start, const Layout& layout,
          const Identity& identity, const EngineOptions& options)
     : start_(std::move(start)),
-      engine_(std::make_unique<StorageEngine>(world, start_, layout, identity, options)) {}
-
-Run::Run(Run&& other) noexcept = default;
-Run& Run::operator=(Run&& other) noexcept = default;
-Run::~Run() = default;
+      engine_(std::make_unique<Engine>(world, start_, layout, identity, options)) {}
 
 BeginReport Run::begin(const Engine::Fill& fill) {
     BeginReport begun = prepare();
@@ -33,11 +28,5 @@ BeginReport Run::begin(const Engine::Fill& fill) {
     }
     return begun;
 }
-
-BeginReport Run::prepare() { return engine_->begin(start_); }
-void Run::fill(const Engine::Fill& fill) { engine_->fill(start_, fill); }
-
-Engine& Run::engine() { return *engine_; }
-const Engine& Run::engine() const { return *engine_; }
 
 }  // namespace nearstep::engine

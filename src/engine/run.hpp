@@ -17,8 +17,6 @@
 
 namespace nearstep::engine {
 
-class StorageEngine;
-
 class Run {
 public:
     // Finds what the run begins with, and opens and locks the state files without changing them.
@@ -30,11 +28,6 @@ public:
     // Opens what find_start() found.
     Run(const mpi::Communicator& world, Start start, const Layout& layout, const Identity& identity,
         const EngineOptions& options);
-    Run(const Run&) = delete;
-    Run& operator=(const Run&) = delete;
-    Run(Run&& other) noexcept;
-    Run& operator=(Run&& other) noexcept;
-    ~Run();  // see ~Engine()
 
     // Whether the run continues no existing state, so that begin() needs start values.
     bool begins_anew() const { return start_.decision.action == Action::start_anew; }
@@ -44,16 +37,16 @@ public:
     // The same in two calls. After prepare() the state has its space, and what the user can mend
     // was refused. If begins_anew(), fill() comes next, and may take its time: it writes the
     // values.
-    BeginReport prepare();
-    void fill(const Engine::Fill& fill);
+    BeginReport prepare() { return engine_->begin(start_); }
+    void fill(const Engine::Fill& fill) { engine_->fill(start_, fill); }
 
-    Engine& engine();
-    const Engine& engine() const;
+    Engine& engine() { return *engine_; }
+    const Engine& engine() const { return *engine_; }
     const Start& start() const { return start_; }
 
 private:
     Start start_;
-    std::unique_ptr<StorageEngine> engine_;
+    std::unique_ptr<Engine> engine_;
 };
 
 }  // namespace nearstep::engine

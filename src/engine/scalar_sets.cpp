@@ -1,4 +1,4 @@
-// Assigns tensors to sets of scalars. Used by StorageEngine in each step.
+// Assigns tensors to sets of scalars. Used by Engine in each step.
 #include "engine/scalar_sets.hpp"
 
 #include "base/error.hpp"

@@ -17,15 +17,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
-#include <exception>
-#include <filesystem>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 
 namespace nearstep::engine {
@@ -185,28 +180,6 @@ private:
     double tiles_per_s_ = 0;
 };
 
-// Runs `work` for all trials at once. Throws the first error.
-void for_all(std::vector<Trial>& trials, const std::function<void(Trial&)>& work) {
-    std::vector<std::exception_ptr> errors(trials.size());
-    {
-        std::vector<std::jthread> threads;
-        for (std::size_t i = 0; i < trials.size(); ++i) {
-            threads.emplace_back([&, i] {
-                try {
-                    work(trials[i]);
-                } catch (...) {
-                    errors[i] = std::current_exception();
-                }
-            });
-        }
-    }
-    for (const std::exception_ptr& error : errors) {
-        if (error) {
-            std::rethrow_exception(error);
-        }
-    }
-}
-
 // The run's settings, with equal shares of a state that is a little smaller.
 Placed settings_of_trial(const Placed& settings, std::size_t tiles_of_device) {
     Placed trial = settings;
@@ -275,12 +248,16 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
                                 run.settings.csd.durability == config::Durability::step);
         }
     });
-    world.together([&] { for_all(trials, [&](Trial& trial) { trial.prepare(route, run.tile); }); });
+    Executor at_once(static_cast<int>(trials.size()));
+    world.together([&] {
+        at_once.share(trials.size(),
+                      [&](std::size_t i, int) { trials[i].prepare(route, run.tile); });
+    });
     world.together([&] {
         std::atomic<int> measuring(static_cast<int>(trials.size()));
-        for_all(trials, [&](Trial& trial) {
+        at_once.share(trials.size(), [&](std::size_t i, int) {
             try {
-                trial.measure(measuring);
+                trials[i].measure(measuring);
             } catch (...) {
                 measuring = 0;  // the others need not wait
                 throw;

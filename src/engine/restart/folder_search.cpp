@@ -11,9 +11,10 @@
 #include "config/load.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
-#include "engine/restart/manifest_values.hpp"
+#include "engine/placement/layout_line.hpp"
 #include "store/damage.hpp"
 #include "store/folder.hpp"
+#include "store/manifest.hpp"
 #include "store/names.hpp"
 #include "store/subgroup_header.hpp"
 
@@ -21,13 +22,54 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <string>
 #include <system_error>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace nearstep::engine {
 
 namespace {
+
+std::vector<std::string> names_of_files(const LayoutValues& layout, store::RankFileName of) {
+    const int devices = layout.devices[static_cast<std::size_t>(of.rank)];
+    std::vector<std::string> names;
+    names.reserve(static_cast<std::size_t>(devices));
+    for (int device = 0; device < devices; ++device) {
+        names.push_back(store::state_file_name(of.rank, device, of.set));
+    }
+    return names;
+}
+
+// What no run writes into a manifest of this name, as a phrase; empty: nothing. Anybody may have
+// written it. Lists the state files in a manifest of an older format, which does not.
+std::string fault_of(store::Manifest& manifest, store::RankFileName name) {
+    const std::optional<LayoutValues> layout = parse_layout(manifest.layout);
+    if (!layout) {
+        return "no run has its layout";
+    }
+    if (name.rank >= layout->ranks) {
+        return text("its run had ", layout->ranks, " ranks");
+    }
+    std::vector<std::string> files = names_of_files(*layout, name);
+    if (!manifest.files.empty() && manifest.files != files) {
+        return "it names files that are not the rank's state files";
+    }
+    const std::vector<int>& copy = manifest.copy;
+    if (!copy.empty() &&
+        (std::ranges::adjacent_find(copy, std::greater_equal<>()) != copy.end() ||
+         copy.back() >= layout->ranks || !std::ranges::binary_search(copy, name.rank))) {
+        return "it names ranks that cannot hold a copy";
+    }
+    if (!manifest.places.empty() &&
+        manifest.places.size() != static_cast<std::size_t>(layout->ranks)) {
+        return text("it has the places of ", manifest.places.size(), " ranks, not of ",
+                    layout->ranks);
+    }
+    manifest.files = std::move(files);
+    return "";
+}
 
 namespace fs = std::filesystem;
 
@@ -156,7 +198,7 @@ FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of
     const checkpoint::Description& description = reader->description();
     found.step = description.step;
     found.generation = description.generation;
-    found.line = {.run = description.run, .parents = description.parents};
+    found.line = static_cast<const store::Lineage&>(description);
     found.model = description.model;
     found.state_folders = config::state_folders_of(path, description.config);
     if (steps_of) {

@@ -11,7 +11,7 @@
 #include "base/units.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/folder.hpp"
-#include "engine/storage_engine.hpp"
+#include "engine/engine.hpp"
 #include "store/folder.hpp"
 
 #include <fcntl.h>
@@ -20,11 +20,9 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <span>
-#include <utility>
 
 namespace nearstep::engine {
 
@@ -120,7 +118,7 @@ void check_shared_folder(const mpi::Communicator& world, const std::string& fold
     remove_token();
 }
 
-CheckpointTime StorageEngine::expect_checkpoint(const std::string& folder) {
+CheckpointTime Engine::expect_checkpoint(const std::string& folder) {
     double mine = 0;
     double probed = 0;
     double seconds = 0;
@@ -143,9 +141,7 @@ CheckpointTime StorageEngine::expect_checkpoint(const std::string& folder) {
                 if (probed >= static_cast<double>(kProbedBytes)) {
                     return;
                 }
-                const csd::StateArrays state{std::span(master_).first(elems),
-                                             std::span(moment1_).first(elems),
-                                             std::span(moment2_).first(elems)};
+                const csd::StateArrays state = memory_.of(elems);
                 device.read_state(subgroup, pipeline_->generation(), state);
                 for (const std::span<const float> values :
                      {state.master, state.moment1, state.moment2}) {

@@ -1,30 +1,14 @@
-// Threads that read, verify or write subgroups outside of steps. Used by StorageEngine.
+// Threads that read, verify or write subgroups outside of steps. Used by Engine.
 #include "engine/state/subgroup_workers.hpp"
 
 #include "base/stopwatch.hpp"
 
-#include <algorithm>
 #include <mutex>
-#include <span>
+#include <vector>
 
 namespace nearstep::engine {
 
 namespace {
-
-// The memory of one thread, allocated on first use.
-struct Memory {
-    std::vector<float> master;
-    std::vector<float> moment1;
-    std::vector<float> moment2;
-
-    csd::StateArrays arrays(std::size_t elems, std::size_t most) {
-        for (std::vector<float>* array : {&master, &moment1, &moment2}) {
-            array->resize(most);
-        }
-        return {std::span(master).first(elems), std::span(moment1).first(elems),
-                std::span(moment2).first(elems)};
-    }
-};
 
 // Adds up the seconds in which at least one thread is between enter() and leave().
 class Occupancy {
@@ -52,21 +36,24 @@ private:
 
 }  // namespace
 
-SubgroupWorkers::SubgroupWorkers(offload::StepPipeline& pipeline, Executor& pool) : pool_(pool) {
+double visit_subgroups(offload::StepPipeline& pipeline, Executor& pool,
+                       const SubgroupStages& stages) {
+    struct Owned {
+        csd::Device* device;
+        std::size_t subgroup;
+        shard::TileRange tiles;
+    };
+    std::vector<Owned> owned;  // in tile order: neighbours are on different devices
     pipeline.visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            owned_.push_back({&device, subgroup, tiles});
-            most_elems_ = std::max(most_elems_, tiles.size() * shard::kTileElems);
+            owned.push_back({&device, subgroup, tiles});
         });
-}
-
-double SubgroupWorkers::visit(const Stages& stages) {
     Occupancy moves;
-    std::vector<Memory> memory(static_cast<std::size_t>(pool_.members()));
-    pool_.share(owned_.size(), [&](std::size_t i, int member) {
-        const Owned& of = owned_[i];
-        const csd::StateArrays state = memory[static_cast<std::size_t>(member)].arrays(
-            of.tiles.size() * shard::kTileElems, most_elems_);
+    std::vector<csd::StateMemory> memory(static_cast<std::size_t>(pool.members()));
+    pool.share(owned.size(), [&](std::size_t i, int member) {
+        const Owned& of = owned[i];
+        const csd::StateArrays state =
+            memory[static_cast<std::size_t>(member)].of(of.tiles.size() * shard::kTileElems);
         if (stages.before) {
             stages.before(of.tiles, state);
         }

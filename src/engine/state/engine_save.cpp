@@ -4,9 +4,9 @@
 #include "base/version.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/owner.hpp"
+#include "engine/engine.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
-#include "engine/storage_engine.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -28,7 +28,7 @@ void append(std::vector<shard::TileRange>& ranges, shard::TileRange tiles) {
 
 }  // namespace
 
-void StorageEngine::save_residual(checkpoint::RankFileWriter& writer) {
+void Engine::save_residual(checkpoint::RankFileWriter& writer) {
     if (exchange::Residual* residual = pipeline_->residual()) {
         for (const std::size_t tile : residual->tiles()) {
             writer.write_residual(tile, residual->of(tile));
@@ -37,7 +37,7 @@ void StorageEngine::save_residual(checkpoint::RankFileWriter& writer) {
 }
 
 // If the same ranks slice a tile as before, each reads its own residual; else the heir sums them.
-void StorageEngine::restore_residual(checkpoint::Reader& reader) {
+void Engine::restore_residual(checkpoint::Reader& reader) {
     exchange::Residual* residual = pipeline_->residual();
     if (residual == nullptr) {
         return;
@@ -59,17 +59,11 @@ void StorageEngine::restore_residual(checkpoint::Reader& reader) {
     }
 }
 
-checkpoint::Description StorageEngine::describe() const {
+checkpoint::Description Engine::describe() const {
     checkpoint::Description description;
-    description.step = steps_done_;
-    description.generation = pipeline_->generation();
-    description.loss_scale = loss_scale_.value();
-    description.good_steps = loss_scale_.good_steps();
-    description.norm = last_norm_;
-    description.missed = scalar_sets_.missed();
+    static_cast<store::Commit&>(description) = position();
+    static_cast<store::Lineage&>(description) = line_;
     description.seed = identity_.seed;
-    description.run = line_.run;
-    description.parents = line_.parents;
     description.data = identity_.data;
     description.dtype = name_of(layout_.dtype);
     description.threads = threads_;
@@ -84,7 +78,7 @@ checkpoint::Description StorageEngine::describe() const {
     return description;
 }
 
-std::string StorageEngine::claim_checkpoint_folder(const std::string& folder) {
+std::string Engine::claim_checkpoint_folder(const std::string& folder) {
     std::string own;
     world_.together([&] {
         if (world_.rank() == 0) {
@@ -94,7 +88,7 @@ std::string StorageEngine::claim_checkpoint_folder(const std::string& folder) {
     return world_.broadcast(own, 0);
 }
 
-std::string StorageEngine::save(const std::string& named) {
+std::string Engine::save(const std::string& named) {
     expects(!is_under_way(), "a step is finished before it is saved");
     const std::string folder = claim_checkpoint_folder(named);
     // Only rank 0 looks at the folder, so all ranks use the same attempt number in names.
@@ -120,10 +114,7 @@ std::string StorageEngine::save(const std::string& named) {
                 if (!is_in_first_copy()) {
                     return;  // copies are equal, and a checkpoint contains one
                 }
-                const std::size_t elems = tiles.size() * kTileElems;
-                const csd::StateArrays state{std::span(master_).first(elems),
-                                             std::span(moment1_).first(elems),
-                                             std::span(moment2_).first(elems)};
+                const csd::StateArrays state = memory_.of(tiles.size() * kTileElems);
                 device.read_state(subgroup, pipeline_->generation(), state);
                 faults_.pass(FaultPhase::mid_checkpoint);
                 writer->write(tiles, {state.master, state.moment1, state.moment2});
@@ -151,24 +142,23 @@ std::string StorageEngine::save(const std::string& named) {
     return world_.broadcast(path, 0);
 }
 
-std::uint64_t StorageEngine::masters_digest() {
+std::uint64_t Engine::masters_digest() {
     expects(!is_under_way(), "a step is finished before its masters are read");
     std::vector<std::uint64_t> of_tile(owners_.tiles(), 0);
-    SubgroupWorkers(*pipeline_, pool_)
-        .visit(
-            {.move =
-                 [this](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
-                     device.read_state(subgroup, pipeline_->generation(), state);
-                 },
-             .after =
-                 [&](shard::TileRange tiles, const csd::StateArrays& state) {
-                     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
-                         const auto values =
-                             state.master.subspan((tile - tiles.begin) * kTileElems,
-                                                  copy_.partition.elems_in_tile(tile));
-                         of_tile[tile] = xxh3(std::as_bytes(values));
-                     }
-                 }});
+    visit_subgroups(
+        *pipeline_, pool_,
+        {.move =
+             [this](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                 device.read_state(subgroup, pipeline_->generation(), state);
+             },
+         .after =
+             [&](shard::TileRange tiles, const csd::StateArrays& state) {
+                 for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+                     const auto values = state.master.subspan((tile - tiles.begin) * kTileElems,
+                                                              copy_.partition.elems_in_tile(tile));
+                     of_tile[tile] = xxh3(std::as_bytes(values));
+                 }
+             }});
     pipeline_->copy_ranks().sum(std::span(of_tile));
     const std::uint64_t digest = xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tile)));
     const std::string first = world_.broadcast(to_hex(digest), 0);

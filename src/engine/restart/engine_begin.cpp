@@ -4,13 +4,13 @@
 #include "base/plain_file.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/owner.hpp"
+#include "engine/engine.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/placement/device_speeds.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/site_links.hpp"
 #include "engine/restart/job_record.hpp"
 #include "engine/restart/search.hpp"
-#include "engine/storage_engine.hpp"
 #include "store/damage.hpp"
 #include "store/folder.hpp"
 #include "store/manifest.hpp"
@@ -185,64 +185,6 @@ private:
                                start.found));
 }
 
-// Resumes the newest intact step. A checkpoint of the same step wins over an older step.
-void resume(StorageEngine& engine, const Start& start, BeginReport& begun) {
-    const Decision& decision = start.decision;
-    bool has_checkpoint = !decision.checkpoint.empty();
-    for (const store::Commit& commit : decision.commits) {
-        const std::optional<std::string> damage = engine.restore_state(decision, commit);
-        if (!damage) {
-            begun.lines.push_back(text("resumed from the state files at step ", commit.step));
-            return;
-        }
-        begun.lines.push_back(text("The state of step ", commit.step, " is not used. ", *damage));
-        if (has_checkpoint) {
-            try {
-                engine.verify(decision.checkpoint);
-            } catch (const ConfigError& fault) {
-                begun.lines.emplace_back(fault.what());
-                has_checkpoint = false;
-                continue;
-            }
-            engine.restore(decision);
-            begun.lines.push_back(text("resumed from ", decision.checkpoint, " at step ",
-                                       engine.steps_done(), ", which is as new"));
-            return;
-        }
-    }
-    refuse_damage(start, begun);
-}
-
-// If no other state is kept, the files are emptied, so the checkpoint is verified before that.
-void load(StorageEngine& engine, const Start& start, BeginReport& begun) {
-    const Decision& decision = start.decision;
-    try {
-        if (decision.replaces.empty()) {
-            engine.verify(decision.checkpoint);
-        }
-        engine.restore(decision);
-    } catch (const ConfigError& damage) {
-        begun.lines.emplace_back(damage.what());
-        refuse_damage(start, begun);
-    }
-    begun.lines.push_back(
-        text("resumed from ", decision.checkpoint, " at step ", engine.steps_done()));
-}
-
-void read_state(StorageEngine& engine, const Start& start, BeginReport& begun) {
-    for (const store::Commit& commit : start.decision.commits) {
-        const std::optional<std::string> damage = engine.restore_from(start, commit);
-        if (!damage) {
-            begun.lines.push_back(
-                text("resumed from the state files of another layout at step ", commit.step));
-            return;
-        }
-        begun.lines.push_back(text("The state of step ", commit.step, " is not used. ", *damage));
-    }
-    engine.remove_state_files();
-    refuse_damage(start, begun);
-}
-
 // What a fresh start discards; empty: nothing.
 std::string describe_overwritten(const mpi::Communicator& world, const Placed& settings, int set) {
     const auto holds_bytes = [](const std::string& path) {
@@ -272,10 +214,73 @@ std::string describe_threads(const std::string& before, const std::string& now) 
                       Term::threads, ")");
 }
 
+// Those that say something.
+void add(std::vector<std::string>& lines, const std::vector<std::string>& more) {
+    std::ranges::copy_if(more, std::back_inserter(lines),
+                         [](const std::string& line) { return !line.empty(); });
+}
+
 }  // namespace
 
+// Resumes the newest intact step. A checkpoint of the same step wins over an older step.
+void Engine::resume(const Start& start, BeginReport& begun) {
+    const Decision& decision = start.decision;
+    bool has_checkpoint = !decision.checkpoint.empty();
+    for (const store::Commit& commit : decision.commits) {
+        const std::optional<std::string> damage = restore_state(decision, commit);
+        if (!damage) {
+            begun.lines.push_back(text("resumed from the state files at step ", commit.step));
+            return;
+        }
+        begun.lines.push_back(text("The state of step ", commit.step, " is not used. ", *damage));
+        if (has_checkpoint) {
+            try {
+                verify(decision.checkpoint);
+            } catch (const ConfigError& fault) {
+                begun.lines.emplace_back(fault.what());
+                has_checkpoint = false;
+                continue;
+            }
+            restore(decision);
+            begun.lines.push_back(text("resumed from ", decision.checkpoint, " at step ",
+                                       steps_done(), ", which is as new"));
+            return;
+        }
+    }
+    refuse_damage(start, begun);
+}
+
+// If no other state is kept, the files are emptied, so the checkpoint is verified before that.
+void Engine::load(const Start& start, BeginReport& begun) {
+    const Decision& decision = start.decision;
+    try {
+        if (decision.replaces.empty()) {
+            verify(decision.checkpoint);
+        }
+        restore(decision);
+    } catch (const ConfigError& damage) {
+        begun.lines.emplace_back(damage.what());
+        refuse_damage(start, begun);
+    }
+    begun.lines.push_back(text("resumed from ", decision.checkpoint, " at step ", steps_done()));
+}
+
+void Engine::read_state(const Start& start, BeginReport& begun) {
+    for (const store::Commit& commit : start.decision.commits) {
+        const std::optional<std::string> damage = restore_from(start, commit);
+        if (!damage) {
+            begun.lines.push_back(
+                text("resumed from the state files of another layout at step ", commit.step));
+            return;
+        }
+        begun.lines.push_back(text("The state of step ", commit.step, " is not used. ", *damage));
+    }
+    remove_state_files();
+    refuse_damage(start, begun);
+}
+
 // A run whose manifests were here cannot go on, so its checkpoint folder becomes this run's.
-void StorageEngine::replace_runs(const Found& found) {
+void Engine::replace_runs(const Found& found) {
     for (const FoundManifest& one : found.manifests) {
         if (one.manifest && one.manifest->line.run != line_.run) {
             replaced_runs_.insert(one.manifest->line.run);
@@ -289,17 +294,7 @@ void StorageEngine::replace_runs(const Found& found) {
     });
 }
 
-namespace {
-
-// Those that say something.
-void add(std::vector<std::string>& lines, const std::vector<std::string>& more) {
-    std::ranges::copy_if(more, std::back_inserter(lines),
-                         [](const std::string& line) { return !line.empty(); });
-}
-
-}  // namespace
-
-BeginReport StorageEngine::begin(const Start& start) {
+BeginReport Engine::begin(const Start& start) {
     const Decision& decision = start.decision;
     check_unchanged(world_, settings_, start.found);
     const LeftBehind left(world_, start);
@@ -317,13 +312,13 @@ BeginReport StorageEngine::begin(const Start& start) {
             start_anew([&] { left.remove(state_); });
             break;
         case Action::resume_state:
-            resume(*this, start, begun);
+            resume(start, begun);
             break;
         case Action::load_checkpoint:
-            load(*this, start, begun);
+            load(start, begun);
             break;
         case Action::read_state:
-            read_state(*this, start, begun);
+            read_state(start, begun);
             break;
         case Action::refuse:
             throw ConfigError(in_words(decision.refusal, start.found));

@@ -1,5 +1,5 @@
 // Makes an engine with its devices and pipeline. Called by the trainer and the Python binding.
-#include "engine/storage_engine.hpp"
+#include "engine/engine.hpp"
 
 #include "base/error.hpp"
 #include "base/machine.hpp"
@@ -55,8 +55,8 @@ std::size_t most_scalar_sets(const config::EngineSettings& settings) {
 
 }  // namespace
 
-StorageEngine::StorageEngine(const mpi::Communicator& world, const Start& start,
-                             const Layout& layout, Identity identity, const EngineOptions& options)
+Engine::Engine(const mpi::Communicator& world, const Start& start, const Layout& layout,
+               Identity identity, const EngineOptions& options)
     : world_(world),
       settings_(start.settings),
       layout_(layout),
@@ -81,19 +81,12 @@ StorageEngine::StorageEngine(const mpi::Communicator& world, const Start& start,
                                 config::computing_ranks(settings_, world.size()));
     make_groups();
     make_pipeline();
-    std::size_t largest = 0;
-    for (int device = 0; device < copy_.partition.devices(); ++device) {
-        largest = std::max(largest, copy_.partition.largest_subgroup_tiles(device) * kTileElems);
-    }
-    for (std::vector<float>* array : {&master_, &moment1_, &moment2_}) {
-        array->resize(largest);
-    }
     places_ =
         gather_text(world, text(own_host(), " ", manifest_path(settings_, world.rank(), set_)));
     make_facts();
 }
 
-void StorageEngine::make_groups() {
+void Engine::make_groups() {
     if (options_.gpu && memory::gpus() > 0) {
         memory::use_gpu(*options_.gpu);
     }
@@ -107,7 +100,7 @@ void StorageEngine::make_groups() {
                            options_.gpu);
 }
 
-std::vector<std::unique_ptr<csd::Device>> StorageEngine::own_devices(bool has_gpu, bool is_pinned) {
+std::vector<std::unique_ptr<csd::Device>> Engine::own_devices(bool has_gpu, bool is_pinned) {
     std::vector<std::unique_ptr<csd::Device>> devices;
     world_.together([&] {
         devices = make_devices(
@@ -129,7 +122,7 @@ std::vector<std::unique_ptr<csd::Device>> StorageEngine::own_devices(bool has_gp
     return devices;
 }
 
-void StorageEngine::make_pipeline() {
+void Engine::make_pipeline() {
     const bool has_gpu = options_.gpu && memory::gpus() > 0;
     const bool are_on_gpus = world_.agree(has_gpu || !computes());
     kind_ = options_.parameters == ParameterHome::state ? offload::VectorKind::none
@@ -179,7 +172,7 @@ void StorageEngine::make_pipeline() {
     make_reader();
 }
 
-void StorageEngine::make_reader() {
+void Engine::make_reader() {
     if (options_.parameters == ParameterHome::vector) {
         return;
     }
@@ -208,7 +201,7 @@ bool are_equal(const mpi::Topology& nodes, int storage_ranks, const std::vector<
 
 }  // namespace
 
-void StorageEngine::make_facts() {
+void Engine::make_facts() {
     std::array<std::uint64_t, 1> kept_bytes = {};
     pipeline_->visit_subgroups(
         [&](const csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
@@ -264,13 +257,13 @@ void StorageEngine::make_facts() {
     std::erase(facts_.lines, "");
 }
 
-std::size_t StorageEngine::vector_bytes() const {
+std::size_t Engine::vector_bytes() const {
     const std::array mine{static_cast<double>(vector_.resident_bytes())};
     const std::vector<double> of_ranks = world_.all_gather(mine);
     return static_cast<std::size_t>(*std::max_element(of_ranks.begin(), of_ranks.end()));
 }
 
-std::vector<std::uint64_t> StorageEngine::written_bytes() const {
+std::vector<std::uint64_t> Engine::written_bytes() const {
     const std::vector<int> counts = config::devices_per_rank(settings_, world_.size());
     const auto before = counts.begin() + world_.rank();
     auto place = static_cast<std::size_t>(std::accumulate(counts.begin(), before, 0));
@@ -284,7 +277,7 @@ std::vector<std::uint64_t> StorageEngine::written_bytes() const {
     return bytes;
 }
 
-std::vector<std::uint64_t> StorageEngine::network_sent_bytes() const {
+std::vector<std::uint64_t> Engine::network_sent_bytes() const {
     std::vector<std::uint64_t> sent(static_cast<std::size_t>(world_.size()), 0);
     sent[static_cast<std::size_t>(world_.rank())] = network_sent_bytes_;
     world_.sum(std::span(sent));

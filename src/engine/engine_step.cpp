@@ -4,8 +4,8 @@
 #include "base/random.hpp"
 #include "base/statistics.hpp"
 #include "base/stopwatch.hpp"
+#include "engine/engine.hpp"
 #include "engine/hyper.hpp"
-#include "engine/storage_engine.hpp"
 
 #include <algorithm>
 #include <array>
@@ -31,7 +31,7 @@ trace::Subject of_block(std::size_t block) { return {.kind = "block", .number = 
 
 // --- Passes over the blocks ---
 
-void StorageEngine::begin_forward() {
+void Engine::begin_forward() {
     if (!is_under_way()) {
         count_from_here();
     }
@@ -40,14 +40,14 @@ void StorageEngine::begin_forward() {
     }
 }
 
-void StorageEngine::count_from_here() {
+void Engine::count_from_here() {
     counted_ = traffic_.snapshot();
     counted_deltas_ = pipeline_->delta_tally();
 }
 
 // Parameters that the next step brings before the step under way has ended are not the latter's.
-void StorageEngine::await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
-                                     std::span<const shard::ElementRange> later) {
+void Engine::await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
+                              std::span<const shard::ElementRange> later) {
     gpu_traffic_->bring_parameters(block);
     if (now.empty() || !pipeline_->must_await()) {
         return;
@@ -63,20 +63,20 @@ void StorageEngine::await_parameters(std::size_t block, std::span<const shard::E
     }
 }
 
-std::size_t StorageEngine::final_end(std::size_t block) const {
+std::size_t Engine::final_end(std::size_t block) const {
     if (has_parts()) {
         return 0;
     }
     return pipeline_->must_await() ? block + 1 : layout_.blocks.size();
 }
 
-void StorageEngine::hold_parameters() {
+void Engine::hold_parameters() {
     expects(!is_under_way(), "a step is finished before its parameters are used");
     const shard::ElementRange all{0, layout_.elems};
     pipeline_->hold({&all, 1}, {});
 }
 
-void StorageEngine::end_pass() {
+void Engine::end_pass() {
     pipeline_->hold({}, {});
     gpu_traffic_->finish_pass();
 }
@@ -85,12 +85,12 @@ void StorageEngine::end_pass() {
 
 // Whether the factor of an update that begins early is not known. fp16 always needs the guess,
 // because its loss scale is found by skipping steps.
-bool StorageEngine::must_guess() const {
+bool Engine::must_guess() const {
     return layout_.dtype == Dtype::fp16 || (step_.clip_norm > 0 && last_norm_ == 0);
 }
 
 // The gradient factor for an update that begins early: known or guessed.
-std::optional<double> StorageEngine::early_factor() const {
+std::optional<double> Engine::early_factor() const {
     if (!overlaps_steps(settings_.mode) || (must_guess() && !guess_.is_unclipped())) {
         return std::nullopt;
     }
@@ -98,14 +98,14 @@ std::optional<double> StorageEngine::early_factor() const {
 }
 
 // Expects a step like the last one; of a first step nothing is known.
-void StorageEngine::expect_backward() {
+void Engine::expect_backward() {
     expects(pipeline_->stage() == offload::Stage::idle, "a step is finished before the next one");
     if (!step_.groups.empty()) {
         read_ahead();
     }
 }
 
-void StorageEngine::begin_backward(const Step& step) {
+void Engine::begin_backward(const Step& step) {
     expects(!is_under_way(), "a step is finished before the next one's gradients come");
     step_ = step;
     use_scalars();
@@ -125,7 +125,7 @@ void StorageEngine::begin_backward(const Step& step) {
 }
 
 // Divides the tensors for the step's update.
-void StorageEngine::use_scalars() {
+void Engine::use_scalars() {
     if (scalar_sets_.begin_step(step_, pipeline_->generation() + 1)) {
         for (const auto& device : pipeline_->devices()) {
             device->use_groups(scalar_sets_.elements());
@@ -135,7 +135,7 @@ void StorageEngine::use_scalars() {
 
 // The update begins with the last blocks if it begins in backward. Where links are shaped, reads
 // begin with the update, as in the paper and in the planner's model.
-void StorageEngine::read_ahead() {
+void Engine::read_ahead() {
     if (!overlaps_steps(settings_.mode) || links_ != nullptr) {
         return;
     }
@@ -146,7 +146,7 @@ void StorageEngine::read_ahead() {
 }
 
 // For tests.
-void StorageEngine::harm_gradient(std::span<float> gradient) {
+void Engine::harm_gradient(std::span<float> gradient) {
     if (faults_.is_armed() && faults_.arrive(FaultPhase::gradient) != FaultAction::none) {
         expects(!gradient.empty() && !pipeline_->has_gpu(),
                 "gradients that are harmed are this rank's and lie on the host");
@@ -154,21 +154,19 @@ void StorageEngine::harm_gradient(std::span<float> gradient) {
     }
 }
 
-bool StorageEngine::waits_for_all_gradients() const {
-    return has_parts() && options_.puts_in_any_order;
-}
+bool Engine::waits_for_all_gradients() const { return has_parts() && options_.puts_in_any_order; }
 
-std::span<float> StorageEngine::gradient_space(std::size_t block) {
+std::span<float> Engine::gradient_space(std::size_t block) {
     const bool is_next = block == held_->next() && !held_->is_held(block);
     return is_next && !waits_for_all_gradients() ? pipeline_->gradient_space(block)
                                                  : held_->hold(block);
 }
 
-void StorageEngine::add_gradient(std::size_t block, std::span<const float> gradient) {
+void Engine::add_gradient(std::size_t block, std::span<const float> gradient) {
     held_->add(block, gradient);
 }
 
-void StorageEngine::put_gradient(std::size_t block) {
+void Engine::put_gradient(std::size_t block) {
     held_->complete(block);
     if (!waits_for_all_gradients()) {
         put_complete_gradients();
@@ -176,7 +174,7 @@ void StorageEngine::put_gradient(std::size_t block) {
 }
 
 // Sends blocks in the same order on all ranks, however they arrived.
-void StorageEngine::put_complete_gradients() {
+void Engine::put_complete_gradients() {
     for (auto block = held_->next(); block && held_->is_complete(*block); block = held_->next()) {
         const std::span<float> space = pipeline_->gradient_space(*block);
         held_->release(space);
@@ -185,7 +183,7 @@ void StorageEngine::put_complete_gradients() {
     }
 }
 
-void StorageEngine::send_gradient(std::size_t block) {
+void Engine::send_gradient(std::size_t block) {
     gpu_traffic_->take_gradients(block);
     {
         const trace::Span span(timeline_, Lane::exchange, "gradient", of_block(block));
@@ -194,7 +192,7 @@ void StorageEngine::send_gradient(std::size_t block) {
     faults_.pass(FaultPhase::after_scatter);
 }
 
-GradientFacts StorageEngine::end_gradients(const StepEnd& end) {
+GradientFacts Engine::end_gradients(const StepEnd& end) {
     put_complete_gradients();
     expects(!held_->next(), "the gradients of all blocks are put before they end");
     {
@@ -213,11 +211,11 @@ GradientFacts StorageEngine::end_gradients(const StepEnd& end) {
 }
 
 // The step's clip factor, from the norm that clips it.
-double StorageEngine::factor() const {
+double Engine::factor() const {
     return clip_factor(last_norm_ > 0 ? last_norm_ : gradients_.norm, step_.clip_norm);
 }
 
-void StorageEngine::judge_guess() {
+void Engine::judge_guess() {
     if (gradients_.is_given_up) {
         return;
     }
@@ -231,7 +229,7 @@ void StorageEngine::judge_guess() {
 // --- The update ---
 
 // Commits are prepared after the update.
-void StorageEngine::begin_update(double factor) {
+void Engine::begin_update(double factor) {
     begun_factor_ = factor;
     if (timeline_ != nullptr) {
         timeline_->begin_update(steps_done_ + 1);
@@ -248,28 +246,25 @@ void StorageEngine::begin_update(double factor) {
 // Undoes an update that began before the step was found not to take place. The devices wrote beside
 // the last step's state, which is intact. Their new parameters in the vector are replaced from that
 // state. Other ranks received none yet, and no delta was applied.
-void StorageEngine::skip_update() {
+void Engine::skip_update() {
     if (pipeline_->skip_update()) {
         load_last_parameters();
         world_.barrier();  // ranks of a node may share the vector
     }
 }
 
-void StorageEngine::load_last_parameters() {
+void Engine::load_last_parameters() {
     if (delivery(settings_, options_.parameters) == csd::Delivery::parameters) {
         pipeline_->visit_subgroups(
             [this](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-                const std::size_t elems = tiles.size() * shard::kTileElems;
-                const std::span<float> masters = std::span(master_).first(elems);
-                device.read_state(
-                    subgroup, pipeline_->generation(),
-                    {masters, std::span(moment1_).first(elems), std::span(moment2_).first(elems)});
-                load_masters_into_vector(tiles, masters);
+                const csd::StateArrays state = memory_.of(tiles.size() * shard::kTileElems);
+                device.read_state(subgroup, pipeline_->generation(), state);
+                load_into_vector(tiles, state);
             });
     }
 }
 
-void StorageEngine::abandon_step() {
+void Engine::abandon_step() {
     if (!is_under_way() && pipeline_->is_updating()) {
         pipeline_->cancel_update();
         load_last_parameters();
@@ -278,7 +273,7 @@ void StorageEngine::abandon_step() {
 
 // The devices still have the step's gradients and the previous state. An update with a wrong factor
 // is cancelled, and the right one overwrites what it wrote.
-void StorageEngine::begin_right_update() {
+void Engine::begin_right_update() {
     const double right = factor();
     if (pipeline_->is_updating()) {
         if (begun_factor_ == right) {
@@ -291,7 +286,7 @@ void StorageEngine::begin_right_update() {
 }
 
 // The update begins anew if it began with other tensors.
-void StorageEngine::leave_out(const std::vector<std::size_t>& skipped) {
+void Engine::leave_out(const std::vector<std::size_t>& skipped) {
     if (pipeline_->is_updating()) {
         pipeline_->cancel_update();
         gradients_.guess = trace::Guess::wrong;
@@ -300,7 +295,7 @@ void StorageEngine::leave_out(const std::vector<std::size_t>& skipped) {
     use_scalars();
 }
 
-void StorageEngine::update() {
+void Engine::update() {
     if (takes_place()) {
         begin_right_update();
         pipeline_->accept_update();
@@ -318,7 +313,7 @@ void StorageEngine::update() {
     }
 }
 
-void StorageEngine::finish_step() {
+void Engine::finish_step() {
     if (gradients_.is_given_up) {
         return;
     }
@@ -330,14 +325,14 @@ void StorageEngine::finish_step() {
     ++steps_done_;
 }
 
-void StorageEngine::wait_for_update() {
+void Engine::wait_for_update() {
     if (pipeline_->is_updating()) {
         const trace::Span span(timeline_, Lane::exchange, "parameters");
         pipeline_->finish_update();
     }
 }
 
-UpdateReport StorageEngine::finish() {
+UpdateReport Engine::finish() {
     wait_for_update();
     const offload::UpdateTimes times = pipeline_->finish_step();
     commit_seconds_ += times.after_s;
@@ -373,12 +368,12 @@ UpdateReport StorageEngine::finish() {
 
 // --- Durability ---
 
-void StorageEngine::prepare_commit() {
+void Engine::prepare_commit() {
     faults_.pass(FaultPhase::before_commit);
     log_.prepare(pipeline_->devices());
 }
 
-void StorageEngine::commit() {
+void Engine::commit() {
     expects(!pipeline_->is_updating(), "a step is finished before it is committed");
     if (settings_.csd.durability != config::Durability::step) {
         return;

@@ -2,12 +2,11 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
-#include "base/wording.hpp"
 #include "checkpoint/owner.hpp"
+#include "engine/engine.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
-#include "engine/storage_engine.hpp"
 #include "store/damage.hpp"
 
 #include <unistd.h>
@@ -31,7 +30,7 @@ std::string name_of_file(const std::string& path) { return path.substr(path.rfin
 
 }  // namespace
 
-store::Commit StorageEngine::position() const {
+store::Commit Engine::position() const {
     return {.step = steps_done_,
             .generation = pipeline_->generation(),
             .loss_scale = loss_scale_.value(),
@@ -41,13 +40,13 @@ store::Commit StorageEngine::position() const {
 }
 
 // A random id, different for every run and the same on all ranks.
-std::string StorageEngine::draw_id() const {
+std::string Engine::draw_id() const {
     std::random_device source;
     const std::uint64_t high = source();
     return world_.broadcast(to_hex(high << 32U | source()), 0);
 }
 
-store::Manifest StorageEngine::manifest() const {
+store::Manifest Engine::manifest() const {
     store::Manifest manifest{.line = line_,
                              .model = identity_.model,
                              .layout = layout_line(settings_, world_.size(), copy_),
@@ -67,7 +66,7 @@ store::Manifest StorageEngine::manifest() const {
 }
 
 // Another seed or other data begins a new line, like going back a step.
-void StorageEngine::choose_line(const Decision& decision, const Writer& writer, std::int64_t step) {
+void Engine::choose_line(const Decision& decision, const Writer& writer, std::int64_t step) {
     const bool has_other_data = !writer.data.empty() && writer.data != identity_.data;
     const bool leaves = decision.begins_line || writer.seed != identity_.seed || has_other_data;
     line_ = leaves ? store::branch_off(decision.line, step, draw_id()) : decision.line;
@@ -75,7 +74,7 @@ void StorageEngine::choose_line(const Decision& decision, const Writer& writer, 
 
 // Before files are emptied, all manifests claim them and list no step. If an older state must stay
 // until the new one is durable, manifests do not name the new files yet.
-void StorageEngine::empty_state_files(const std::string& replaced, const Claimed& claimed) {
+void Engine::empty_state_files(const std::string& replaced, const Claimed& claimed) {
     state_ = draw_id();
     replaced_ = replaced;
     log_.begin(manifest());
@@ -91,42 +90,41 @@ void StorageEngine::empty_state_files(const std::string& replaced, const Claimed
         [&] { pool_.share(devices.size(), [&](std::size_t i, int) { devices[i]->reserve(); }); });
 }
 
-void StorageEngine::remove_state_files() {
+void Engine::remove_state_files() {
     for (const std::string& file : state_files(settings_, world_.rank(), world_.size(), set_)) {
         ::unlink(file.c_str());
     }
 }
 
 // For every csd.durability: the files are complete now, and the next step has not begun.
-void StorageEngine::list_what_was_filled() {
+void Engine::list_what_was_filled() {
     prepare_commit();
     pipeline_->commit(log_, position());
     world_.barrier();
 }
 
-void StorageEngine::forget_commits() {
+void Engine::forget_commits() {
     world_.together([this] { log_.claim(); });
 }
 
 // A rank computes with its rounded masters. Writes those of its own tiles.
-void StorageEngine::load_masters_into_vector(shard::TileRange tiles,
-                                             std::span<const float> masters) {
+void Engine::load_into_vector(shard::TileRange tiles, const csd::StateArrays& state) {
     if (reader_) {
         return;
     }
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
-    convert_from_fp32(masters.data(), layout_.dtype,
-                      vector_.span().data() + tiles.begin * tile_bytes, masters.size());
+    convert_from_fp32(state.master.data(), layout_.dtype,
+                      vector_.span().data() + tiles.begin * tile_bytes, state.master.size());
 }
 
-void StorageEngine::go_on_from(std::int64_t generation) {
+void Engine::go_on_from(std::int64_t generation) {
     pipeline_->set_generation(generation);
     if (reader_) {
         reader_->use(generation);
     }
 }
 
-void StorageEngine::drop_parameters(shard::ElementRange range) {
+void Engine::drop_parameters(shard::ElementRange range) {
     constexpr std::size_t kPageBytes = 64 * KiB;  // see Buffer::drop()
     const std::size_t begin = round_up(range.begin * size_bytes(layout_.dtype), kPageBytes);
     const std::size_t end = range.end * size_bytes(layout_.dtype) / kPageBytes * kPageBytes;
@@ -136,15 +134,15 @@ void StorageEngine::drop_parameters(shard::ElementRange range) {
 }
 
 // A program may go on meanwhile, such as the compiler of its model.
-void StorageEngine::move_state(const SubgroupWorkers::Stages& stages) {
+void Engine::move_state(const SubgroupStages& stages) {
     const trace::TrafficSnapshot before = traffic_.snapshot();
     Executor workers{pool_threads() - 1, Executor::Priority::background};
-    const double seconds = SubgroupWorkers(*pipeline_, workers).visit(stages);
+    const double seconds = visit_subgroups(*pipeline_, workers, stages);
     const trace::TrafficSnapshot moved = traffic_.snapshot() - before;
     moved_ = {.bytes = static_cast<double>(moved[trace::Counter::checkpoint]), .seconds = seconds};
 }
 
-StateTransfer StorageEngine::first_transfer() const {
+StateTransfer Engine::first_transfer() const {
     StateTransfer all;
     const std::vector<double> of_ranks =
         world_.all_gather(std::array{moved_.bytes, moved_.seconds});
@@ -155,7 +153,7 @@ StateTransfer StorageEngine::first_transfer() const {
     return all;
 }
 
-void StorageEngine::start_anew(const Claimed& claimed) {
+void Engine::start_anew(const Claimed& claimed) {
     line_ = {.run = draw_id()};
     empty_state_files("", claimed);
     // Now, and not after the start: while memory is pinned for a GPU, the model's own calls to the
@@ -165,7 +163,7 @@ void StorageEngine::start_anew(const Claimed& claimed) {
     }
 }
 
-void StorageEngine::fill(const Start& start, const Fill& fill) {
+void Engine::fill(const Start& start, const Fill& fill) {
     world_.together([&] {
         move_state(
             {.before =
@@ -179,10 +177,7 @@ void StorageEngine::fill(const Start& start, const Fill& fill) {
                  [](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
                      device.write_state(subgroup, 0, {state.master, {}, {}});
                  },
-             .after =
-                 [this](shard::TileRange tiles, const csd::StateArrays& state) {
-                     load_masters_into_vector(tiles, state.master);
-                 }});
+             .after = std::bind_front(&Engine::load_into_vector, this)});
     });
     go_on_from(0);
     pipeline_->gather();
@@ -192,8 +187,7 @@ void StorageEngine::fill(const Start& start, const Fill& fill) {
 }
 
 // Its description of the model is ours, but somebody else may have written it.
-std::unique_ptr<checkpoint::Reader> StorageEngine::open_checkpoint(
-    const std::string& index_path) const {
+std::unique_ptr<checkpoint::Reader> Engine::open_checkpoint(const std::string& index_path) const {
     auto reader = checkpoint::Reader::open(index_path);
     const checkpoint::Description& description = reader->description();
     if (description.parameters != layout_.elems || !fits(description.missed)) {
@@ -204,7 +198,7 @@ std::unique_ptr<checkpoint::Reader> StorageEngine::open_checkpoint(
     return reader;
 }
 
-void StorageEngine::restore(const Decision& decision) {
+void Engine::restore(const Decision& decision) {
     std::unique_ptr<checkpoint::Reader> reader;
     world_.together([&] { reader = open_checkpoint(decision.checkpoint); });
     const checkpoint::Description& description = reader->description();
@@ -223,27 +217,17 @@ void StorageEngine::restore(const Decision& decision) {
         }
         throw;
     }
-    go_on_at({.step = description.step,
-              .generation = description.generation,
-              .loss_scale = description.loss_scale,
-              .good_steps = description.good_steps,
-              .norm = description.norm,
-              .missed = description.missed},
-             writer);
+    go_on_at(description, writer);
     list_what_was_filled();
 }
 
-void StorageEngine::fill_from(checkpoint::Reader& reader) {
+void Engine::fill_from(checkpoint::Reader& reader) {
     pipeline_->visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            const std::size_t elems = tiles.size() * kTileElems;
-            const std::span<float> masters = std::span(master_).first(elems);
-            const std::span<float> moments1 = std::span(moment1_).first(elems);
-            const std::span<float> moments2 = std::span(moment2_).first(elems);
-            reader.read(tiles, {masters, moments1, moments2});
-            device.write_state(subgroup, reader.description().generation,
-                               {masters, moments1, moments2});
-            load_masters_into_vector(tiles, masters);
+            const csd::StateArrays state = memory_.of(tiles.size() * kTileElems);
+            reader.read(tiles, {state.master, state.moment1, state.moment2});
+            device.write_state(subgroup, reader.description().generation, state);
+            load_into_vector(tiles, state);
         });
 }
 
@@ -254,28 +238,24 @@ struct Incoming {
     csd::Device* device = nullptr;
     std::size_t subgroup = 0;
     shard::TileRange tiles;
-    std::size_t missing = 0;  // tiles
-    // Allocated while only some tiles have arrived.
-    std::vector<float> master = {};
-    std::vector<float> moment1 = {};
-    std::vector<float> moment2 = {};
+    std::size_t missing = 0;       // tiles
+    csd::StateMemory memory = {};  // taken while only some tiles have arrived
+
+    csd::StateArrays state() { return memory.of(tiles.size() * kTileElems); }
 };
 
 void put(Incoming& of, std::size_t tile, const csd::StateArrays& state) {
-    const std::size_t elems = of.tiles.size() * kTileElems;
-    const auto at = static_cast<std::ptrdiff_t>((tile - of.tiles.begin) * kTileElems);
-    for (auto [to, from] :
-         {std::pair(&of.master, state.master), std::pair(&of.moment1, state.moment1),
-          std::pair(&of.moment2, state.moment2)}) {
-        to->resize(elems);
-        std::copy(from.begin(), from.end(), to->begin() + at);
-    }
+    const csd::StateArrays all = of.state();
+    const std::size_t at = (tile - of.tiles.begin) * kTileElems;
+    std::ranges::copy(state.master, all.master.subspan(at).begin());
+    std::ranges::copy(state.moment1, all.moment1.subspan(at).begin());
+    std::ranges::copy(state.moment2, all.moment2.subspan(at).begin());
     --of.missing;
 }
 
 }  // namespace
 
-std::optional<std::string> StorageEngine::fill_from(OtherLayout& old, std::int64_t generation) {
+std::optional<std::string> Engine::fill_from(OtherLayout& old, std::int64_t generation) {
     std::vector<Incoming> incoming;  // in tile order
     pipeline_->visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
@@ -288,18 +268,14 @@ std::optional<std::string> StorageEngine::fill_from(OtherLayout& old, std::int64
             [](std::size_t wanted, const Incoming& one) { return wanted < one.tiles.end; });
         put(*of, tile, state);
         if (of->missing == 0) {
-            of->device->write_state(of->subgroup, generation,
-                                    {of->master, of->moment1, of->moment2});
-            load_masters_into_vector(of->tiles, of->master);
-            of->master = {};
-            of->moment1 = {};
-            of->moment2 = {};
+            of->device->write_state(of->subgroup, generation, of->state());
+            load_into_vector(of->tiles, of->state());
+            of->memory = {};
         }
     });
 }
 
-std::optional<std::string> StorageEngine::restore_from(const Start& start,
-                                                       const store::Commit& commit) {
+std::optional<std::string> Engine::restore_from(const Start& start, const store::Commit& commit) {
     if (!fits(commit.missed)) {
         return kOtherTensors;
     }
@@ -320,19 +296,18 @@ std::optional<std::string> StorageEngine::restore_from(const Start& start,
     return std::nullopt;
 }
 
-void StorageEngine::verify(const std::string& index_path) {
+void Engine::verify(const std::string& index_path) {
     world_.together([&] {
         const auto reader = open_checkpoint(index_path);
         pipeline_->visit_subgroups([&](csd::Device&, std::size_t, shard::TileRange tiles) {
-            const std::size_t elems = tiles.size() * kTileElems;
-            reader->read(tiles, {std::span(master_).first(elems), std::span(moment1_).first(elems),
-                                 std::span(moment2_).first(elems)});
+            const csd::StateArrays state = memory_.of(tiles.size() * kTileElems);
+            reader->read(tiles, {state.master, state.moment1, state.moment2});
         });
     });
 }
 
 // Restores what ranks keep besides the state. A residual is scaled like its gradients.
-void StorageEngine::go_on_at(const store::Commit& position, const Writer& writer) {
+void Engine::go_on_at(const store::Commit& position, const Writer& writer) {
     go_on_from(position.generation);
     steps_done_ = position.step;
     threads_before_ = writer.threads;
@@ -347,8 +322,8 @@ void StorageEngine::go_on_at(const store::Commit& position, const Writer& writer
     pipeline_->gather();
 }
 
-std::optional<std::string> StorageEngine::restore_state(const Decision& decision,
-                                                        const store::Commit& commit) {
+std::optional<std::string> Engine::restore_state(const Decision& decision,
+                                                 const store::Commit& commit) {
     if (!fits(commit.missed)) {
         return kOtherTensors;
     }
@@ -360,10 +335,7 @@ std::optional<std::string> StorageEngine::restore_state(const Decision& decision
                      [&](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
                          device.read_state(subgroup, commit.generation, state);
                      },
-                 .after =
-                     [this](shard::TileRange tiles, const csd::StateArrays& state) {
-                         load_masters_into_vector(tiles, state.master);
-                     }});
+                 .after = std::bind_front(&Engine::load_into_vector, this)});
         } catch (const store::DamageError& found) {
             damage = found.what();
         }
@@ -382,24 +354,21 @@ std::optional<std::string> StorageEngine::restore_state(const Decision& decision
 }
 
 // The new generation lies in the places of the one before the last, as an update's does.
-void StorageEngine::change_masters(const Change& change) {
+void Engine::change_masters(const Change& change) {
     expects(pipeline_->stage() == offload::Stage::idle, "masters change between two steps");
     pipeline_->drop_read_ahead();
     const std::int64_t old = pipeline_->generation();
     world_.together([&] {
-        SubgroupWorkers(*pipeline_, pool_)
-            .visit(
-                {.move =
-                     [&](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
-                         device.read_state(subgroup, old, state);
-                         const shard::Subgroup& of = device.subgroups()[subgroup];
-                         change(of.tiles.begin * kTileElems, state.master);
-                         device.write_state(subgroup, old + 1, state);
-                     },
-                 .after =
-                     [this](shard::TileRange tiles, const csd::StateArrays& state) {
-                         load_masters_into_vector(tiles, state.master);
-                     }});
+        visit_subgroups(
+            *pipeline_, pool_,
+            {.move =
+                 [&](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                     device.read_state(subgroup, old, state);
+                     const shard::Subgroup& of = device.subgroups()[subgroup];
+                     change(of.tiles.begin * kTileElems, state.master);
+                     device.write_state(subgroup, old + 1, state);
+                 },
+             .after = std::bind_front(&Engine::load_into_vector, this)});
     });
     go_on_from(old + 1);
     scalar_sets_.miss_update();
@@ -407,20 +376,17 @@ void StorageEngine::change_masters(const Change& change) {
     commit();
 }
 
-void StorageEngine::see_state(const See& see) {
+void Engine::see_state(const See& see) {
     expects(!is_under_way(), "a step is finished before its state is read");
     pipeline_->visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            const std::size_t elems = tiles.size() * kTileElems;
-            const csd::StateArrays state{std::span(master_).first(elems),
-                                         std::span(moment1_).first(elems),
-                                         std::span(moment2_).first(elems)};
+            const csd::StateArrays state = memory_.of(tiles.size() * kTileElems);
             device.read_state(subgroup, pipeline_->generation(), state);
             see(tiles.begin * kTileElems, state.master, state.moment1, state.moment2);
         });
 }
 
-std::vector<std::int64_t> StorageEngine::updates() const {
+std::vector<std::int64_t> Engine::updates() const {
     std::vector<std::int64_t> updates;
     for (const std::int64_t missed : scalar_sets_.missed_of_tensors()) {
         updates.push_back(pipeline_->generation() - missed);

@@ -1,0 +1,97 @@
+// What the engine's client gives it for a run and a step, and what the engine reports.
+#pragma once
+
+#include "base/statistics.hpp"
+#include "codec/delta.hpp"
+#include "engine/layout.hpp"
+#include "engine/placement/placed.hpp"
+#include "engine/restart/wish.hpp"
+#include "trace/run_facts.hpp"
+#include "trace/timeline.hpp"
+#include "trace/traffic.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+struct CUstream_st;
+
+namespace nearstep::engine {
+
+struct EngineOptions {
+    std::optional<int> gpu = std::nullopt;  // this rank's GPU; none: the CPU
+    // The cudaStream_t in whose order gradient_space() is used; it outlives the engine. Null: the
+    // GPU's default stream. In a stream of high priority gradients leave while backward, which was
+    // queued long before, goes on.
+    CUstream_st* gradient_stream = nullptr;
+    // Whether free memory of the GPU may hold state that is read ahead.
+    bool fills_gpu = true;
+    std::size_t gpu_work_bytes = 0;  // that the client's network will take of it; 0: unknown
+    Grant grant = {};
+    ParameterHome parameters = ParameterHome::vector;
+    bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()
+    StepsOf steps_of = {};             // of the client's checkpoints; empty: none is unfinished
+    bool clips_by_last_norm = false;   // clips by the norm of the previous step
+    // Gradients come in any order. Matters only where parameters are spread over ranks: then all
+    // gradients wait for end_gradients(), because ranks also meet in await_parameters().
+    bool puts_in_any_order = false;
+    LossScaleSettings loss_scale = {};
+    std::string fault_plan = {};          // for tests: see FaultPoints
+    trace::Timeline* timeline = nullptr;  // outlives the engine; null: no tracing
+};
+
+// How a step uses its gradients.
+struct Step {
+    std::vector<Hyper> groups = {};  // indexed by Tensor::group
+    double clip_norm = 0;            // 0: no clipping
+    // Indices of tensors without a gradient on any rank: masters and moments do not change, and
+    // Adam's bias correction does not count the update.
+    std::vector<std::size_t> skipped = {};
+};
+
+// What is known of a step only when all its gradients were put. The same on all ranks.
+struct StepEnd {
+    // Replaces Step::skipped. An update that backward began otherwise is repeated.
+    std::optional<std::vector<std::size_t>> skipped = std::nullopt;
+    // The step does not take place: state, steps_done() and loss scale stay as they are.
+    bool is_given_up = false;
+};
+
+// Describes the decoded sum over all ranks, without loss scale. The same on all ranks.
+struct GradientFacts {
+    double norm = 0;
+    bool is_finite = true;     // if false, nothing is updated
+    bool is_given_up = false;  // likewise: see StepEnd
+    trace::Guess guess = trace::Guess::none;
+};
+
+// A step whose update has ended: seconds of the slowest rank, traffic of all ranks.
+struct UpdateReport {
+    double update_s = 0;  // includes bringing the parameters in
+    double hidden_s = 0;  // part of the update and its flush that is hidden: the least of all ranks
+    Slowest devices = {};  // the rank whose devices updated their state last
+    trace::TrafficSnapshot traffic = {};
+    codec::DeltaTally deltas = {};  // zeros without gather.codec = "delta"
+};
+
+struct CheckpointTime {
+    double seconds = 0;
+    double bytes = 0;         // of all ranks
+    double probed_bytes = 0;  // read and written to measure this
+};
+
+// What the run's begin wrote or read in state files: bytes of all ranks, and the seconds of the
+// slowest rank in which a transfer was under way. Zeros if the state came from elsewhere.
+struct StateTransfer {
+    double bytes = 0;
+    double seconds = 0;
+};
+
+struct BeginReport {
+    std::vector<std::string> lines = {};  // to tell the user
+    std::int64_t checkpoint_step = -1;    // of the newest checkpoint in the folder; -1: none
+};
+
+}  // namespace nearstep::engine
