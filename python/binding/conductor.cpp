@@ -8,15 +8,13 @@
 #include "config/load.hpp"
 #include "csd/state_format.hpp"
 #include "engine/placement/devices.hpp"
-#include "memory/gpu.hpp"
 #include "mpi/session.hpp"
-#include "python/binding/mpi_thread.hpp"
 #include "shard/partition.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <chrono>
 #include <limits>
-#include <utility>
 
 namespace nearstep::python {
 
@@ -38,11 +36,6 @@ config::Run run_of(Dtype dtype, const std::vector<std::string>& settings) {
             "be \"replicated\".");
     }
     return run;
-}
-
-double Conductor::now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
 }
 
 std::size_t Conductor::elems_of(const engine::Tensor& tensor) {
@@ -94,14 +87,15 @@ Conductor::~Conductor() { close(); }
 
 // --- Work on the MPI thread ---
 
-void Conductor::post(std::function<void()> work) {
+std::uint64_t Conductor::post(std::function<void()> work) {
     MpiThread::instance().refuse_fork();
+    std::uint64_t mine = 0;
     {
         const std::lock_guard lock(mutex_);
         if (failure_) {
             std::rethrow_exception(failure_);
         }
-        ++posted_;
+        mine = ++posted_;
     }
     MpiThread::instance().post([this, work = std::move(work)] {
         std::exception_ptr failure;
@@ -124,6 +118,7 @@ void Conductor::post(std::function<void()> work) {
         ++done_;
         changed_.notify_all();
     });
+    return mine;
 }
 
 void Conductor::wait(const Poll& poll, const std::function<bool()>& is_over) {
@@ -146,8 +141,7 @@ void Conductor::wait(const Poll& poll, const std::function<bool()>& is_over) {
 
 // `work` refers to the caller's variables, so this returns only when it is done.
 void Conductor::do_and_wait(std::function<void()> work) {
-    post(std::move(work));
-    wait([] {}, [this, mine = posted_] { return done_ >= mine; });
+    await_work(post(std::move(work)), [] {});
 }
 
 bool Conductor::is_done(std::uint64_t work) const {
@@ -243,8 +237,7 @@ std::vector<std::string> Conductor::begin(std::vector<StartValues> values) {
         meet(Purpose::begin);
         lines = prepare_state(values);
     });
-    post([this, values = std::move(values)] { fill_state(values); });
-    start_work_ = posted_;
+    start_work_ = post([this, values = std::move(values)] { fill_state(values); });
     return lines;
 }
 
@@ -310,7 +303,7 @@ std::vector<std::string> Conductor::prepare_state(std::span<const StartValues> v
         share_start_values(values);
         pass_to_servers(values);
     }
-    const double began = now();
+    Stopwatch watch;
     engine::BeginReport begun = opened_->prepare();
     lines_ = {engine().line().run};
     for (const store::Branch& parent : engine().line().parents) {
@@ -321,7 +314,7 @@ std::vector<std::string> Conductor::prepare_state(std::span<const StartValues> v
     start_ = {.state_bytes = static_cast<double>(facts_.copies) *
                              static_cast<double>(
                                  csd::state_bytes(run_.csd.state, shard::tiles_of(layout_.elems))),
-              .seconds = now() - began,
+              .seconds = watch.lap(),
               .rated_tbw = run_.csd.rated_tbw};
     blocks_here_ = layout_.blocks.size();
     steps_ = engine().steps_done();
@@ -334,11 +327,11 @@ void Conductor::fill_state(std::span<const StartValues> values) {
     if (!opened_->begins_anew()) {
         return;
     }
-    const double began = now();
+    Stopwatch watch;
     opened_->fill(
         [&](std::size_t first, std::span<float> masters) { fill(values, first, masters); });
     const std::lock_guard lock(mutex_);
-    start_.seconds += now() - began;
+    start_.seconds += watch.lap();
 }
 
 bool Conductor::holds(Dtype dtype) const {

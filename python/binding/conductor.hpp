@@ -3,6 +3,7 @@
 // this rank.
 #pragma once
 
+#include "base/stopwatch.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "config/run.hpp"
 #include "engine/run.hpp"
@@ -16,7 +17,6 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
@@ -197,10 +197,9 @@ private:
     friend class Server;
 
     static constexpr int kPatience = 10;  // as Communicator::together()
-    static double now();                  // seconds
     static std::size_t elems_of(const engine::Tensor& tensor);
-    void post(std::function<void()> work);
-    void meet(Purpose purpose);  // see MpiThread
+    std::uint64_t post(std::function<void()> work);  // see is_done()
+    void meet(Purpose purpose);                      // see MpiThread
     void tell(Deed deed, std::uint64_t what = 0, std::string content = {}) const;
     bool serves() const;
     void leave_to_parent();  // in a fork of the process
@@ -267,7 +266,7 @@ private:
     memory::Buffer served_;                     // rank 0's values of the tiles that this rank owns
     std::uint64_t number_ = 0;                  // see Order
     std::optional<engine::Run> opened_;
-    double begun_at_ = 0;
+    Stopwatch begun_;       // of the step
     bool is_void_ = false;  // the step was given up before it began
     std::optional<store::ProgramStatePair> program_files_;
     std::string program_;                // of the step that ends

@@ -54,7 +54,7 @@ void Conductor::begin_step(const engine::Step& step, const std::vector<std::size
 void Conductor::begin_on_all(const engine::Step& step, const std::vector<std::size_t>& absent,
                              bool is_given_up) {
     tell(Deed::begin_step, 0, packed(step));
-    begun_at_ = now();
+    begun_.lap();
     const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
     is_void_ = present.back() > 0;
     if (!is_void_) {
@@ -71,11 +71,9 @@ void Conductor::expect_on_all() {
 
 std::uint64_t Conductor::put(std::size_t block, std::vector<Piece> pieces, float factor,
                              CUevent_st* made) {
-    post([this, block, pieces = std::move(pieces), factor, made] {
+    return post([this, block, pieces = std::move(pieces), factor, made] {
         put_on_all(block, pieces, factor, made);
     });
-    const std::lock_guard lock(mutex_);
-    return posted_;
 }
 
 // A rank that serves has no gradients.
@@ -121,7 +119,7 @@ void Conductor::write_gradients(std::size_t block, std::span<const Piece> pieces
 
 std::uint64_t Conductor::keep(std::string about, std::vector<std::span<const std::byte>> pieces,
                               CUevent_st* made) {
-    post([this, about = std::move(about), pieces = std::move(pieces), made] {
+    return post([this, about = std::move(about), pieces = std::move(pieces), made] {
         if (made != nullptr) {
             gradient_stream_.wait_for(made);
             gradient_stream_.wait();
@@ -131,8 +129,6 @@ std::uint64_t Conductor::keep(std::string about, std::vector<std::span<const std
             program_.append(reinterpret_cast<const char*>(piece.data()), piece.size());  // NOLINT
         }
     });
-    const std::lock_guard lock(mutex_);
-    return posted_;
 }
 
 void Conductor::write_program_state(std::int64_t step) {
@@ -186,7 +182,7 @@ void Conductor::end_on_all(const std::vector<std::size_t>& absent, bool is_given
     misses_ += stats.gradients.guess == trace::Guess::wrong ? 1 : 0;
     stats.guesses = guesses_;
     stats.misses = misses_;
-    stats.gradients_s = now() - begun_at_;
+    stats.gradients_s = begun_.lap();
     engine().update();
     stats.step = engine().steps_done();
     stats.is_of_step = true;
@@ -214,9 +210,7 @@ void Conductor::end_on_all(const std::vector<std::size_t>& absent, bool is_given
 
 std::uint64_t Conductor::change_masters(std::vector<std::pair<std::size_t, Piece>> values,
                                         bool is_last) {
-    post([this, values = std::move(values), is_last] { change_on_all(values, is_last); });
-    const std::lock_guard lock(mutex_);
-    return posted_;
+    return post([this, values = std::move(values), is_last] { change_on_all(values, is_last); });
 }
 
 void Conductor::change_on_all(const std::vector<std::pair<std::size_t, Piece>>& values,
@@ -286,10 +280,10 @@ void Conductor::pass_blocks() {
 }
 
 void Conductor::await_block(std::size_t block, const Poll& poll) {
-    const double began = now();
+    Stopwatch watch;
     wait(poll, [&] { return blocks_here_ > block && norms_known_ == norms_asked_; });
     const std::lock_guard lock(mutex_);
-    waited_s_ += now() - began;
+    waited_s_ += watch.lap();
 }
 
 bool Conductor::has_block(std::size_t block) const {

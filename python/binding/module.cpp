@@ -23,9 +23,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <array>
 #include <deque>
-#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,10 +42,22 @@ using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, s
 // Addresses and bytes.
 using Memories = std::vector<std::pair<std::uintptr_t, std::size_t>>;
 
+template <typename Value>
+Value* at(std::uintptr_t address) {
+    return reinterpret_cast<Value*>(address);  // NOLINT
+}
+
+// Runs `work` while other threads may run Python.
+template <typename Work>
+auto without_python(const Work& work) {
+    const nb::gil_scoped_release released;
+    return work();
+}
+
 std::vector<std::span<const std::byte>> spans_of(const Memories& memories) {
     std::vector<std::span<const std::byte>> spans;
     for (const auto& [address, bytes] : memories) {
-        spans.emplace_back(reinterpret_cast<const std::byte*>(address), bytes);  // NOLINT
+        spans.emplace_back(at<const std::byte>(address), bytes);
     }
     return spans;
 }
@@ -88,12 +98,9 @@ using GpuPiece = std::pair<std::uintptr_t, std::string>;
 // sums = one + other, see memory::add_on_gpu().
 void add_on_gpu(std::uintptr_t sums, const GpuPiece& one, const GpuPiece& other, std::size_t elems,
                 std::uintptr_t stream) {
-    memory::add_on_gpu({reinterpret_cast<float*>(sums), elems},                            // NOLINT
-                       reinterpret_cast<const void*>(one.first),                           // NOLINT
-                       dtype_of(one.second),                                               // NOLINT
-                       reinterpret_cast<const void*>(other.first),                         // NOLINT
-                       dtype_of(other.second),                                             // NOLINT
-                       memory::Stream::borrowed(reinterpret_cast<CUstream_st*>(stream)));  // NOLINT
+    memory::add_on_gpu({at<float>(sums), elems}, at<const void>(one.first), dtype_of(one.second),
+                       at<const void>(other.first), dtype_of(other.second),
+                       memory::Stream::borrowed(at<CUstream_st>(stream)));
 }
 
 // Tensors that the engine may still read. They belong to C++, so that no collection of Python
@@ -131,7 +138,7 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
               .dtype = dtype_of(dtype),
               .model = std::move(model),
               .gpu = gpu,
-              .gradient_stream = reinterpret_cast<CUstream_st*>(stream),  // NOLINT
+              .gradient_stream = at<CUstream_st>(stream),
               .fills_gpu = fills_gpu,
               .threads = threads,
               .parameters =
@@ -184,17 +191,15 @@ NB_MODULE(_engine, m) {
         [](const std::vector<std::tuple<std::uintptr_t, std::size_t, std::uintptr_t>>& pieces,
            std::uintptr_t stream) {
             for (const auto& [address, bytes, digest] : pieces) {
-                memory::digest_on_gpu(
-                    reinterpret_cast<const void*>(address), bytes,                      // NOLINT
-                    reinterpret_cast<std::uint64_t*>(digest),                           // NOLINT
-                    memory::Stream::borrowed(reinterpret_cast<CUstream_st*>(stream)));  // NOLINT
+                memory::digest_on_gpu(at<const void>(address), bytes, at<std::uint64_t>(digest),
+                                      memory::Stream::borrowed(at<CUstream_st>(stream)));
             }
         },
         nb::arg("pieces"), nb::arg("stream"));
     m.def(
         "digest",
         [](std::uintptr_t address, std::size_t bytes) {
-            return xxh3({reinterpret_cast<const std::byte*>(address), bytes});  // NOLINT
+            return xxh3({at<const std::byte>(address), bytes});
         },
         nb::arg("address"), nb::arg("bytes"));
     m.def("add_on_gpu", &add_on_gpu, nb::arg("sums"), nb::arg("one"), nb::arg("other"),
@@ -242,8 +247,7 @@ NB_MODULE(_engine, m) {
             "read",
             [](const Safetensors& self, const std::string& name, std::size_t first,
                std::uintptr_t fp32, std::size_t elems) {
-                Safetensors::read(*self.find(name), first,
-                                  {reinterpret_cast<float*>(fp32), elems});  // NOLINT
+                Safetensors::read(*self.find(name), first, {at<float>(fp32), elems});
             },
             nb::call_guard<nb::gil_scoped_release>(), nb::arg("name"), nb::arg("first"),
             nb::arg("fp32"), nb::arg("elems"));
@@ -255,12 +259,7 @@ NB_MODULE(_engine, m) {
         .value("RESUME_IF_ANY", Wish::Kind::resume_if_any)
         .value("FROM", Wish::Kind::from)
         .value("FRESH", Wish::Kind::fresh);
-    wish.def(
-            "__init__",
-            [](Wish* self, Wish::Kind kind, std::string path) {
-                new (self) Wish{.kind = kind, .path = std::move(path)};
-            },
-            nb::arg("kind"), nb::arg("path") = "")
+    wish.def(nb::init<Wish::Kind, std::string>(), nb::arg("kind"), nb::arg("path") = "")
         .def_ro("path", &Wish::path);
     nb::class_<Driver>(m, "Conductor")
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
@@ -272,11 +271,8 @@ NB_MODULE(_engine, m) {
             "begin",
             [](Driver& self, const Pieces& values, const Safetensors* weights,
                const std::vector<std::string>& names, nb::object owners) {
-                std::vector<std::string> lines;
-                {
-                    const nb::gil_scoped_release without_python;
-                    lines = self.begin(start_values(values, weights, names));
-                }
+                std::vector<std::string> lines = without_python(
+                    [&] { return self.begin(start_values(values, weights, names)); });
                 self.hold(self.start_work(), std::move(owners));
                 return lines;
             },
@@ -305,8 +301,8 @@ NB_MODULE(_engine, m) {
             [](Driver& self, std::size_t block, const Pieces& pieces, float factor,
                std::uintptr_t made, nb::object tensors) {
                 self.drop_until(self);
-                const std::uint64_t work = self.put(block, pieces_of(pieces), factor,
-                                                    reinterpret_cast<CUevent_st*>(made));  // NOLINT
+                const std::uint64_t work =
+                    self.put(block, pieces_of(pieces), factor, at<CUevent_st>(made));
                 self.hold(work, std::move(tensors));
                 return work;
             },
@@ -317,7 +313,7 @@ NB_MODULE(_engine, m) {
             [](Driver& self, const nb::bytes& about, const Memories& pieces, std::uintptr_t made,
                nb::object tensors) {
                 self.hold(self.keep({about.c_str(), about.size()}, spans_of(pieces),
-                                    reinterpret_cast<CUevent_st*>(made)),  // NOLINT
+                                    at<CUevent_st>(made)),
                           std::move(tensors));
             },
             nb::arg("about"), nb::arg("pieces"), nb::arg("made"), nb::arg("tensors").none())
@@ -339,20 +335,14 @@ NB_MODULE(_engine, m) {
         .def(
             "await_block",
             [](Driver& self, std::size_t block) {
-                {
-                    const nb::gil_scoped_release without_python;
-                    self.await_block(block, check_signals);
-                }
+                without_python([&] { self.await_block(block, check_signals); });
                 self.drop_until(self);
             },
             nb::arg("block"))
         .def(
             "await_work",
             [](Driver& self, std::uint64_t work) {
-                {
-                    const nb::gil_scoped_release without_python;
-                    self.await_work(work, check_signals);
-                }
+                without_python([&] { self.await_work(work, check_signals); });
                 self.drop_until(self);
             },
             nb::arg("work"))
@@ -367,8 +357,7 @@ NB_MODULE(_engine, m) {
             "save",
             [](Driver& self, const std::string& folder, const nb::bytes& program) {
                 const std::string kept(program.c_str(), program.size());
-                const nb::gil_scoped_release without_python;
-                return self.save(folder, kept);
+                return without_python([&] { return self.save(folder, kept); });
             },
             nb::arg("folder"), nb::arg("program"))
         .def_prop_ro("program_state",
@@ -381,11 +370,7 @@ NB_MODULE(_engine, m) {
         .def(
             "read_state",
             [](Driver& self, std::size_t tensor) {
-                std::array<std::vector<float>, 3> found;
-                {
-                    const nb::gil_scoped_release without_python;
-                    found = self.read_state(tensor);
-                }
+                auto found = without_python([&] { return self.read_state(tensor); });
                 nb::list arrays;
                 for (std::vector<float>& array : found) {
                     auto* kept = new std::vector<float>(std::move(array));  // NOLINT: the capsule's
@@ -416,8 +401,7 @@ NB_MODULE(_engine, m) {
             "read_parameters",
             [](const Driver& self, std::size_t begin, std::size_t end, std::uintptr_t address,
                std::size_t bytes) {
-                self.read_parameters({begin, end},
-                                     {reinterpret_cast<std::byte*>(address), bytes});  // NOLINT
+                self.read_parameters({begin, end}, {at<std::byte>(address), bytes});
             },
             nb::call_guard<nb::gil_scoped_release>(), nb::arg("begin"), nb::arg("end"),
             nb::arg("address"), nb::arg("bytes"))
