@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <chrono>
 #include <limits>
 
 namespace nearstep::python {

@@ -4,11 +4,10 @@
 #include "base/error.hpp"
 #include "base/executor.hpp"
 #include "base/random.hpp"
-#include "bench/raw_device.hpp"
 #include "csd/emulated_device.hpp"
-#include "csd/engine.hpp"
 #include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
+#include "csd/stored_device.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -131,6 +130,48 @@ bool has_same_bits(const std::vector<float>& one, const std::vector<float>& othe
     return std::memcmp(one.data(), other.data(), one.size() * sizeof(float)) == 0;
 }
 
+// Reads the extents of one generation and writes their payloads unchanged as the next. Under a
+// transfer handler it makes the same requests as an emulated device near storage: same offsets,
+// sizes and order. It takes no gradients, updates nothing and delivers nothing, so it is that
+// device's ceiling.
+class RawDevice : public csd::StoredDevice {
+public:
+    using StoredDevice::StoredDevice;
+
+    std::string describe_io() const override { return describe_transport(); }
+    void use_codec(const codec::Codec&) override {}
+    void put_gradient(std::size_t, std::span<const std::span<const std::byte>>,
+                      std::span<const float>) override {}
+    void finish_gradients() override {}
+    void update(int, std::size_t, const csd::StepScalars&, std::span<std::byte>) override {}
+    Ticket deliver(int, std::size_t, std::span<std::byte>, const Landed& landed) override {
+        landed();
+        return {};
+    }
+    void allocate_slot(int slot) override {
+        slots_.at(static_cast<std::size_t>(slot)) = memory::Buffer(layout().most_extent_bytes());
+    }
+    void release_slot(int slot) override { slots_.at(static_cast<std::size_t>(slot)) = {}; }
+    Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override {
+        return state_.volume().read(extent_in(slot, subgroup),
+                                    layout().extent_offset(subgroup, generation));
+    }
+    Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override {
+        const std::span<std::byte> extent = extent_in(slot, subgroup);
+        state_.seal(extent, subgroup, generation);
+        return state_.volume().write(extent, layout().extent_offset(subgroup, generation));
+    }
+
+private:
+    std::span<std::byte> extent_in(int slot, std::size_t subgroup) {
+        return slots_.at(static_cast<std::size_t>(slot))
+            .span()
+            .first(layout().extent_bytes(subgroup));
+    }
+
+    std::vector<memory::Buffer> slots_{static_cast<std::size_t>(settings_.slots)};
+};
+
 }  // namespace
 
 CsdRow::CsdRow(CsdRowSettings settings, CsdScene& scene)
@@ -172,27 +213,23 @@ void CsdRow::add_device(int device, const shard::Partition& partition) {
                                " is in the way of the measurement: remove it, or choose another "
                                "folder."));
     }
+    csd::DeviceSettings made_of;
+    made_of.name = name;
+    made_of.files = {file_of(device)};
+    made_of.subgroups = subgroups;
+    made_of.parameters = scene_.parameters;
+    made_of.codec = scene_.codec;
+    made_of.state = settings_.state;
+    made_of.slots = settings_.slots;
+    made_of.io = settings_.io;
+    made_of.digest = settings_.is_raw ? store::PayloadDigest::absent : settings_.digest;
+    made_of.gpu = settings_.has_gpu ? std::optional(0) : std::nullopt;
+    made_of.executor = &executor_;
     if (settings_.is_raw) {
-        devices_.push_back(make_raw_device({.name = name,
-                                            .file = file_of(device),
-                                            .subgroups = subgroups,
-                                            .state = settings_.state,
-                                            .slots = settings_.slots,
-                                            .io = settings_.io}));
+        csd::prepare_storage(made_of);
+        devices_.push_back(std::make_unique<RawDevice>(made_of, traffic_));
     } else {
-        csd::DeviceSettings emulated;
-        emulated.name = name;
-        emulated.files = {file_of(device)};
-        emulated.subgroups = subgroups;
-        emulated.parameters = scene_.parameters;
-        emulated.codec = scene_.codec;
-        emulated.state = settings_.state;
-        emulated.slots = settings_.slots;
-        emulated.io = settings_.io;
-        emulated.digest = settings_.digest;
-        emulated.gpu = settings_.has_gpu ? std::optional(0) : std::nullopt;
-        emulated.executor = &executor_;
-        devices_.push_back(csd::make_emulated_device(emulated, traffic_));
+        devices_.push_back(csd::make_emulated_device(made_of, traffic_));
     }
     csd::Device& made = *devices_.back();
     made.reserve();

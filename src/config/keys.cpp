@@ -4,12 +4,33 @@
 #include "config/device_keys.hpp"
 #include "config/site_keys.hpp"
 
+#include <algorithm>
+#include <array>
 #include <iterator>
 #include <utility>
 
 namespace nearstep::config {
 
 namespace {
+
+// Keys of earlier versions, and what to write instead, as a request.
+struct Removed {
+    std::string_view key;
+    const char* instead;
+};
+
+constexpr std::array kRemoved = {
+    Removed{"compress.where", "for \"host\", write exchange.transport = \"host\""},
+    Removed{"csd.memory_gb", "write csd.tiers.memory"},
+    Removed{"csd.run_timeout_s", "write exchange.timeout_s, of which a card has a quarter"},
+    Removed{"csd.where", "for \"host\", write csd.device = \"host\""},
+    Removed{"exchange.scatter",
+            "for \"flat\", write placement.gradients = \"replicated\"; \"hierarchical\" is the "
+            "default"},
+    Removed{"link.shape", "for false, write link.scale = 0"},
+    Removed{"plan.csds_per_node", "write hosts.devices, or leave it to csd.per_rank"},
+    Removed{"plan.gpus_per_node", "write hosts.ranks"},
+};
 
 std::vector<Key> model_keys(ModelSettings& model) {
     return {
@@ -383,6 +404,11 @@ std::vector<Key> keys_of(Run& run) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;
+}
+
+const char* instead_of(std::string_view key) {
+    const auto* const found = std::ranges::find(kRemoved, key, &Removed::key);
+    return found == kRemoved.end() ? nullptr : found->instead;
 }
 
 }  // namespace nearstep::config

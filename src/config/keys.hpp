@@ -4,11 +4,15 @@
 #include "config/key.hpp"
 #include "config/run.hpp"
 
+#include <string_view>
 #include <vector>
 
 namespace nearstep::config {
 
 // The keys in the order of print(). Their targets are in `run`, which must outlive them.
 std::vector<Key> keys_of(Run& run);
+
+// What to write instead of a key of an earlier version, as a request; null if there was none.
+const char* instead_of(std::string_view key);
 
 }  // namespace nearstep::config

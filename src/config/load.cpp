@@ -5,8 +5,6 @@
 #include "base/likeness.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
-#include "config/removed_keys.hpp"
-#include "config/toml_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,8 +13,6 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <string_view>
-#include <utility>
 
 namespace nearstep::config {
 

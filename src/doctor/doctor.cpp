@@ -1,14 +1,31 @@
-// Gathers and prints the findings of all nodes. Called by the command doctor.
+// Examines each node: processor, memory, storage, GPUs and libraries. Called by the command doctor.
 #include "doctor/doctor.hpp"
 
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/units.hpp"
 #include "base/version.hpp"
-#include "doctor/findings.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "config/load.hpp"
+#include "csd/engine.hpp"
+#include "doctor/card_findings.hpp"
 #include "doctor/system.hpp"
+#include "memory/buffer.hpp"
+#include "memory/gpu.hpp"
+#include "model/compute_device.hpp"
+#include "model/library.hpp"
+#include "model/network.hpp"
+#include "mpi/cuda_support.hpp"
+#include "mpi/library.hpp"
+#include "mpi/nccl/group.hpp"
 #include "mpi/topology.hpp"
+#include "store/folder.hpp"
+#include "store/transport.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -18,6 +35,227 @@ namespace nearstep::doctor {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// What a node's ranks do: storage ranks hold devices alone, and others may have none then.
+struct Duties {
+    bool computes = true;
+    bool holds = true;
+};
+
+std::string size_text(std::size_t bytes) { return human_bytes(static_cast<double>(bytes)); }
+
+Json find_cpu(const System& system) {
+    return {{"summary", text(system.processor.empty() ? "a processor" : system.processor, ", ",
+                             system.usable_cpus, " of ", system.cpus,
+                             " CPUs for this rank: ", joined(system.features, " "))},
+            {"name", system.processor},
+            {"cpus", system.cpus},
+            {"usable_cpus", system.usable_cpus},
+            {"features", system.features}};
+}
+
+Json find_memory(const System& system) {
+    return {{"summary",
+             text(size_text(system.memory_bytes), ", of which ", size_text(system.available_bytes),
+                  " are available", system.is_memory_limited ? " (the limit of a cgroup)" : "")},
+            {"bytes", system.memory_bytes},
+            {"available_bytes", system.available_bytes},
+            {"is_limited", system.is_memory_limited}};
+}
+
+// Requests memory as a slot does, and checks what the kernel gave.
+Json find_huge_pages(const System& system) {
+    const memory::Buffer buffer(32 * MiB);
+    const std::size_t backed = memory::huge_page_bytes(std::array{&buffer});
+    return {{"summary", text(size_text(backed), " of ", size_text(buffer.size()),
+                             " were given (the kernel's setting: ",
+                             system.huge_pages.empty() ? "not told" : system.huge_pages, ")",
+                             backed < buffer.size() ? "; buffers are slower without" : "")},
+            {"setting", system.huge_pages},
+            {"asked_bytes", buffer.size()},
+            {"given_bytes", backed}};
+}
+
+Json find_memory_lock(const System& system) {
+    return {{"summary", text(system.lock_bytes ? size_text(*system.lock_bytes) : "no limit",
+                             " (RLIMIT_MEMLOCK); buffers are not locked, so that any limit does")},
+            {"bytes", system.lock_bytes ? Json(*system.lock_bytes) : Json()}};
+}
+
+Json find_engine() {
+    std::vector<std::string> usable;
+    for (const csd::Engine& engine : csd::engines()) {
+        usable.emplace_back(engine.name);
+    }
+    return {{"summary", text(csd::best_engine().name, " updates the state of emulated devices (of ",
+                             joined(usable), ")")},
+            {"chosen", csd::best_engine().name},
+            {"usable", usable}};
+}
+
+Json find_model(const config::Run& run) {
+    const model::Library library = model::find_library();
+    std::string path;
+    try {
+        path = model::describe_backend(run.model, model::choose_device(run.model.device, 0));
+    } catch (const ConfigError& refusal) {
+        path = refusal.what();
+    }
+    return {{"summary",
+             text(path, "; built ", library.cuda.empty() ? "without CUDA" : "for CUDA ",
+                  library.cuda, ", ", library.cpu_capability, ", ", library.threads, " threads")},
+            {"torch", library.version},
+            {"cuda", library.cuda.empty() ? Json() : Json(library.cuda)},
+            {"has_nccl", library.has_nccl},
+            {"cpu_capability", library.cpu_capability},
+            {"threads", library.threads},
+            {"gpus", library.gpus},
+            {"path", path}};
+}
+
+Json find_gpus(const System& system, const Json& model) {
+    const int seen = model["gpus"].get<int>();
+    return {
+        {"summary", text(system.gpus.empty() ? "NVIDIA's driver shows none" : joined(system.gpus),
+                         "; PyTorch finds ", seen)},
+        {"names", system.gpus},
+        {"seen_by_torch", seen}};
+}
+
+Json find_state_io(const config::Run& run) {
+    const store::IoKind wanted = run.csd.io;
+    std::string refusal;
+    try {
+        static_cast<void>(store::Transport::make(store::IoKind::io_uring, {}, {}));
+    } catch (const ConfigError& reason) {
+        refusal = reason.what();
+    }
+    const bool is_uring = wanted != store::IoKind::threads && refusal.empty();
+    std::string summary = is_uring ? "io_uring" : "threads";
+    if (wanted == store::IoKind::io_uring && !refusal.empty()) {
+        summary = refusal;
+    } else if (!refusal.empty()) {
+        summary += text("; ", refusal);
+    } else if (wanted == store::IoKind::threads) {
+        summary += ", as csd.io says; io_uring would work";
+    }
+    return {{"summary", summary},
+            {"wanted", name_of(wanted)},
+            {"chosen", is_uring ? "io_uring" : "threads"},
+            {"io_uring_refusal", refusal.empty() ? Json() : Json(refusal)}};
+}
+
+Json find_folder(const std::string& path) {
+    const store::FolderFacts facts = store::examine_folder(path);
+    return {{"summary", text("\"", path, "\"", facts.is_there ? "" : " (not there yet)", " on ",
+                             facts.filesystem, ", ", size_text(facts.free_bytes), " free, ",
+                             facts.obstacle.empty() ? "direct I/O" : facts.obstacle)},
+            {"path", path},
+            {"is_there", facts.is_there},
+            {"filesystem", facts.filesystem},
+            {"free_bytes", facts.free_bytes},
+            {"is_direct", facts.is_direct},
+            {"obstacle", facts.obstacle.empty() ? Json() : Json(facts.obstacle)}};
+}
+
+Json find_mpi() {
+    const mpi::Library library = mpi::describe_library();
+    const mpi::CudaSupport support = mpi::cuda_support();
+    const char* answer = "";
+    if (support != mpi::CudaSupport::unknown) {
+        answer = support == mpi::CudaSupport::yes ? ", reads GPU memory (CUDA-aware)"
+                                                  : ", does not read GPU memory (not CUDA-aware)";
+    }
+    return {
+        {"summary", text(mpi::describe(library), answer, "; it moves host memory alone")},
+        {"library", library.version},
+        {"transport", library.transport.empty() ? Json() : Json(library.transport)},
+        {"networks", library.networks},
+        {"is_cuda_aware",
+         support == mpi::CudaSupport::unknown ? Json() : Json(support == mpi::CudaSupport::yes)}};
+}
+
+Json find_libraries() {
+    const std::string hdf5 = checkpoint::hdf5_version();
+    const std::string xxhash = xxhash_version();
+    const std::string toml = config::toml_version();
+    return {{"summary", text("HDF5 ", hdf5, ", xxHash ", xxhash, ", toml++ ", toml)},
+            {"hdf5", hdf5},
+            {"xxhash", xxhash},
+            {"tomlplusplus", toml}};
+}
+
+// The slowest link between any two GPUs that the program sees.
+memory::PeerLink slowest_link(int gpus) {
+    memory::PeerLink slowest = memory::PeerLink::nvlink;
+    for (int gpu = 1; gpu < gpus; ++gpu) {
+        for (int other = 0; other < gpu; ++other) {
+            slowest = std::min(slowest, memory::link_between(gpu, other));
+        }
+    }
+    return slowest;
+}
+
+Json find_nccl(const config::Run& run) {
+    const std::string version = nccl::library_version();
+    const int gpus = memory::gpus();
+    std::string link;
+    if (gpus > 1) {
+        const memory::PeerLink slowest = slowest_link(gpus);
+        link = slowest == memory::PeerLink::nvlink ? "NVLink"
+               : slowest == memory::PeerLink::pcie ? "PCIe"
+                                                   : "no peer access";
+    }
+    const bool is_allowed = run.exchange.transport != config::GpuPath::mpi &&
+                            run.exchange.transport != config::GpuPath::host &&
+                            !run.compress.error_feedback &&
+                            run.model.device != config::Processor::cpu;
+    const bool is_used = !version.empty() && gpus > 1 && is_allowed;
+    const std::string most = text("up to ", gpus, " ranks of this node");
+    return {
+        {"summary", text(version.empty() ? "no NCCL here or in this build" : "NCCL " + version,
+                         link.empty() ? "" : text(", ", link, " between all ", gpus, " GPUs"), "; ",
+                         is_used ? most : "ranks of this node", " add up their gradients ",
+                         is_used ? "between their GPUs, more in host memory" : "in host memory",
+                         is_allowed ? "" : ", as the settings say")},
+        {"is_built", !version.empty()},
+        {"version", version.empty() ? Json() : Json(version)},
+        {"link", link.empty() ? Json() : Json(link)},
+        {"path", is_used ? "nccl" : "mpi"}};
+}
+
+// An object with a member per topic that matters to the duties: its facts, and a "summary" in words
+// of what was found and how a run with these settings uses it. To see what works, it allocates some
+// MiB, opens an io_uring and writes a page in each folder of csd.path, and leaves none of them
+// behind.
+Json find_all(const config::Run& run, const System& system, Duties duties) {
+    Json findings;
+    findings["cpu"] = find_cpu(system);
+    findings["memory"] = find_memory(system);
+    findings["huge_pages"] = find_huge_pages(system);
+    findings["memory_lock"] = find_memory_lock(system);
+    if (duties.computes) {
+        findings["model"] = find_model(run);
+        findings["gpus"] = find_gpus(system, findings["model"]);
+    }
+    if (duties.holds) {
+        findings["engine"] = find_engine();
+        findings["state_io"] = find_state_io(run);
+    }
+    // A rank's manifest is in the first folder.
+    for (std::size_t i = 0; i < (duties.holds ? run.csd.path.size() : 1); ++i) {
+        findings["state_folder_" + std::to_string(i)] = find_folder(run.csd.path[i]);
+    }
+    findings["mpi"] = find_mpi();
+    if (duties.computes) {
+        findings["nccl_nvlink"] = find_nccl(run);
+    }
+    if (duties.holds) {
+        add_card_findings(run, findings);
+    }
+    findings["libraries"] = find_libraries();
+    return findings;
+}
 
 // From here on ranks only hold the state. All ranks have both duties if there are fewer of them
 // than the run's, such as one on the user's own machine.

@@ -1,14 +1,78 @@
+// Chooses the device that a rank computes on, and makes torch repeat its bits. Called by the
+// trainer.
 #include "model/compute_device.hpp"
 
 #include "base/error.hpp"
-#include "model/first_calls.hpp"
 
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/cuda.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <mutex>
 
 namespace nearstep::model {
+
+namespace {
+
+// One row of this size runs on one thread. Vector functions give each thread at least 2,048
+// elements; normalisation and attention give each thread whole rows.
+constexpr std::int64_t kElems = 64;
+
+// All functions that torch takes from MKL (ATen/cpu/vml.h), for fp32 and fp64.
+void call_vector_functions(at::ScalarType type) {
+    const at::Tensor values = at::full({kElems}, 0.5, type);
+    for (auto* function :
+         {at::acos, at::asin, at::atan, at::cos, at::erf, at::erfc, at::erfinv, at::exp, at::log,
+          at::log10, at::log2, at::sin, at::sqrt, at::tan, at::tanh, at::trunc}) {
+        function(values);
+    }
+}
+
+// The layers of our networks (gpt.cpp, llama.cpp, loss.cpp, sampling) and of common Python models,
+// with their backward.
+void call_layers(at::ScalarType type) {
+    const c10::AutoGradMode with_grad(true);
+    const at::Tensor input = at::full({1, kElems}, 0.5, type).requires_grad_(true);
+    const at::Tensor weight = at::full({kElems, kElems}, 0.1, type).requires_grad_(true);
+    const at::Tensor scale = at::ones({kElems}, type).requires_grad_(true);
+    const at::Tensor shift = at::zeros({kElems}, type).requires_grad_(true);
+    const at::Tensor normed = at::layer_norm(input, {kElems}, scale, shift);
+    const at::Tensor product = at::addmm(shift, normed, weight);
+    const at::Tensor hidden = at::gelu(product, "tanh") + at::gelu(product, "none") +
+                              at::silu(at::rms_norm(product, {kElems}, scale));
+    const at::Tensor heads = hidden.view({1, 1, 1, kElems});
+    const at::Tensor mixed =
+        at::scaled_dot_product_attention(heads, heads, heads, {}, 0.0, /*is_causal=*/true)
+            .view({1, kElems});
+    const at::Tensor shares = at::log_softmax(mixed, 1) + at::softmax(mixed, 1);
+    torch::autograd::grad({shares.sum()}, {input, weight, scale, shift});
+}
+
+// Calls each library once on this thread; a second call does nothing. Must return before torch
+// computes with several threads in this process: a library that initialises itself in its first
+// call may give different, less accurate bits if several threads make that call together.
+//   MKL's vector functions (exp, erf, tanh, ...) do so: without this, about one process in 400 on a
+//     loaded machine computed part of the loss's first exp with another kernel.
+//   MKL's and oneDNN's products are called from several threads by attention. They are not known
+//     to differ; oneDNN creates kernels under a lock.
+// GPU libraries do not need this: torch creates each thread's cuBLAS handle under a lock, with a
+// workspace for each stream, and we take no random numbers from cuRAND (base/random.hpp).
+void make_first_calls() {
+    static std::once_flag are_made;
+    std::call_once(are_made, [] {
+        call_vector_functions(at::kFloat);
+        call_vector_functions(at::kDouble);
+        for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+            call_layers(type);
+        }
+    });
+}
+
+}  // namespace
 
 ComputeDevice choose_device(config::Processor wanted, int local_rank) {
     if (wanted == config::Processor::cpu) {

@@ -18,7 +18,7 @@ struct ComputeDevice {
 ComputeDevice choose_device(config::Processor wanted, int local_rank);
 
 // Makes torch give the same bits for the same arguments: chooses deterministic algorithms and makes
-// first calls (first_calls.hpp). Process-wide; call it before torch computes with several threads.
+// first calls on one thread. Process-wide; call it before torch computes with several threads.
 void repeat_bit_for_bit(const ComputeDevice& device);
 
 }  // namespace nearstep::model
