@@ -165,13 +165,6 @@ bool TransferHandler::has_parameters(std::size_t subgroup) {
     return is_delivered_.at(subgroup);
 }
 
-void TransferHandler::wait_parameters(std::size_t subgroup) {
-    expects(subgroup < subgroups_, "the subgroup is one of the device's");
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this, subgroup] { return is_delivered_.at(subgroup) || error_; });
-    rethrow_error(lock);
-}
-
 void TransferHandler::finish() {
     running_.wait();
     const std::unique_lock lock(mutex_);

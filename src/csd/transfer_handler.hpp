@@ -69,9 +69,6 @@ public:
     // True once the subgroup's new parameters have landed. Rethrows an error of the update.
     bool has_parameters(std::size_t subgroup);
 
-    // Blocks until has_parameters() is true.
-    void wait_parameters(std::size_t subgroup);
-
     // Blocks until all state is written; rethrows an error of the update. Every subgroup must be
     // released, or the rest cancelled, before.
     void finish();

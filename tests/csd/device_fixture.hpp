@@ -8,6 +8,9 @@
 #include "csd/transfer_handler.hpp"
 #include "support/test.hpp"
 
+#include <chrono>
+#include <thread>
+
 namespace nearstep::csd {
 
 // Three subgroups of 2, 3 and 1 tiles. Other devices own the tiles between them; the last tile is
@@ -229,6 +232,13 @@ inline void update_steps(SmallDevice& small, int steps) {
         scalars.random_key = static_cast<std::uint64_t>(step);
         small.put_gradients(step);
         update_all(small, step, scalars);
+    }
+}
+
+// Rethrows an error of the update.
+inline void wait_parameters(TransferHandler& handler, std::size_t subgroup) {
+    while (!handler.has_parameters(subgroup)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 }
 

@@ -44,7 +44,7 @@ TEST(KeptState, ReadsAgainWhatACancelledUpdateChanged) {
     small.handler->begin(test_scalars(), 1, small.vector);
     small.handler->release(11);
     for (const std::size_t subgroup : {11U, 12U, 13U}) {
-        small.handler->wait_parameters(subgroup);
+        wait_parameters(*small.handler, subgroup);
     }
     small.handler->cancel();
     small.handler->finish();

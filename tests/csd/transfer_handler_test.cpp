@@ -15,7 +15,7 @@ Outcome train(HandlerKind kind, const SmallDeviceSettings& settings) {
         small.put_gradients(step);
         small.start(step);
         for (std::size_t s = 0; s < small.settings.subgroups.size(); ++s) {
-            small.handler->wait_parameters(s);
+            wait_parameters(*small.handler, s);
         }
         small.handler->finish();
     }
@@ -53,7 +53,7 @@ TEST(TransferHandlerTest, UpdatesWhatIsReleasedWhileGradientsArrive) {
             }
             small.device->finish_gradients();
             small.handler->release(left);
-            small.handler->wait_parameters(left);
+            wait_parameters(*small.handler, left);
         }
         small.handler->finish();
     }
@@ -146,7 +146,7 @@ TEST(TransferHandlerTest, LeavesTheOldStateWholeWhenItIsCancelled) {
         small.put_gradients(0);
         small.handler->begin(test_scalars(), 0, small.vector);
         small.handler->release(2);
-        small.handler->wait_parameters(2);
+        wait_parameters(*small.handler, 2);
         small.handler->cancel();
         small.handler->finish();
         EXPECT_FALSE(small.handler->has_parameters(0));
@@ -165,7 +165,7 @@ TEST_P(HandlerOf, ShowsTheNewParametersOnceItSaysSo) {
     HandledDevice small({}, GetParam());
     small.put_gradients(0);
     small.start(0);
-    small.handler->wait_parameters(1);
+    wait_parameters(*small.handler, 1);
     EXPECT_TRUE(small.handler->has_parameters(0));
     EXPECT_TRUE(small.handler->has_parameters(1));
     const std::size_t begin = small.settings.subgroups[1].tiles.begin * shard::kTileElems * 2;
@@ -187,7 +187,7 @@ TEST_P(HandlerOf, SurfacesADamagedByteInEveryCallAndKeepsTheOldState) {
     small.put_gradients(0);
     small.flip_bit_of_state(1, 0);
     small.start(0);
-    EXPECT_THAT(message_of<IoError>([&] { small.handler->wait_parameters(2); }),
+    EXPECT_THAT(message_of<IoError>([&] { wait_parameters(*small.handler, 2); }),
                 HasSubstr("subgroup 1"));
     EXPECT_THROW(small.handler->has_parameters(2), IoError);
     EXPECT_THROW(small.handler->finish(), IoError);

@@ -38,7 +38,7 @@ TEST_P(Undelivered, MastersAreReadWhenTheirSubgroupWasAwaited) {
             one->start(step);
             std::vector<std::vector<float>> seen;
             for (std::size_t s = 0; s < one->settings.subgroups.size(); ++s) {
-                one->handler->wait_parameters(s);
+                wait_parameters(*one->handler, s);
                 if (one == &small) {
                     seen.push_back(read_masters(small, s, step + 1, Device::kReadElems,
                                                 shard::kTileElems - Device::kReadElems));
