@@ -27,6 +27,7 @@
 #include <fstream>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -103,7 +104,7 @@ public:
         : world_(world),
           settings_(settings),
           nodes_(mpi::discover_nodes(world)),
-          owners_(ownership(world.size(), settings)),
+          owners_(ownership(nodes_, settings)),
           map_(owners_.copy(0).devices),
           partition_(owners_.copy(0).partition),
           codec_(codec::make_codec({.name = settings.codec, .keep = 0.01, .dtype = Dtype::bf16})) {}
@@ -125,13 +126,15 @@ public:
 
 private:
     // One copy of the state, spread over all ranks' devices.
-    static shard::Ownership ownership(int ranks, const Settings& settings) {
-        std::vector<int> all(static_cast<std::size_t>(ranks));
+    static shard::Ownership ownership(const mpi::Topology& nodes, const Settings& settings) {
+        std::vector<int> all(nodes.group_of.size());
         std::iota(all.begin(), all.end(), 0);
         const std::size_t tiles = settings.operations.subgroup_tiles;
         const shard::PartitionSettings partition = {
-            .parameters = static_cast<std::size_t>(ranks * settings.stripes) * tiles * kTileElems,
+            .parameters =
+                all.size() * static_cast<std::size_t>(settings.stripes) * tiles * kTileElems,
             .speeds = std::vector<double>(all.size(), 1.0),
+            .nodes = nodes.group_of,
             .subgroup_tiles = tiles,
             .least_stripes = static_cast<std::size_t>(settings.stripes)};
         return shard::Ownership({{.ranks = all,
@@ -159,12 +162,15 @@ private:
         exchange::ParameterGather gather(world_, gather_settings(), traffic_);
         scatter.begin_step({.codec = codec_.get(), .random_key = 1});
         std::vector<float> gradient(most * kTileElems);
-        std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems);
+        // Never written here: filling it on a thousand ranks takes longer than the simulation.
+        const std::size_t vector_bytes = partition_.tiles() * kTileElems * sizeof(std::uint16_t);
+        const auto vector = std::make_unique_for_overwrite<std::byte[]>(vector_bytes);
         std::vector<MPI_Request> foreign;
-        std::vector<std::byte> others(2 * operations.others_bytes);
+        const std::size_t others_bytes = 2 * operations.others_bytes;
+        const auto others = std::make_unique_for_overwrite<std::byte[]>(others_bytes);
 
         const double start = start_together();
-        send_as_others(others, foreign);
+        send_as_others({others.get(), others_bytes}, foreign);
         // Gradients of two blocks have room: a third waits for the scatter of the first.
         double computed = start;
         std::array<double, 2> scattered = {start, start};
@@ -185,7 +191,7 @@ private:
 
         const double update = MPI_Wtime();
         const Ready ready = ready_times();
-        gather.begin(std::as_writable_bytes(std::span(vector)), [&](std::size_t subgroup) {
+        gather.begin({vector.get(), vector_bytes}, [&](std::size_t subgroup) {
             return is_past(update + ready.updated.at(partition_.subgroups()[subgroup].index));
         });
         for (const Block& block : operations.blocks) {
@@ -203,20 +209,20 @@ private:
     }
 
     // Messages of other programs, from each node to the one half the nodes away.
-    void send_as_others(std::vector<std::byte>& bytes, std::vector<MPI_Request>& pending) const {
+    void send_as_others(std::span<std::byte> bytes, std::vector<MPI_Request>& pending) const {
         const int ranks = world_.size();
         const int of_node = ranks / nodes_.groups();
         const int far = nodes_.groups() / 2 * of_node;
         if (far == 0) {
             return;
         }
-        constexpr int kTag = 31999;  // of no message of the exchange
+        constexpr int kOthersTag = 31999;  // of no message of the exchange
         const auto half = static_cast<int>(bytes.size() / 2);
         for (int i = world_.rank() % of_node; i < settings_.operations.others; i += of_node) {
-            MPI_Irecv(bytes.data(), half, MPI_BYTE, (world_.rank() + ranks - far) % ranks, kTag,
-                      MPI_COMM_WORLD, &pending.emplace_back(MPI_REQUEST_NULL));
-            MPI_Isend(bytes.data() + half, half, MPI_BYTE, (world_.rank() + far) % ranks, kTag,
-                      MPI_COMM_WORLD, &pending.emplace_back(MPI_REQUEST_NULL));
+            MPI_Irecv(bytes.data(), half, MPI_BYTE, (world_.rank() + ranks - far) % ranks,
+                      kOthersTag, MPI_COMM_WORLD, &pending.emplace_back(MPI_REQUEST_NULL));
+            MPI_Isend(bytes.data() + half, half, MPI_BYTE, (world_.rank() + far) % ranks,
+                      kOthersTag, MPI_COMM_WORLD, &pending.emplace_back(MPI_REQUEST_NULL));
         }
     }
 

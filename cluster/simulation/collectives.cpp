@@ -1,9 +1,11 @@
-// Replaces MPI_Ialltoallv in simulations by one that posts no empty messages.
+// Replaces collectives that SMPI does with messages between all pairs of ranks. The linker
+// substitutes them (--wrap), and they return when they have ended, because callers wait at once.
 //
-// SMPI's MPI_Ialltoallv sends a message to every rank, even of 0 bytes, and scans all others when
+// MPI_Ialltoallv: SMPI's sends a message to every rank, even of 0 bytes, and scans all others when
 // one ends. At a thousand ranks this takes most of the simulator's time. Open MPI skips empty
-// messages, as this one does. It returns when all data has arrived, because the caller waits at
-// once anyway. The linker substitutes it (--wrap).
+// messages, as this one does.
+// MPI_Iallgather and MPI_Iallreduce: the blocking ones have an algorithm (--cfg=smpi/allgather),
+// these send a million messages at once at a thousand ranks.
 #include <mpi.h>
 
 #include <cstddef>
@@ -49,3 +51,18 @@ extern "C" int __wrap_MPI_Ialltoallv(const void* send, const int* send_counts,
     *request = MPI_REQUEST_NULL;
     return MPI_SUCCESS;
 }
+
+// NOLINTBEGIN(bugprone-reserved-identifier): the names that the linker looks for.
+extern "C" int __wrap_MPI_Iallgather(const void* mine, int mine_count, MPI_Datatype mine_type,
+                                     void* all, int count, MPI_Datatype type, MPI_Comm comm,
+                                     MPI_Request* request) {
+    *request = MPI_REQUEST_NULL;
+    return MPI_Allgather(mine, mine_count, mine_type, all, count, type, comm);
+}
+
+extern "C" int __wrap_MPI_Iallreduce(const void* mine, void* all, int count, MPI_Datatype type,
+                                     MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+    *request = MPI_REQUEST_NULL;
+    return MPI_Allreduce(mine, all, count, type, op, comm);
+}
+// NOLINTEND(bugprone-reserved-identifier)
