@@ -31,7 +31,8 @@ int relay_of(const mpi::Topology& nodes, int node, int owner) {
         return owner;
     }
     const std::vector<int>& ranks = nodes.ranks_of[static_cast<std::size_t>(node)];
-    return ranks[static_cast<std::size_t>(owner) % ranks.size()];
+    const int home = nodes.group_of[static_cast<std::size_t>(owner)];
+    return ranks[static_cast<std::size_t>(owner + home) % ranks.size()];
 }
 
 bool have_copies_met(const shard::Ownership& owners, const mpi::Topology& nodes) {

@@ -20,7 +20,7 @@
 namespace nearstep::exchange {
 
 // The rank that relays `owner`'s subgroups in `node`: `owner` itself in its own node; elsewhere
-// owners take turns over the node's ranks.
+// the owners of a node take turns over the node's ranks, and so do neighbouring nodes' first ones.
 int relay_of(const mpi::Topology& nodes, int node, int owner);
 
 // Whether ranks of some node belong to different copies of the state.

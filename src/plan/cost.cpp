@@ -22,7 +22,7 @@ double network_bytes(const Numbers& n, const Mesh& mesh) {
 }
 
 double network_seconds(const Site& site, const Numbers& n, const Mesh& mesh) {
-    return layer_seconds(site, network_bytes(n, mesh), mesh.nodes);
+    return layer_seconds(site, network_bytes(n, mesh) * n.crowding(mesh.nodes), mesh.nodes);
 }
 
 // One pass of all parameters to the GPUs.
@@ -90,8 +90,9 @@ double scatter_bytes(const Choice& choice, const Numbers& n) {
 
 double scatter_seconds(const Problem& problem, const Choice& choice, const Numbers& n) {
     const double peers = n.is_apart ? n.homes : n.nodes > 1 ? n.lists - 1 : 0;
-    // A storage node gets what several nodes send.
-    return bulk_seconds(problem.site, scatter_bytes(choice, n) * std::max(1.0, n.nodes / n.homes),
+    // A storage node gets what several nodes send, and so does each node on which a block lies.
+    const double received = n.nodes / n.homes * n.crowding(n.homes / n.net_copies);
+    return bulk_seconds(problem.site, scatter_bytes(choice, n) * std::max(1.0, received),
                         std::max(n.nodes, n.homes) / choice.gradients.nodes) +
            problem.site.latency_s * peers * problem.work.model.blocks;
 }
@@ -270,7 +271,9 @@ bool waits_for_slots(const Problem& problem, const Choice& choice) {
 }
 
 double least_seconds(const Problem& problem, const Choice& choice, Known known) {
-    const Numbers n(problem, choice);
+    Choice finest = choice;
+    finest.subgroup_tiles = 1;  // over the most nodes
+    const Numbers n(problem, finest);
     const double blocks = problem.work.model.blocks;
     Terms t;
     set_gpu_terms(problem, choice, n, t);

@@ -54,6 +54,8 @@ Numbers::Numbers(const Problem& problem, const Choice& choice)
       inputs_on_host(std::min(waiting_inputs(problem, choice), problem.site.host_memory / 2)),
       inputs_on_drives(waiting_inputs(problem, choice) - inputs_on_host),
       subgroup_tiles(std::min(static_cast<double>(choice.subgroup_tiles),
-                              std::max(1.0, std::floor(all_tiles / 4)))) {}
+                              std::max(1.0, std::floor(all_tiles / 4)))),
+      block_subgroups(std::max(1.0, parameters / problem.work.model.blocks / subgroup_tiles /
+                                        static_cast<double>(shard::kTileElems))) {}
 
 }  // namespace nearstep::plan

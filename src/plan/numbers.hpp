@@ -4,6 +4,8 @@
 #include "plan/choice.hpp"
 #include "shard/partition.hpp"
 
+#include <algorithm>
+
 namespace nearstep::plan {
 
 // Sequences of a rank in a step, and the number of micro-batches they form.
@@ -35,10 +37,14 @@ struct Numbers {
     // drives.
     double inputs_on_host;
     double inputs_on_drives;
-    double subgroup_tiles;  // narrowed as in shard::Partition to give at least four subgroups
+    double subgroup_tiles;   // narrowed as in shard::Partition to give at least four subgroups
+    double block_subgroups;  // in which the parameters of a block lie, on as many nodes at most
 
     // Parameters of that drive, including the padding of its tiles.
     double share() const { return tiles * static_cast<double>(shard::kTileElems); }
+
+    // How many times as long as over all of these nodes a block's messages take: it lies on few.
+    double crowding(double over) const { return std::max(1.0, over / block_subgroups); }
 };
 
 }  // namespace nearstep::plan

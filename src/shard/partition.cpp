@@ -5,6 +5,7 @@
 #include "base/wording.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 namespace nearstep::shard {
@@ -48,6 +49,22 @@ std::vector<std::size_t> deal(std::size_t width, const std::vector<double>& shar
     return given;
 }
 
+// The devices in the order of their runs in a stripe: the first of each node, the second of each,
+// and so on.
+std::vector<std::size_t> order_of(const PartitionSettings& settings) {
+    std::vector<std::size_t> order(settings.speeds.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (!settings.nodes.empty()) {
+        std::map<int, std::size_t> met;
+        std::vector<std::size_t> turns;  // of each device in its node
+        for (const int node : settings.nodes) {
+            turns.push_back(met[node]++);
+        }
+        std::ranges::stable_sort(order, {}, [&](std::size_t d) { return turns[d]; });
+    }
+    return order;
+}
+
 }  // namespace
 
 Partition::Partition(const PartitionSettings& settings) : parameters_(settings.parameters) {
@@ -62,6 +79,8 @@ Partition::Partition(const PartitionSettings& settings) : parameters_(settings.p
         }
     }
     expects(settings.subgroup_tiles > 0, "a subgroup has room for a tile");
+    expects(settings.nodes.empty() || settings.nodes.size() == settings.speeds.size(),
+            "each device is in a node");
 
     const double sum = std::accumulate(settings.speeds.begin(), settings.speeds.end(), 0.0);
     if (sum == 0) {
@@ -73,6 +92,7 @@ Partition::Partition(const PartitionSettings& settings) : parameters_(settings.p
     }
     const std::size_t devices = shares.size();
     by_device_.resize(devices);
+    const std::vector<std::size_t> order = order_of(settings);
     const std::size_t width = stripe_width(settings, sum);
     std::vector<double> owed(devices, 0.0);
     for (std::size_t begin = 0; begin < tiles(); begin += width) {
@@ -80,7 +100,7 @@ Partition::Partition(const PartitionSettings& settings) : parameters_(settings.p
         const std::vector<std::size_t> given =
             deal(end - begin, shares, owed, settings.subgroup_tiles);
         std::size_t at = begin;
-        for (std::size_t d = 0; d < devices; ++d) {
+        for (const std::size_t d : order) {
             if (given[d] > 0) {
                 by_device_[d].push_back(subgroups_.size());
                 subgroups_.push_back(

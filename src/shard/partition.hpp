@@ -3,7 +3,8 @@
 // The parameter vector is cut into tiles of 65,536; the last one is padded. A stripe is a range of
 // consecutive tiles, of which every device gets one run, proportional to its speed. So every block
 // lies on all devices, and all of them work on block 0 first. A device's run in one stripe is a
-// subgroup: it is read, updated and written as one.
+// subgroup: it is read, updated and written as one. Neighbouring runs are on different nodes, so
+// that a block of few subgroups still uses the network links of as many nodes.
 #pragma once
 
 #include "shard/tile.hpp"
@@ -44,6 +45,7 @@ struct Subgroup {
 struct PartitionSettings {
     std::size_t parameters = 0;
     std::vector<double> speeds;       // one per device, > 0, any unit
+    std::vector<int> nodes = {};      // of each device; empty: all are in one
     std::size_t subgroup_tiles = 16;  // largest subgroup, > 0
     // Stripes are narrowed until there are about this many, but not below one tile per device.
     std::size_t least_stripes = 4;

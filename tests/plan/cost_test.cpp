@@ -62,6 +62,23 @@ TEST(Terms, AreThoseOfTheTableComputedByHand) {
     }
 }
 
+// 7e6 parameters of a block are 106.8 tiles: 6.68 subgroups of 16 tiles, on as many of 64 nodes.
+TEST(Terms, OfABlockOnFewNodesAreLimitedByTheLinksOfThese) {
+    Problem problem = seven_billion(64);
+    problem.work.model.blocks = 1000;
+    Choice choice = usual(problem);
+    expect_close(cost_of(problem, choice).terms.scat, kTable.at(64).scatter_dense * 64 / 6.68);
+    expect_close(cost_of(problem, choice).terms.gather, kTable.at(64).gather);
+    choice.subgroup_tiles = 1;
+    expect_close(cost_of(problem, choice).terms.scat, kTable.at(64).scatter_dense);
+    choice.subgroup_tiles = 16;
+    choice.optimizer.nodes = 4;  // each of 16 copies is on fewer nodes than a block's subgroups
+    expect_close(cost_of(problem, choice).terms.scat, 16 * kTable.at(64).scatter_dense);
+    choice = usual(problem);
+    choice.gradients.nodes = 16;  // adds up 16 / 6.68 times as long as over all of its nodes
+    expect_close(cost_of(problem, choice).terms.reduce, 14e9 * 15 / 16 / 25e9 * 16 / 6.68);
+}
+
 TEST(Terms, OfStorageNodesShrinkWithThemUntilOneNodesNetworkIsFull) {
     Problem problem = seven_billion(2);
     Choice choice = usual(problem);

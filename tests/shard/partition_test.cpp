@@ -105,6 +105,21 @@ TEST(Partition, SpreadsTheFirstBlockOverAllDevices) {
               10U);  // a quarter of the vector, since four stripes are wanted
 }
 
+TEST(Partition, GivesNeighbouringRunsToDevicesOfDifferentNodes) {
+    const Partition p({.parameters = 80 * kTileElems,
+                       .speeds = Speeds(5, 1.0),
+                       .nodes = {0, 0, 1, 2, 2},
+                       .subgroup_tiles = 4});
+    std::vector<int> devices;
+    for (const Subgroup& subgroup : p.subgroups()) {
+        EXPECT_EQ(subgroup.tiles.size(), 4U);
+        devices.push_back(subgroup.device);
+    }
+    EXPECT_EQ(devices,
+              (std::vector<int>{0, 2, 3, 1, 4, 0, 2, 3, 1, 4, 0, 2, 3, 1, 4, 0, 2, 3, 1, 4}));
+    EXPECT_THROW(Partition({.parameters = 10, .speeds = {1, 1}, .nodes = {0}}), ContractError);
+}
+
 TEST(Partition, KeepsASlowDeviceBusyAllAlong) {
     const Partition p(
         {.parameters = 4000 * kTileElems, .speeds = {50, 1, 50}, .subgroup_tiles = 16});

@@ -209,6 +209,9 @@ Placed place_devices(const mpi::Communicator& world, const config::EngineSetting
         before += rank < world.rank() ? devices[static_cast<std::size_t>(rank)] : 0;
     }
     const mpi::Topology counted = discover_nodes(world, settings);
+    if (counted.groups() > 1) {
+        placed.nodes = counted.group_of;
+    }
     world.together([&] {
         placed.placement = placement_on(counted, placed);
         placed.places = config::places_of_devices(
@@ -290,6 +293,7 @@ shard::Replica make_copy(const Placed& settings, std::size_t parameters,
     std::size_t subgroup_tiles = settings.csd.subgroup_tiles;
     std::vector<int> counts;
     std::vector<double> speeds;
+    std::vector<int> nodes;
     for (const int rank : copy_ranks) {
         const auto first = speeds_of_all.begin() + all.first(rank);
         counts.push_back(all.count(rank));
@@ -298,6 +302,8 @@ shard::Replica make_copy(const Placed& settings, std::size_t parameters,
         } else if (counts.back() > 0) {
             speeds.push_back(std::accumulate(first, first + counts.back(), 0.0));
         }
+        nodes.resize(speeds.size(),
+                     settings.nodes.empty() ? 0 : settings.nodes[static_cast<std::size_t>(rank)]);
     }
     const int most = *std::max_element(counts.begin(), counts.end());
     if (most == 0) {
@@ -317,8 +323,10 @@ shard::Replica make_copy(const Placed& settings, std::size_t parameters,
     }
     return {.ranks = copy_ranks,
             .devices = shard::DeviceMap(counts),
-            .partition = shard::Partition(
-                {.parameters = parameters, .speeds = speeds, .subgroup_tiles = subgroup_tiles})};
+            .partition = shard::Partition({.parameters = parameters,
+                                           .speeds = speeds,
+                                           .nodes = nodes,
+                                           .subgroup_tiles = subgroup_tiles})};
 }
 
 shard::Ownership make_ownership(const Placed& settings, std::size_t parameters,

@@ -87,6 +87,7 @@ std::string layout_line(const Placed& settings, int ranks, const shard::Replica&
                 " subgroup_tiles=", settings.csd.subgroup_tiles,
                 " update=", settings.mode == config::Mode::base ? "host" : "storage",
                 " state=", name_of(settings.csd.state),
+                settings.nodes.empty() ? "" : text(" nodes=", joined(settings.nodes, ",")),
                 together == static_cast<std::size_t>(ranks) ? "" : text(" copy_ranks=", together),
                 " tiles_xxh3=", digest_of_tiles(copy.partition));
 }
@@ -94,11 +95,13 @@ std::string layout_line(const Placed& settings, int ranks, const shard::Replica&
 std::optional<LayoutValues> parse_layout(const std::string& layout) {
     LayoutValues values{.devices = numbers_in<int>(layout, "devices"),
                         .speeds = numbers_in<double>(layout, "speeds"),
+                        .nodes = numbers_in<int>(layout, "nodes"),
                         .tiles_xxh3 = value_in(layout, "tiles_xxh3")};
     const std::vector<int> ranks = numbers_in<int>(layout, "ranks");
     const std::vector<std::size_t> tiles = numbers_in<std::size_t>(layout, "subgroup_tiles");
     const std::string update = value_in(layout, "update");
     const auto state = parse_word<csd::StateFormat>(value_in(layout, "state"));
+    const bool has_nodes = !value_in(layout, "nodes").empty();
     if (ranks.size() != 1 || tiles.size() != 1 || !state || values.tiles_xxh3.empty() ||
         (update != "host" && update != "storage") ||
         !are_within(ranks, config::between(1, config::kMostRanks)) ||
@@ -106,6 +109,8 @@ std::optional<LayoutValues> parse_layout(const std::string& layout) {
         values.devices.size() != static_cast<std::size_t>(ranks.front()) ||
         // Two more than config accepts may be in memory.
         !are_within(values.devices, config::between(0, config::kMostDevices + 2)) ||
+        values.nodes.size() != (has_nodes ? values.devices.size() : 0) ||
+        !are_within(values.nodes, config::between(0, config::kMostRanks)) ||
         !are_within(values.speeds, config::not_negative()) ||
         !std::isfinite(std::accumulate(values.speeds.begin(), values.speeds.end(), 0.0))) {
         return std::nullopt;

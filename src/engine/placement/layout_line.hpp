@@ -25,6 +25,7 @@ struct LayoutValues {
     int ranks = 0;
     std::vector<int> devices = {};    // of each rank
     std::vector<double> speeds = {};  // of each device
+    std::vector<int> nodes = {};      // of each rank; empty: all are in one
     std::size_t subgroup_tiles = 0;
     bool is_on_host = false;  // where the update happens
     csd::StateFormat state = csd::StateFormat::fp32;

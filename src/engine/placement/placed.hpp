@@ -12,6 +12,7 @@ namespace nearstep::engine {
 struct Placed : config::EngineSettings {
     std::vector<int> places = {};     // in csd.path, of this rank's drives
     std::vector<double> speeds = {};  // of each device of all ranks; empty: as csd.speed says
+    std::vector<int> nodes = {};      // of each rank; empty: all are in one
 };
 
 // What a batch system and the client say about csd.path.

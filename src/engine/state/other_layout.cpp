@@ -29,6 +29,7 @@ Placed run_of(const Placed& settings, const LayoutValues& layout) {
     old.csd.per_rank = layout.devices;
     old.csd.tiers = {};  // their devices are among these
     old.speeds = layout.speeds;
+    old.nodes = layout.nodes;
     old.csd.state = layout.state;
     old.csd.subgroup_tiles = layout.subgroup_tiles;
     return old;
