@@ -14,4 +14,8 @@ if sys.argv[1:] == ["digest"]:
     sys.exit(print(digest.hexdigest()))
 if sys.argv[1:2] != ["serve"]:
     sys.exit("usage: python -m nearstep serve [FOLDER...]")
-serve(sys.argv[2:] or None)
+try:
+    serve(sys.argv[2:] or None)
+except (ValueError, RuntimeError, OSError) as error:
+    print(f"nearstep: {error}", file=sys.stderr)
+    sys.exit(2 if isinstance(error, ValueError) else 1)

@@ -2,6 +2,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import launcher
@@ -44,6 +46,12 @@ class Serve(launcher.FolderTest):
             shutil.copytree(self.folder / "run", self.folder / f"run-{serving}")
             with self.subTest(serving=serving):
                 self.assertEqual(self.trained(serving, 9, "resume", folder=f"run-{serving}"), usual)
+
+    def test_a_rank_that_serves_alone_ends_in_a_sentence(self):
+        done = subprocess.run([sys.executable, "-m", "nearstep", "serve", self.folder], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"(?m)^nearstep: .*\.$")
+        self.assertNotIn("Traceback", done.stderr)
 
     def test_a_rank_that_serves_and_dies_ends_all_and_the_run_resumes(self):
         steps = 300
