@@ -50,8 +50,7 @@ std::string card_of_device(const Placed& settings, std::size_t local) {
     if (pairing.card.empty()) {
         throw ConfigError(text("No card is known for the folder ", folder, " (", pairing.obstacle,
                                "): name the card beside each folder of ", Term::path,
-                               " in csd.cards, or "
-                               "set csd.device = \"emulated\"."));
+                               " in csd.cards, or set csd.device = \"emulated\"."));
     }
     return pairing.card;
 }
@@ -209,9 +208,7 @@ Placed place_devices(const mpi::Communicator& world, const config::EngineSetting
         before += rank < world.rank() ? devices[static_cast<std::size_t>(rank)] : 0;
     }
     const mpi::Topology counted = discover_nodes(world, settings);
-    if (counted.groups() > 1) {
-        placed.nodes = counted.group_of;
-    }
+    placed.nodes = counted.groups() > 1 ? counted.group_of : std::vector<int>();
     world.together([&] {
         placed.placement = placement_on(counted, placed);
         placed.places = config::places_of_devices(
