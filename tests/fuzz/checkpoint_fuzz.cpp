@@ -76,7 +76,10 @@ Sample make_sample() {
         }
         records.push_back(writer->finish());
     }
-    checkpoint::Description about{.step = 20, .generation = 19, .run = "fedcba9876543210"};
+    checkpoint::Description about;
+    about.step = 20;
+    about.generation = 19;
+    about.run = "fedcba9876543210";
     about.missed = {0, 2};
     about.config = "[train]\nsteps = 40\n";
     about.model = "gpt layers=2";
