@@ -29,7 +29,7 @@ config::Run with_choice(config::Sources sources, const config::Run& asked,
     take("placement.gradients", placement.gradients, choice.gradients);
     take("placement.optimizer", placement.optimizer, choice.optimizer);
     const plan::TierBytes bytes = plan::tier_bytes(problem, choice);
-    const bool plans_gpu = !asked.csd.tiers.gpu && problem.storage_nodes == 0;
+    const bool plans_gpu = !asked.csd.tiers.gpu;
     const bool plans_memory = !asked.csd.tiers.memory;
     if (plans_gpu && bytes.gpu == 0) {
         sources.overrides.emplace_back("csd.tiers.gpu=0");
@@ -85,15 +85,21 @@ plan::Calibration read_calibration(const mpi::Communicator& world, const config:
 
 // `nodes`: that compute.
 plan::Problem problem_of(const config::Run& run, int nodes, int ranks) {
-    const std::vector<int> devices = config::drives_per_rank(run, ranks);
+    const std::vector<int> drives = config::drives_per_rank(run, ranks);
+    const int computing = config::computing_ranks(run, ranks);
+    const int beside = std::accumulate(drives.begin(), drives.begin() + computing, 0) / nodes;
     plan::Problem problem{
         .work = plan::workload_of(run, size_of(run.model), run.train.global_batch),
         .site = plan::site_of(run, nodes + run.csd.storage_ranks),
         .nodes = nodes,
         .storage_nodes = run.csd.storage_ranks};
-    problem.site.gpus = std::max(config::computing_ranks(run, ranks) / nodes, 1);
-    problem.site.csds =
-        std::max(std::accumulate(devices.begin(), devices.end(), 0) / problem.homes(), 1);
+    problem.site.gpus = std::max(computing / nodes, 1);
+    problem.site.csds = std::max(beside, 1);
+    if (problem.storage_nodes > 0) {
+        problem.site.csds_beside = beside;
+        problem.site.csds =
+            std::accumulate(drives.begin() + computing, drives.end(), 0) / problem.storage_nodes;
+    }
     return problem;
 }
 

@@ -187,16 +187,28 @@ void Engine::make_reader() {
 
 namespace {
 
-// Whether all nodes that compute have as many ranks and, beside storage ranks, no device.
-bool are_equal(const mpi::Topology& nodes, int storage_ranks, const std::vector<int>& devices) {
-    return std::all_of(nodes.ranks_of.begin(), nodes.ranks_of.end() - storage_ranks,
-                       [&](const std::vector<int>& ranks) {
-                           const auto has_none = [&](int rank) {
-                               return devices.at(static_cast<std::size_t>(rank)) == 0;
-                           };
-                           return ranks.size() == nodes.ranks_of.front().size() &&
-                                  (storage_ranks == 0 || std::ranges::all_of(ranks, has_none));
-                       });
+// See RunFacts::has_equal_nodes. `drives`: of each rank.
+bool are_equal(const Placed& settings, const mpi::Topology& nodes, const std::vector<int>& drives) {
+    std::vector<std::size_t> ranks_of;
+    std::vector<int> drives_of;
+    for (const std::vector<int>& ranks : nodes.ranks_of) {
+        ranks_of.push_back(ranks.size());
+        drives_of.push_back(0);
+        for (const int rank : ranks) {
+            drives_of.back() += drives[static_cast<std::size_t>(rank)];
+        }
+    }
+    const auto storage = static_cast<std::size_t>(settings.csd.storage_ranks);
+    ranks_of.resize(ranks_of.size() - storage);
+    const std::vector<int> of_storage(drives_of.end() - settings.csd.storage_ranks,
+                                      drives_of.end());
+    drives_of.resize(ranks_of.size());
+    const auto all_equal = [](const auto& values) {
+        return !values.empty() && std::ranges::count(values, values.front()) == std::ssize(values);
+    };
+    const bool has_drives_beside = storage > 0 && drives_of.front() > 0;
+    return all_equal(ranks_of) && (storage == 0 || all_equal(drives_of)) &&
+           (!has_drives_beside || (all_equal(of_storage) && all_equal(settings.csd.speed)));
 }
 
 }  // namespace
@@ -212,18 +224,24 @@ void Engine::make_facts() {
         });
     world_.sum(std::span(kept_bytes));
     const std::vector<int> devices = config::devices_per_rank(settings_, world_.size());
-    const TierBytes tiers = most_bytes(settings_, owners_);
+    const std::vector<int> drives = config::drives_per_rank(settings_, world_.size());
+    const auto storage = drives.begin() + config::computing_ranks(settings_, world_.size());
+    const TierBytes state = state_in_tiers(settings_, owners_).all;
+    const double all = std::max(state.gpu + state.memory + state.drive, 1.0);
     facts_ = {.nodes = nodes_.groups() - settings_.csd.storage_ranks,
               .storage_nodes = settings_.csd.storage_ranks,
-              .has_equal_nodes = are_equal(nodes_, settings_.csd.storage_ranks, devices),
+              .has_equal_nodes = are_equal(settings_, nodes_, drives),
               .parameter_ranks = settings_.placement.parameters.ranks(),
               .gradient_ranks = settings_.placement.gradients.ranks(),
               .optimizer_ranks = settings_.placement.optimizer.ranks(),
               .copies = owners_.copies(),
               .devices = std::accumulate(devices.begin(), devices.end(), 0),
+              .drives = std::accumulate(drives.begin(), storage, 0),
+              .storage_drives = std::accumulate(storage, drives.end(), 0),
               .most_subgroups = most_subgroups(owners_),
               .kept_bytes = static_cast<double>(kept_bytes.front()),
-              .is_in_memory = tiers.memory > 0,
+              .gpu_share = state.gpu / all,
+              .memory_share = state.memory / all,
               .payload_bytes_per_parameter = route_.payload_bytes_per_parameter(),
               .handed_bytes_per_parameter = route_.handed_bytes_per_parameter(),
               .has_dense_sums = route_.is_dense_sum(),

@@ -80,20 +80,31 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
     t.norm = 2 * site.latency_s * std::ceil(std::log2(problem.ranks()));
 }
 
-// Payload bytes that a node sends: each of its lists to every other node that holds a copy of the
-// state. None of it stays if devices are in storage nodes.
+// A part of what a node that computes has to send: payloads of all parameters, for each copy of the
+// state.
+double payloads_of_node(double part, const Numbers& n) {
+    return part * n.lists / n.nodes * n.payload * n.parameters * n.net_copies;
+}
+
+// The part that it sends to other nodes that compute.
+double part_to_gpus(const Choice& choice, const Numbers& n) {
+    return n.beside * (1 - choice.gradients.nodes / n.nodes);
+}
+
+// Payload bytes that a node sends. What storage nodes hold never stays.
 double scatter_bytes(const Choice& choice, const Numbers& n) {
-    const double sent = n.lists / n.nodes;
-    const double away = n.is_apart ? 1 : 1 - choice.gradients.nodes / n.nodes;
-    return sent * n.payload * n.parameters * n.net_copies * away;
+    return payloads_of_node(part_to_gpus(choice, n) + 1 - n.beside, n);
 }
 
 double scatter_seconds(const Problem& problem, const Choice& choice, const Numbers& n) {
-    const double peers = n.is_apart ? n.homes : n.nodes > 1 ? n.lists - 1 : 0;
+    const double peers = n.storage + (n.beside > 0 && n.nodes > 1 ? n.lists - 1 : 0);
     // A storage node gets what several nodes send, and so does each node on which a block lies.
-    const double received = n.nodes / n.homes * n.crowding(n.homes / n.net_copies);
-    return bulk_seconds(problem.site, scatter_bytes(choice, n) * std::max(1.0, received),
-                        std::max(n.nodes, n.homes) / choice.gradients.nodes) +
+    const double to_gpus = part_to_gpus(choice, n) * n.crowding(n.nodes / n.net_copies);
+    const double to_storage =
+        n.storage > 0 ? (1 - n.beside) * n.nodes / n.storage * n.crowding(n.storage) : 0;
+    const double most =
+        std::max(scatter_bytes(choice, n), payloads_of_node(std::max(to_gpus, to_storage), n));
+    return bulk_seconds(problem.site, most, std::max(n.nodes, n.storage) / choice.gradients.nodes) +
            problem.site.latency_s * peers * problem.work.model.blocks;
 }
 
@@ -117,7 +128,7 @@ double devices_link(const Site& site) {
 void set_scatter_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
     const Site& site = problem.site;
     t.scat = scatter_seconds(problem, choice, n);
-    const double owned = n.parameters * n.net_copies / n.homes;
+    const double owned = n.parameters * n.owned;
     const double written = choice.handover == Handover::raw ? 0 : n.handed;
     t.sum = seconds(owned * 2 * (n.lists * n.payload + written), site.host_memory_rate);
     const double link = devices_link(site);
@@ -134,11 +145,15 @@ void set_scatter_terms(const Problem& problem, const Choice& choice, const Numbe
     t.bwd = backward_seconds(problem, choice, n, t) + t.tail;
 }
 
-// New parameters that a node with devices sends.
-double gather_bytes(const Choice& choice, const Numbers& n) {
-    const double each = n.is_apart ? n.nodes / n.homes
-                                   : 1.0 / choice.parameters.nodes - 1.0 / choice.optimizer.nodes;
-    return n.new_bytes * n.parameters * each;
+// New parameters that a node that computes gets from others like it, and so sends to these.
+double gather_bytes_beside(const Choice& choice, const Numbers& n) {
+    const double part = 1.0 / choice.parameters.nodes - 1.0 / choice.optimizer.nodes;
+    return n.new_bytes * n.parameters * n.beside * part;
+}
+
+// That it gets from storage nodes.
+double gather_bytes_of_storage(const Numbers& n) {
+    return n.new_bytes * n.parameters * (1 - n.beside);
 }
 
 // Sets the time of new parameters to the GPUs, in `messages` messages to each node.
@@ -146,12 +161,16 @@ void set_delivery_terms(const Problem& problem, const Choice& choice, const Numb
                         double messages, Terms& t) {
     const Site& site = problem.site;
     t.up = n.new_bytes * n.parameters * n.copies / n.homes * n.on_drives / devices_link(site);
-    // A node gets what several storage nodes send.
-    const double sent = gather_bytes(choice, n) * std::max(1.0, n.homes / n.nodes);
-    const double peers = n.is_apart ? n.nodes : choice.optimizer.nodes - 1;
-    t.gather = sent > 0 ? bulk_seconds(site, sent, n.is_apart ? n.nodes : choice.optimizer.nodes) +
-                              site.latency_s * peers * messages
-                        : 0;
+    // A node gets what several storage nodes send, and these send to several nodes.
+    const double from_storage = gather_bytes_of_storage(n);
+    const double received = gather_bytes_beside(choice, n) + from_storage;
+    const double most =
+        from_storage > 0 ? std::max(received, from_storage * n.nodes / n.storage) : received;
+    const double peers = n.storage > 0 ? n.nodes : choice.optimizer.nodes - 1;
+    t.gather = most > 0
+                   ? bulk_seconds(site, most, n.storage > 0 ? n.nodes : choice.optimizer.nodes) +
+                         site.latency_s * peers * messages
+                   : 0;
     if (choice.home == Home::gpu) {
         const double node_bytes = n.element * n.parameters / choice.parameters.nodes;
         const double kept = 1.0 / choice.parameters.gpus - 1 / n.gpus;
@@ -252,15 +271,15 @@ Volumes volumes_of(const Problem& problem, const Choice& choice) {
     const double on_flash = choice.landing == Landing::flash ? n.handed : 0;
     const double inputs = n.inputs_on_drives / n.parameters;
     const double masters = choice.home == Home::storage ? 2 * problem.work.master_bytes : 0;
-    return {
-        .host_down = n.handed * share + inputs,
-        .host_up = n.new_bytes * share + masters + inputs,
-        .device_read = (problem.work.state_bytes + on_flash) * share + masters + inputs,
-        .device_write = (problem.work.state_bytes + on_flash) * share + inputs,
-        .network_gradients = scatter_bytes(choice, n) / n.parameters +
-                             n.rounds * network_bytes(n, choice.gradients) / n.parameters,
-        .network_parameters = gather_bytes(choice, n) / n.parameters +
-                              2 * n.rounds * network_bytes(n, choice.parameters) / n.parameters};
+    return {.host_down = n.handed * share + inputs,
+            .host_up = n.new_bytes * share + masters + inputs,
+            .device_read = (problem.work.state_bytes + on_flash) * share + masters + inputs,
+            .device_write = (problem.work.state_bytes + on_flash) * share + inputs,
+            .network_gradients = scatter_bytes(choice, n) / n.parameters +
+                                 n.rounds * network_bytes(n, choice.gradients) / n.parameters,
+            .network_parameters =
+                (gather_bytes_beside(choice, n) + gather_bytes_of_storage(n)) / n.parameters +
+                2 * n.rounds * network_bytes(n, choice.parameters) / n.parameters};
 }
 
 bool waits_for_slots(const Problem& problem, const Choice& choice) {
@@ -280,7 +299,10 @@ double least_seconds(const Problem& problem, const Choice& choice, Known known) 
     if (choice.state == StateHome::gpu) {
         return least_resident_seconds(problem, choice, n, known, t);
     }
-    t.scat = scatter_seconds(problem, choice, n);
+    // Any share of the state may lie on storage nodes, unless it is known.
+    const bool may_be_apart = problem.storage_nodes > 0 && choice.shares != Shares{};
+    t.scat = may_be_apart ? bulk_seconds(problem.site, scatter_bytes(choice, n), 1)
+                          : scatter_seconds(problem, choice, n);
     t.tail = (t.encode + t.out + t.scat) / blocks;
     set_delivery_terms(problem, choice, n, 1, t);
     if (known == Known::before_optimizer) {

@@ -48,15 +48,15 @@ struct TermName {
 // All terms in the order of the struct.
 std::span<const TermName> term_names();
 
-// Traffic of one node per step, in bytes per parameter of the model: of a node that has devices,
-// but for gradients on the network, which a node that computes sends.
+// Traffic of one node per step, in bytes per parameter of the model: on the network of a node that
+// computes, else of the node that has the most devices, as if all Problem::homes() were like it.
 struct Volumes {
     double host_down = 0;  // host to devices
     double host_up = 0;
     double device_read = 0;  // from drives, all devices of the node
     double device_write = 0;
-    double network_gradients = 0;  // leaving the node
-    double network_parameters = 0;
+    double network_gradients = 0;   // leaving the node
+    double network_parameters = 0;  // reaching it
 };
 
 // Works for choices that are not allowed, too. The site's rates and memory sizes do not matter.

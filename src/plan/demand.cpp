@@ -55,7 +55,7 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     const Site& site = problem.site;
     const Workload& work = problem.work;
     const auto block = static_cast<double>(work.model.largest_block);
-    const double owned = n.parameters * n.net_copies / n.homes;
+    const double owned = n.parameters * n.owned;
     const double encoded = choice.scatter == Scatter::flat ? n.lists / n.nodes : 1;  // of a node
     const double staged = choice.slots * n.subgroup_tiles * static_cast<double>(shard::kTileElems);
     Demand demand;
@@ -66,10 +66,10 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     const TierBytes state = tier_bytes(problem, choice);
     demand.gpu += state.gpu;
     // Payloads of two blocks in flight, and staging for new parameters.
-    const double received = n.lists * n.payload * 2 * block * n.net_copies / n.homes;
+    const double received = n.lists * n.payload * 2 * block * n.owned;
     const double sent = n.payload * 2 * block * encoded;
-    demand.host = received + sent + site.csds * staged * n.new_bytes +
-                  state.memory * problem.holders() / n.homes;
+    demand.host = received + sent + problem.most_csds() * staged * n.new_bytes +
+                  state.memory * problem.holders_of_node();
     if (choice.home == Home::host) {
         demand.host +=
             n.element * n.parameters * (n.gpus / choice.parameters.gpus) / choice.parameters.nodes;

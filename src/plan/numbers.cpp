@@ -13,6 +13,19 @@ double waiting_inputs(const Problem& problem, const Choice& choice) {
     return choice.home == Home::storage ? rows_of_rank(problem) * problem.work.checkpoint_bytes : 0;
 }
 
+// Of the state.
+double share_beside(const Problem& problem, const Shares& shares) {
+    if (problem.storage_nodes == 0) {
+        return 1;
+    }
+    const auto part = [&](int of_computing, int of_all) {
+        return static_cast<double>(of_computing) / of_all;
+    };
+    return shares.gpu +
+           shares.memory * part(problem.holders() - problem.storage_nodes, problem.holders()) +
+           shares.of_drives() * part(problem.nodes * problem.site.csds_beside, problem.devices());
+}
+
 double tiles_of_each(const Problem& problem, double copies, int devices) {
     return std::ceil(static_cast<double>(shard::tiles_of(problem.work.model.parameters)) * copies /
                      devices);
@@ -33,8 +46,8 @@ Numbers::Numbers(const Problem& problem, const Choice& choice)
       element(problem.work.element_bytes),
       gpus(problem.site.gpus),
       nodes(problem.nodes),
+      storage(problem.storage_nodes),
       homes(problem.homes()),
-      is_apart(problem.storage_nodes > 0),
       rounds(choice.order == Order::by_micro_batch ? micro_batches(problem) : 1),
       net_copies(nodes / choice.optimizer.nodes),
       copies(net_copies * gpus / choice.optimizer.gpus),
@@ -45,6 +58,8 @@ Numbers::Numbers(const Problem& problem, const Choice& choice)
                 : choice.gather == Gather::delta ? std::min(problem.site.delta_bytes, element)
                                                  : element),
       on_drives(choice.shares.of_drives()),
+      beside(share_beside(problem, choice.shares)),
+      owned(net_copies * std::max(beside / nodes, storage > 0 ? (1 - beside) / storage : 0)),
       all_tiles(tiles_of_each(problem, copies, problem.devices())),
       tiles(on_drives < 1 ? tiles_of_each(problem, copies * on_drives, problem.devices())
                           : all_tiles),

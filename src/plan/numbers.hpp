@@ -20,8 +20,8 @@ struct Numbers {
     double element;  // of a parameter in memory or of a dense gradient
     double gpus;
     double nodes;
-    double homes;       // nodes that have devices
-    bool is_apart;      // these compute nothing
+    double storage;     // nodes that compute nothing
+    double homes;       // nodes like the one with the most devices that would have them all
     double rounds;      // passes of a step through all blocks
     double net_copies;  // nodes that hold the same part of the optimizer state
     double copies;      // of the optimizer state
@@ -30,6 +30,8 @@ struct Numbers {
     double handed;      // by the owner to its devices
     double new_bytes;   // of a new parameter in the gather
     double on_drives;   // share of the state
+    double beside;      // share of the state on nodes that compute
+    double owned;       // of all parameters, those whose state the node with the most has
     double all_tiles;   // of a drive if all state lies on drives
     double tiles;       // of the drive with the most
     double most_tiles;  // of the device with the most, in any tier

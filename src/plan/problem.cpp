@@ -20,17 +20,23 @@ double needed(const std::string& key, double value, double unit) {
     return value * unit;
 }
 
-// Devices of a node with as many ranks, or of a storage node.
-int csds_of_node(const config::Run& run, int ranks) {
-    if (run.hosts.devices > 0) {
-        return run.hosts.devices;
-    }
+// Sets the devices of a node with as many ranks, and of a storage node.
+void set_csds(const config::Run& run, int ranks, Site& site) {
     const std::vector<int>& per_rank = run.csd.per_rank;
-    const int storage = run.csd.storage_ranks;
-    if (per_rank.size() == 1) {
-        return std::max(per_rank.front() * (storage > 0 ? 1 : ranks), 1);
+    const auto storage = static_cast<std::ptrdiff_t>(run.csd.storage_ranks);
+    const std::ptrdiff_t computing = std::ssize(per_rank) - storage;
+    const auto all_of = [](auto begin, auto end) { return std::accumulate(begin, end, 0); };
+    if (run.hosts.devices > 0) {
+        site.csds = run.hosts.devices;
+    } else if (per_rank.size() == 1) {
+        site.csds = std::max(per_rank.front() * (storage > 0 ? 1 : ranks), 1);
+    } else if (storage == 0 || computing <= 0) {
+        site.csds = std::max(all_of(per_rank.begin(), per_rank.end()), 1);
+    } else {
+        const auto middle = per_rank.begin() + computing;
+        site.csds = std::max(all_of(middle, per_rank.end()) / run.csd.storage_ranks, 1);
+        site.csds_beside = all_of(per_rank.begin(), middle) * ranks / static_cast<int>(computing);
     }
-    return std::max(std::accumulate(per_rank.begin(), per_rank.end(), 0) / std::max(storage, 1), 1);
 }
 
 }  // namespace
@@ -84,7 +90,10 @@ Site site_of(const config::Run& run, int nodes, Tiers tiers) {
     };
     Site site;
     site.gpus = std::max(run.hosts.ranks, 1);
-    site.csds = has_devices ? csds_of_node(run, site.gpus) : 0;
+    site.csds = 0;
+    if (has_devices) {
+        set_csds(run, site.gpus, site);
+    }
     site.gpu_peak = needed("plan.gpu_tflops", plan.gpu_tflops, 1e12);
     site.gpu_operations = site.gpu_peak * plan.gpu_efficiency;
     site.gpu_memory = needed("plan.gpu_memory_gb", plan.gpu_memory_gb, kGiga);

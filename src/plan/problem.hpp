@@ -3,6 +3,7 @@
 
 #include "config/run.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace nearstep::plan {
@@ -39,6 +40,7 @@ struct Workload {
 struct Site {
     int gpus = 1;
     int csds = 1;
+    int csds_beside = 0;        // of a node that computes, if there are storage nodes
     double gpu_peak = 0;        // operations per second, of matrix products alone
     double gpu_operations = 0;  // as models reach them in practice
     double gpu_memory = 0;
@@ -74,14 +76,24 @@ struct Problem {
     Workload work;
     Site site;
     int nodes = 1;
-    int storage_nodes = 0;  // without GPUs; if there are some, only they have devices
+    int storage_nodes = 0;  // without GPUs; if there are some, the site's devices are theirs
 
     int ranks() const { return nodes * site.gpus; }
-    // The nodes that have devices.
-    int homes() const { return storage_nodes > 0 ? storage_nodes : nodes; }
-    int devices() const { return homes() * site.csds; }
-    // Ranks that have drives, and so may keep state in host memory.
-    int holders() const { return storage_nodes > 0 ? storage_nodes : ranks(); }
+    int devices() const {
+        return storage_nodes > 0 ? storage_nodes * site.csds + nodes * site.csds_beside
+                                 : nodes * site.csds;
+    }
+    // Of the node that has the most.
+    int most_csds() const {
+        return storage_nodes > 0 ? std::max(site.csds, site.csds_beside) : site.csds;
+    }
+    // How many nodes like that one would have all devices.
+    double homes() const { return static_cast<double>(devices()) / most_csds(); }
+    // Whether nodes that compute have drives.
+    bool has_drives_beside_gpus() const { return storage_nodes == 0 || site.csds_beside > 0; }
+    // Ranks that have drives, and so may keep state in host memory; and those of a node.
+    int holders() const { return storage_nodes + (has_drives_beside_gpus() ? ranks() : 0); }
+    int holders_of_node() const { return has_drives_beside_gpus() ? site.gpus : 1; }
     // Of a step's operations, those without recomputation, over what the GPUs could do meanwhile.
     double share_of_peak(double step_s) const {
         return 3 * work.operations_per_sequence * work.sequences /

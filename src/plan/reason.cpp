@@ -61,15 +61,17 @@ std::string reason_of(const Row& row) {
     const Terms& terms = plan.cost.terms;
     const auto parameters = static_cast<double>(problem.work.model.parameters);
     const Volumes& bytes = plan.cost.volumes;
-    const double of_network = (bytes.network_gradients + bytes.network_parameters) * parameters;
     return text("parameters ", name_of(plan.choice.parameters, problem), ", gradients ",
                 name_of(plan.choice.gradients, problem), ", optimizer ",
                 name_of(plan.choice.optimizer, problem), tiers_text(plan, problem), "; a step of ",
                 three_digits(terms.step), " s, ", three_digits(tokens_per_s(problem, terms)),
                 " tokens/s, with ", three_digits(terms.fwd_gpu + terms.bwd_gpu),
-                " s of a GPU's work. A node sends ", human_bytes(of_network),
-                " over the network (T_scat ", three_digits(terms.scat), " s, T_gather ",
-                three_digits(terms.gather), " s), its devices read ",
+                " s of a GPU's work. Over the network a node sends ",
+                human_bytes(bytes.network_gradients * parameters), " of gradients (T_scat ",
+                three_digits(terms.scat), " s) and gets ",
+                human_bytes(bytes.network_parameters * parameters), " of parameters (T_gather ",
+                three_digits(terms.gather), " s), ",
+                problem.storage_nodes > 0 ? "a storage node's" : "its", " devices read ",
                 human_bytes(bytes.device_read * parameters), " and write ",
                 human_bytes(bytes.device_write * parameters), " (T_csd ", three_digits(terms.csd),
                 " s), and a GPU needs ", human_bytes(plan.cost.demand.gpu), " of its ",

@@ -32,7 +32,7 @@ Replication replication_of(const Problem& problem, const Choice& choice, const T
                                .engine = seconds(1, site.device_updates),
                                .write = problem.work.state_bytes / site.device_write};
     Replication out;
-    out.n = site.csds;
+    out.n = problem.most_csds();
     out.opt = parameters * device.per_parameter(problem.work.is_serial, kManySlots);
     out.param_swap = parameters * numbers.new_bytes / site.device_read;
     out.b_pcie =

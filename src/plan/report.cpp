@@ -54,7 +54,7 @@ struct Wear {
 Wear wear_of(const Problem& problem, const Plan& plan) {
     constexpr double kSecondsPerDay = 86400;
     const double written = plan.cost.volumes.device_write *
-                           static_cast<double>(problem.work.model.parameters) / problem.site.csds;
+                           static_cast<double>(problem.work.model.parameters) / problem.most_csds();
     return {written, problem.site.device_rating / written * plan.cost.terms.step / kSecondsPerDay};
 }
 
@@ -133,7 +133,8 @@ void write_verdict(const Row& row, std::ostream& out) {
     out << "modelled verdict: with " << counted(row.problem.nodes, "node") << " and "
         << counted(row.problem.devices(), "device")
         << (row.problem.storage_nodes > 0
-                ? text(" in ", counted(row.problem.storage_nodes, "storage node"))
+                ? text(row.problem.has_drives_beside_gpus() ? " there and in " : " in ",
+                       counted(row.problem.storage_nodes, "storage node"))
                 : "")
         << " a step takes " << three_digits(row.found.plan->cost.terms.step) << " s, "
         << three_digits(tokens_per_s(row.problem, row.found.plan->cost.terms))
@@ -210,8 +211,12 @@ void write_row(const Row& row, std::ostream& out) {
         << (problem.storage_nodes > 0
                 ? text(", and storage nodes = ", problem.storage_nodes, ", each with")
                 : " and")
-        << " devices = " << problem.site.csds << " (" << row.found.costed
-        << " choices costed, search " << three_digits(row.search_s) << " s, measured)\n   ";
+        << " devices = " << problem.site.csds
+        << (problem.storage_nodes > 0 && problem.site.csds_beside > 0
+                ? text(", beside devices = ", problem.site.csds_beside, " of a node")
+                : "")
+        << " (" << row.found.costed << " choices costed, search " << three_digits(row.search_s)
+        << " s, measured)\n   ";
     for (const auto& [field, value] : fields_of(plan.choice, problem)) {
         out << " " << field << " = " << value << ";";
     }
@@ -239,7 +244,7 @@ void write_row(const Row& row, std::ostream& out) {
     out << "\n    a device updates " << three_digits(rate / 1e6) << " Mparam/s";
     if (problem.site.network > 0) {
         const double nodes = crossover_nodes(
-            problem.site.network, bytes_of_gather(plan.choice, problem), problem.site.csds, rate);
+            problem.site.network, bytes_of_gather(plan.choice, problem), problem.most_csds(), rate);
         out << "; the gather outlasts the update beyond " << three_digits(nodes) << " nodes";
     }
     out << "\n";

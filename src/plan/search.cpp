@@ -19,9 +19,10 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     Choice choice;
     choice.collective = space.collective;
     choice.hidden = space.hidden;
-    // A bound counts the drives' update; where other tiers may have any part of it, none.
+    // A bound counts the drives' update and what goes to storage nodes; where other tiers may have
+    // any part of it, none.
     const bool is_on_drives = space.tiers == std::vector<config::Tiers>{{}};
-    choice.shares = is_on_drives ? Shares{} : Shares{.memory = 1};
+    choice.shares = is_on_drives ? Shares{} : Shares{.gpu = 1};
     const auto with_meshes = [&] {
         // The finest mesh allows every choice that any mesh allows; coarser meshes are tried later.
         choice.optimizer = {.gpus = problem.site.gpus, .nodes = problem.nodes};

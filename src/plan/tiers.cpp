@@ -27,10 +27,8 @@ struct Tier {
     }
 };
 
-// Whether GPUs update state: those of storage nodes do not, and deltas are the host's.
-bool uses_gpus(const Problem& problem, const Choice& choice) {
-    return problem.storage_nodes == 0 && choice.gather != Gather::delta;
-}
+// Whether GPUs update state: deltas are the host's.
+bool uses_gpus(const Choice& choice) { return choice.gather != Gather::delta; }
 
 // What a tier may hold of a state with so many bytes: what is asked, or half of what is free.
 double most_of(const std::optional<double>& asked_gb, double state_bytes, double free_bytes) {
@@ -50,17 +48,22 @@ double taken(const std::optional<double>& asked_gb, Tier& tier, double& rest) {
     return share;
 }
 
+struct Tiers {
+    Tier gpu;
+    Tier memory;
+    Tier drive;
+    Tier sent;  // of host memory and drives: what storage nodes can send
+};
+
 // The shortest time in which the tiers update `rest` together; infinite if they cannot hold it.
-double shortest(const std::array<Tier, 3>& tiers, double rest) {
+double shortest(const Tiers& tiers, double rest) {
     const auto held = [&](double time_s) {
-        double sum = 0;
-        for (const Tier& tier : tiers) {
-            sum += tier.within(time_s);
-        }
-        return sum;
+        return tiers.gpu.within(time_s) +
+               std::min(tiers.memory.within(time_s) + tiers.drive.within(time_s),
+                        tiers.sent.within(time_s));
     };
     double enough = 0;
-    for (const Tier& tier : tiers) {
+    for (const Tier& tier : {tiers.gpu, tiers.memory, tiers.drive, tiers.sent}) {
         enough = std::max(enough, tier.later_s + tier.most * tier.whole_s);
     }
     if (held(enough) < rest) {
@@ -84,15 +87,15 @@ TierSeconds tier_seconds(const Problem& problem, const Choice& choice, const Num
     const double of_gpu = choice.shares.gpu * updated / problem.ranks();
     const double of_holder = choice.shares.memory * updated / problem.holders();
     const DeviceTime device = device_time(problem, 0, n.handed, n.new_bytes);
-    const bool has_gpus = uses_gpus(problem, choice);
+    const bool has_gpus = uses_gpus(choice) && problem.storage_nodes == 0;
     // Parameters per second; no engine's limit means that only memory bounds it.
     const double rate =
         (device.engine > 0 ? 1 / device.engine : 0) + (has_gpus ? site.gpu_link / state : 0);
     return {.gpu = of_gpu * std::max(seconds(2 * (state + n.element), site.gpu_memory_rate),
                                      seconds(std::max(n.handed, n.new_bytes), site.gpu_link)),
-            .memory = std::max(device.engine > 0 ? seconds(of_holder, rate) : 0,
-                               seconds(2 * state * of_holder * problem.holders() / problem.homes(),
-                                       site.host_memory_rate))};
+            .memory = std::max(
+                device.engine > 0 ? seconds(of_holder, rate) : 0,
+                seconds(2 * state * of_holder * problem.holders_of_node(), site.host_memory_rate))};
 }
 
 TierBytes tier_bytes(const Problem& problem, const Choice& choice) {
@@ -106,7 +109,7 @@ TierBytes tier_bytes(const Problem& problem, const Choice& choice) {
 
 Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& asked) {
     choice.shares = {};
-    const bool has_gpu = config::is_used(asked.gpu) && uses_gpus(problem, choice);
+    const bool has_gpu = config::is_used(asked.gpu) && uses_gpus(choice);
     if ((!has_gpu && !config::is_used(asked.memory)) || choice.home == Home::storage) {
         return {};
     }
@@ -122,19 +125,24 @@ Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& a
         .most = has_gpu ? most_of(asked.gpu, state.gpu, site.gpu_memory - drives.demand.gpu) : 0,
         .whole_s = whole.gpu,
         .later_s = t.fwd_gpu / rounds * (1 - 1 / blocks)};
-    Tier memory{.most = config::is_used(asked.memory)
-                            ? most_of(asked.memory, state.memory,
-                                      (site.host_memory - drives.demand.host) * problem.homes() /
-                                          problem.holders())
-                            : 0,
-                .whole_s = whole.memory};
+    Tier memory{
+        .most = config::is_used(asked.memory)
+                    ? most_of(asked.memory, state.memory,
+                              (site.host_memory - drives.demand.host) / problem.holders_of_node())
+                    : 0,
+        .whole_s = whole.memory};
     double rest = 1;
     Shares shares;
     shares.gpu = has_gpu ? taken(asked.gpu, gpu, rest) : 0;
     shares.memory = taken(asked.memory, memory, rest);
     const Tier drive{.most = std::min(1.0, site.device_capacity / drives.demand.drive),
                      .whole_s = std::max({t.csd, t.up, t.push})};
-    const double time_s = shortest({gpu, memory, drive}, rest);
+    // Where each storage node sends to several nodes, less state there is sooner sent.
+    const Tier sent{.most = 1,
+                    .whole_s = problem.storage_nodes > 0 && problem.nodes > problem.storage_nodes
+                                   ? t.gather
+                                   : 0};
+    const double time_s = shortest({gpu, memory, drive, sent}, rest);
     shares.gpu += std::min(rest, gpu.within(time_s));
     shares.memory += std::min(rest - gpu.within(time_s), memory.within(time_s));
     return shares;

@@ -70,7 +70,7 @@ std::string describe_durability(const RunRecord& record) {
     const config::Run& run = record.run;
     if (run.csd.durability == config::Durability::step) {
         const bool has_memory =
-            record.facts.is_in_memory || std::ranges::any_of(run.csd.path, is_in_memory);
+            record.facts.memory_share > 0 || std::ranges::any_of(run.csd.path, is_in_memory);
         return text(
             "crash: every step survives",
             has_memory ? " a killed process, but no reboot, since state lies in memory" : "",

@@ -35,9 +35,12 @@ plan::Choice choice_of(const RunRecord& record) {
                 facts.gradient_ranks < of_node ? plan::Scatter::flat : plan::Scatter::hierarchical,
             .optimizer = plan::mesh_of(facts.optimizer_ranks, of_node),
             .handover = record.facts.has_dense_sums ? plan::Handover::dense : plan::Handover::raw,
+            .shares = {.gpu = facts.gpu_share, .memory = facts.memory_share},
             .subgroup_tiles = static_cast<std::size_t>(record.run.csd.subgroup_tiles),
             .slots = record.run.csd.slots > 0 ? record.run.csd.slots : config::kLeastSlots};
 }
+
+double homes(const RunRecord& record) { return run_plan_of(record).problem.homes(); }
 
 // Bytes of the state in all of its copies.
 double state_of_copies(const RunRecord& record) {
@@ -79,15 +82,15 @@ RunPlan plan_with_rates(const RunRecord& record) {
 
 // A node's share of bytes that all copies of the state hold together.
 double of_node(const RunRecord& record, std::size_t bytes) {
-    return static_cast<double>(bytes) * record.facts.copies / record.facts.homes();
+    return static_cast<double>(bytes) * record.facts.copies / homes(record);
 }
 
 // Bytes of a node's state, and of its gradients, which mode base writes and reads, too.
 double state_of_node(const RunRecord& record) {
-    const double state = state_of_copies(record) / record.facts.homes();
+    const double state = state_of_copies(record) / homes(record);
     const bool is_base = record.run.mode == config::Mode::base;  // one store with few subgroups
     const double headers = static_cast<double>(record.facts.most_subgroups * store::kHeaderBytes) *
-                           record.facts.devices / record.facts.homes();
+                           record.facts.devices / homes(record);
     return state + (is_base ? 0 : headers);
 }
 
@@ -123,7 +126,11 @@ RunPlan run_plan_of(const RunRecord& record) {
     problem.nodes = facts.nodes;
     problem.storage_nodes = facts.storage_nodes;
     problem.site.gpus = computing_ranks(record) / facts.nodes;
-    problem.site.csds = std::max(facts.devices / facts.homes(), 1);
+    problem.site.csds = std::max(facts.drives / facts.nodes, 1);
+    if (facts.storage_nodes > 0) {
+        problem.site.csds = facts.storage_drives / facts.storage_nodes;
+        problem.site.csds_beside = facts.drives / facts.nodes;
+    }
     problem.site.delta_bytes = record.run.plan.delta_bytes;
     return {.problem = problem, .choice = choice_of(record)};
 }
@@ -155,7 +162,7 @@ std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
 double expected_storage_bytes(const RunRecord& record) {
     const double gradients =
         record.run.mode == config::Mode::base ? 2 * gradients_of_base(record) : 0;
-    return record.facts.homes() * (2 * state_of_node(record) + gradients) - record.facts.kept_bytes;
+    return homes(record) * (2 * state_of_node(record) + gradients) - record.facts.kept_bytes;
 }
 
 std::optional<double> least_update_seconds(const RunRecord& record) {

@@ -212,13 +212,21 @@ std::optional<plan::Volumes> formula_volumes(const RunRecord& record) {
     }
     const RunPlan of_run = run_plan_of(record);
     plan::Volumes volumes = plan::volumes_of(of_run.problem, of_run.choice);
+    plan::Choice with_drives = of_run.choice;
+    with_drives.shares = {};  // the devices of all tiers count what they move
+    const plan::Volumes of_devices = plan::volumes_of(of_run.problem, with_drives);
+    for (const auto column : {&plan::Volumes::host_down, &plan::Volumes::host_up,
+                              &plan::Volumes::device_read, &plan::Volumes::device_write}) {
+        volumes.*column = of_devices.*column;
+    }
     const double padding =
         static_cast<double>(shard::tiles_of(record.parameters) * shard::kTileElems) /
         static_cast<double>(record.parameters);
     for (const LinkColumn& column : kLinkColumns) {
-        const bool is_of_computing = column.counter == Counter::network_gradients;
+        const bool is_of_computing = column.counter == Counter::network_gradients ||
+                                     column.counter == Counter::network_parameters;
         volumes.*column.formula *=
-            padding * (is_of_computing ? record.facts.nodes : record.facts.homes());
+            padding * (is_of_computing ? record.facts.nodes : of_run.problem.homes());
     }
     volumes.device_read -= record.facts.kept_bytes / static_cast<double>(record.parameters);
     return volumes;

@@ -16,7 +16,8 @@ enum class Guess : std::uint8_t { none, right, wrong };
 struct RunFacts {
     int nodes = 1;          // that compute
     int storage_nodes = 0;  // that do not
-    // All nodes that compute have equally many ranks, and nodes of one kind have all devices.
+    // All nodes that compute have equally many ranks; and where drives are beside storage nodes,
+    // too, nodes of one kind have equally many, all of one speed.
     bool has_equal_nodes = true;
     // How many ranks hold one copy of the parameters, sum their gradients before these are encoded,
     // and hold one copy of the optimizer state.
@@ -25,9 +26,12 @@ struct RunFacts {
     int optimizer_ranks = 1;
     int copies = 1;                          // of the optimizer state
     int devices = 0;                         // of all ranks; in mode base, the plain devices
+    int drives = 0;                          // of these, on nodes that compute
+    int storage_drives = 0;                  // of these, on storage nodes; others are no drives
     std::size_t most_subgroups = 0;          // of one device
     double kept_bytes = 0;                   // of state, of all devices, that a step does not read
-    bool is_in_memory = false;               // some of the state, by csd.tiers.memory
+    double gpu_share = 0;                    // of the state, by csd.tiers.gpu
+    double memory_share = 0;                 // of the state, by csd.tiers.memory
     double payload_bytes_per_parameter = 0;  // of one gradient payload
     double handed_bytes_per_parameter = 0;   // of all that a device receives
     bool has_dense_sums = false;
@@ -40,8 +44,6 @@ struct RunFacts {
     std::vector<std::string> lines = {};   // how gradients and parameters travel, as sentences
 
     int all_nodes() const { return nodes + storage_nodes; }
-    // The nodes that have devices.
-    int homes() const { return storage_nodes > 0 ? storage_nodes : nodes; }
 };
 
 }  // namespace nearstep::trace

@@ -97,8 +97,34 @@ TEST(Terms, OfStorageNodesShrinkWithThemUntilOneNodesNetworkIsFull) {
     choice.codec = Codec::q4;
     const Volumes volumes = volumes_of(problem, choice);
     expect_close(volumes.network_gradients, .53125);
-    expect_close(4 * volumes.network_parameters, 2);
+    expect_close(volumes.network_parameters, 2);
     expect_close(4 * volumes.device_read, 12);
+}
+
+// 2 nodes that compute with 5 of the 20 drives each, beside a storage node with 10.
+TEST(Terms, OfDrivesOnBothKindsOfNodesAreThoseComputedByHand) {
+    Problem problem = seven_billion(2);
+    problem.storage_nodes = 1;
+    problem.site.csds_beside = 5;
+    Choice choice = usual(problem);
+    EXPECT_EQ(problem.devices(), 20);
+    EXPECT_EQ(problem.homes(), 2);
+    Cost cost = cost_of(problem, choice);
+    expect_close(cost.terms.csd, 7e9 / 20 * 12 / 1.8e9);
+    // Half of all payloads leave for the storage node, which gets as many from each; a quarter
+    // leaves for the other node.
+    expect_close(cost.volumes.network_gradients, 2 * .75);
+    expect_close(cost.terms.scat, 14e9 / 25e9);
+    // The storage node sends its half of the parameters to both, each of which gets 3/4 of all.
+    expect_close(cost.terms.gather, 14e9 / 25e9);
+    expect_close(cost.volumes.network_parameters, 2 * .75);
+    problem.site.csds = 5;  // nodes that compute have two thirds
+    expect_close(cost_of(problem, choice).volumes.network_gradients, 2 * (1 / 3. + 1 / 3.));
+    choice.shares = {.gpu = 1};
+    cost = cost_of(problem, choice);
+    expect_close(cost.volumes.network_gradients, 2 * .5);
+    expect_close(cost.volumes.network_parameters, 2 * .5);
+    EXPECT_EQ(cost.terms.csd, 0);
 }
 
 TEST(Terms, OfTheUpdateAndTheGatherMeetAtTheCrossover) {

@@ -50,6 +50,15 @@ TEST(Site, IsScaledAsShapedLinksAre) {
     EXPECT_DOUBLE_EQ(site.gpu_link, 25e9);
 }
 
+TEST(Site, HasTheDrivesOfStorageNodesAndOfTheOthers) {
+    std::vector<std::string> rates = kRates;
+    rates.insert(rates.end(), {"csd.per_rank=[1,0,1,2,4,6]", "csd.storage_ranks=2", "hosts.ranks=2",
+                               "train.global_batch=8"});
+    const Site site = site_of(run_with(rates), 4);
+    EXPECT_EQ(site.csds, 5);
+    EXPECT_EQ(site.csds_beside, 2);
+}
+
 TEST(Site, MustSayWhatAPlanNeeds) {
     for (std::size_t left_out = 0; left_out < kRates.size(); ++left_out) {
         std::vector<std::string> rates = kRates;

@@ -53,6 +53,11 @@ std::vector<std::pair<std::string, Problem>> small_problems() {
         serial.work.is_serial = true;
         serial.site.gpu_operations *= 20;
         add("serial devices", serial);
+        Problem apart = slow;
+        apart.storage_nodes = 2;
+        apart.site.csds_beside = nodes == 6 ? 1 : 0;
+        apart.work.sequences = 64;
+        add("storage nodes", apart);
     }
     return problems;
 }
@@ -62,7 +67,8 @@ TEST(Search, FindsWhatTheCostOfEveryChoiceSays) {
     for (const auto& [name, problem] : small_problems()) {
         SCOPED_TRACE(name);
         Space space = space_of(problem, kAllCodecs);
-        const bool has_tiers = name == "one GPU of 1" || name == "full drives of 1";
+        const bool has_tiers = name == "one GPU of 1" || name == "full drives of 1" ||
+                               name.starts_with("storage nodes");
         if (has_tiers) {
             space.tiers = tiers_of({.gpu = std::nullopt, .memory = std::nullopt});
         }

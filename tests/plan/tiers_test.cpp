@@ -120,12 +120,33 @@ TEST(Plan, TakesTiersThatShortenTheStep) {
     EXPECT_LT(both.cost.terms.step, 0.9 * memory.cost.terms.step);
 }
 
-TEST(Plan, HasNoGpuTierBesideStorageNodes) {
+TEST(Plan, TakesMemoryOfGpusBesideStorageNodes) {
     Problem problem = problem_with(8);
     problem.storage_nodes = 1;
-    const Plan plan = plan_with(problem, kAnything);
-    EXPECT_EQ(plan.choice.shares.gpu, 0);
-    EXPECT_GT(plan.choice.shares.memory, 0);
+    const Plan memory = plan_with(problem, kAnyMemory);
+    EXPECT_GT(memory.choice.shares.memory, 0);
+    const Plan both = plan_with(problem, kAnything);
+    EXPECT_GT(both.choice.shares.gpu, 0);
+    EXPECT_LT(both.cost.terms.step, 0.9 * memory.cost.terms.step);
+}
+
+// 8 nodes that compute get what one storage node sends 8 times.
+TEST(Shares, OfGpusSpareTheNetworkOfStorageNodes) {
+    Problem problem = problem_with(64);
+    problem.nodes = 8;
+    problem.storage_nodes = 1;
+    problem.site.csds = 1000;
+    Choice choice = of_one_node();
+    choice.optimizer.nodes = 8;
+    const Terms stored = cost_of(problem, choice).terms;
+    EXPECT_NEAR(stored.gather, 8 * 14e9 / 25e9, 1e-9);
+    choice.shares = best_shares(problem, choice, kAnyGpu);
+    EXPECT_GT(choice.shares.gpu, 0);
+    const Terms t = cost_of(problem, choice).terms;
+    const double sent_s = (1 - choice.shares.gpu) * stored.gather;
+    EXPECT_NEAR((t.gpu + t.fwd_gpu * 33 / 34) / sent_s, 1, 0.01);
+    EXPECT_NEAR(t.gather, (1 - choice.shares.gpu / 8) * 14e9 / 25e9, 1e-9) << "what a node gets";
+    EXPECT_LT(t.step, stored.step);
 }
 
 TEST(Alternatives, SayWhatOtherTiersWouldBring) {

@@ -92,6 +92,13 @@ class Gpu(program.Scenario):
         keys = dict(keys, csd__durability='"checkpoint"')
         for tiers in ({"gpu": 0.003}, {"gpu": 0.003, "memory": 0.003}, {"gpu": 1}, {"gpu": '"auto"', "memory": '"auto"'}):
             self.assert_same_bits(drives, self.train(state="tiers", flags=["--fresh"], **keys, **{f"csd__tiers__{tier}": gb for tier, gb in tiers.items()}))
+        # Beside a storage rank, which has the drives.
+        stored = dict(keys, ranks=2, csd__storage_ranks=1)
+        self.assert_same_bits(drives, self.train(state="stored", csd__tiers__gpu=0.003, **stored))
+        arguments = self.arguments(state="planned", csd__tiers__gpu='"auto"', **{key: value for key, value in stored.items() if key != "ranks"})
+        planned = program.succeed(2, *arguments, "--site", "cluster/csd-pod", "--set", "csd.update_mparam_s=1", "--json", self.folder / "planned.json")
+        self.assertRegex(planned.stdout, r"placement auto, modelled: .+, state of a rank \S+ .B in GPU memory \(T_gpu \S+ s\)")
+        self.assert_same_bits(drives, json.loads((self.folder / "planned.json").read_text()))
         # A killed run goes on from its last checkpoint, in other tiers or in the same.
         arguments = self.arguments(state="killed", csd__tiers__gpu=1, **{key: value for key, value in keys.items() if key != "ranks"})
         for tiers in (["--set", "csd.tiers.gpu=1"], ["--set", "csd.tiers.gpu=0"]):

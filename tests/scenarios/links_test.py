@@ -71,6 +71,17 @@ class Links(program.Scenario):
             self.assert_same_bits(plain, shaped)
             self.assertEqual(plain["bytes_per_parameter"], shaped["bytes_per_parameter"])
 
+    def test_state_in_memory_takes_no_time_of_drives(self):
+        keys = {"csd__per_rank": 1, "train__steps": 3, "csd__subgroup_tiles": 1, "flags": ["--site", self.site]}
+        drives = self.train(state="drives", **keys)
+        of_rank = 12 * drives["parameters"] * 1e-9  # GB, in two generations
+        both, memory = (self.train(state=f"memory-{share}", csd__tiers__memory=share * of_rank, **keys) for share in (0.5, 2))
+        self.assertAlmostEqual(both["modelled_s"]["update"] / drives["modelled_s"]["update"], 0.5, delta=0.1)
+        self.assertEqual(memory["modelled_s"]["update"], 0)
+        self.assertLess(memory["phases_s"]["update"], drives["phases_s"]["update"])
+        for summary in (both, memory):
+            self.assert_same_bits(summary, drives)
+
     def test_a_run_says_how_fast_it_wears_its_drives(self):
         written = {}
         for state in ("fp32", "q8", "compact"):

@@ -24,8 +24,8 @@ class Plan(program.Scenario):
             self.assertEqual(row["origin"], "modelled")
             self.assertRegex(paragraphs[0], rf"verdict: with {row['nodes']} nodes? and .* What bounds it is the {row['binds']}: ")
         for row, paragraph in zip(rows, paragraphs[1:]):
-            self.assertRegex(paragraph, r"why: parameters [^.]+, state of a rank [^;]+ on drives; a step of [\d.e+]+ s, [\d.e+]+ tokens/s, with [\d.e+]+ s of a GPU's work\. A node sends .+B over the "
-                                        r"network \(.+\), its devices read .+B and write .+B \(T_csd .+ s\), and a GPU needs .+B of its .+B\. The best other placement, ")
+            self.assertRegex(paragraph, r"why: parameters [^.]+, state of a rank [^;]+ on drives; a step of [\d.e+]+ s, [\d.e+]+ tokens/s, with [\d.e+]+ s of a GPU's work\. Over the network "
+                                        r"a node sends .+B of gradients \(.+\) and gets .+B of parameters \(.+\), its devices read .+B and write .+B \(T_csd .+ s\), and a GPU needs .+B of its .+B\. The best other placement, ")
         for symbol in (*rows[0]["terms_s"], "T_opt,n", "T_total,n", "T_param_swap", "B_PCIe", "B_SSD"):
             self.assertIn(f"{symbol} ", paragraphs[-1])
 
@@ -164,7 +164,7 @@ class Plan(program.Scenario):
     def test_a_run_takes_the_planners_placement_and_prints_what_it_let_expect(self):
         arguments = self.arguments(train__steps=3, placement__parameters="auto", placement__optimizer="auto")
         done = program.succeed(2, *arguments, *SITE, "--traffic", "--json", self.folder / "auto.json")
-        self.assertRegex(done.stdout, r"placement auto, modelled: parameters \w+, gradients \w+, optimizer \w+, state of a rank [^;]+ on drives; a step of .+ tokens/s, .+\. A node sends .+\. (The best|No) other placement")
+        self.assertRegex(done.stdout, r"placement auto, modelled: parameters \w+, gradients \w+, optimizer \w+, state of a rank [^;]+ on drives; a step of .+ tokens/s, .+\. Over the network .+\. (The best|No) other placement")
         self.assertRegex(done.stdout, r"update: \S+ s measured, \S+ s modelled from the rates of the links")
         automatic = json.loads((self.folder / "auto.json").read_text())
         self.assertGreater(automatic["modelled_s"]["update"], 0)
@@ -204,6 +204,15 @@ class Plan(program.Scenario):
         self.assertNotIn("state in GPU memory", done.stdout)
         plain = self.train(train__steps=2, train__global_batch=2, state="plain")
         self.assert_same_bits(json.loads((self.folder / "tiers.json").read_text()), plain)
+
+    def test_a_run_with_drives_on_both_kinds_of_nodes_takes_the_planners_tiers(self):
+        keys = {"train__steps": 3, "train__global_batch": 2, "exchange__ranks_per_node": 1, "csd__tiers__memory": '"auto"',
+                "csd__storage_ranks": 1, "csd__per_rank": "[1,1,2]", "csd__durability": '"checkpoint"'}
+        done = program.succeed(3, *self.arguments(state="both", **keys), *SITE, "--json", self.folder / "both.json")
+        self.assertRegex(done.stdout, r"placement auto, modelled: .+, state of a rank \S+ .B in host memory \(T_memory \S+ s\) \+ \S+ .B on drives; a step of")
+        self.assertIn("state in memory: ", done.stdout)
+        plain = self.train(train__steps=3, train__global_batch=2, exchange__ranks_per_node=1, state="plain")
+        self.assert_same_bits(json.loads((self.folder / "both.json").read_text()), plain)
 
     def test_what_does_not_fit_is_named(self):
         text, rows = self.plan("--set", "plan.device_capacity_gb=10")

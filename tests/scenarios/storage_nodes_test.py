@@ -25,6 +25,19 @@ class StorageNodes(program.Scenario):
         usual = self.train(train__steps=6)
         self.assert_same_bits(self.train_stored(2, csd__per_rank="[1,0,2,1]"), usual)
 
+    def test_drives_on_both_kinds_of_nodes_move_what_the_formulas_say(self):
+        keys = {"exchange__ranks_per_node": 1, "csd__slots": 4}
+        usual = self.train(train__steps=6, **keys)
+        summary = self.train_stored(1, csd__per_rank="[1,1,2]", **keys)
+        self.assert_same_bits(summary, usual)
+        # The storage node has half of the state, so that each of two nodes sends it half of its gradients, and a quarter to the other.
+        links, formulas = (summary[f"{kind}bytes_per_parameter"] for kind in ("", "formula_"))
+        for kind in ("gradients", "parameters"):
+            self.assert_bytes(links["network"][kind], 2 * 2 * 0.75, program.padding_of(summary))
+        for link, kinds in formulas.items():
+            for kind, formula in kinds.items():
+                self.assertAlmostEqual(links[link][kind] / formula, 1, delta=0.03, msg=f"{link} {kind}")
+
     def test_gradients_and_parameters_alone_cross_the_network(self):
         for storage in (1, 2, 4):
             with self.subTest(storage=storage):

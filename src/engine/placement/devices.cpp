@@ -354,38 +354,34 @@ bool overlaps_steps(config::Mode mode) {
 
 namespace {
 
-enum class Kind { emulated, card, gpu };
-
+// `device`: of all ranks' devices.
 struct DeviceMaker {
     const Placed& settings;
     const GradientRoute& route;
     const DeviceSurroundings& around;
     trace::Traffic& traffic;
 
-    std::unique_ptr<csd::Device> operator()(Kind kind, csd::DeviceSettings device,
-                                            int local) const {
-        switch (kind) {
-            case Kind::gpu:
-                require_kernels(settings, route, "GPUs", "csd.tiers.gpu = 0");
-                device.gpu = around.own_gpu;
-                return csd::make_gpu_device(device, traffic);
-            case Kind::card:
-                fpga::require_cards();
-                require_kernels(settings, route, "cards", "csd.device = \"emulated\"");
-                return csd::make_card_device(
-                    device,
-                    {.card = card_of_device(settings, static_cast<std::size_t>(local)),
-                     .xclbin = settings.csd.xclbin,
-                     .longest_run = settings.exchange.card_timeout()},
-                    traffic);
-            case Kind::emulated:
-                break;
+    std::unique_ptr<csd::Device> operator()(config::Tier tier, csd::DeviceSettings made, int local,
+                                            int device) const {
+        if (tier == config::Tier::gpu) {
+            require_kernels(settings, route, "GPUs", "csd.tiers.gpu = 0");
+            made.gpu = around.own_gpu;
+            return csd::make_gpu_device(made, traffic);
         }
-        device.links = around.links;
-        device.gpu =
-            settings.csd.device == config::DeviceKind::emulated ? around.gpu : std::nullopt;
-        device.updates_per_s = plan::update_rate_of(settings);
-        return csd::make_emulated_device(device, traffic);
+        if (is_on_card(settings, device)) {
+            fpga::require_cards();
+            require_kernels(settings, route, "cards", "csd.device = \"emulated\"");
+            return csd::make_card_device(
+                made,
+                {.card = card_of_device(settings, static_cast<std::size_t>(local)),
+                 .xclbin = settings.csd.xclbin,
+                 .longest_run = settings.exchange.card_timeout()},
+                traffic);
+        }
+        made.links = tier == config::Tier::drive ? around.links : nullptr;
+        made.gpu = settings.csd.device == config::DeviceKind::emulated ? around.gpu : std::nullopt;
+        made.updates_per_s = plan::update_rate_of(settings);
+        return csd::make_emulated_device(made, traffic);
     }
 };
 
@@ -438,10 +434,8 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.read_ahead_bytes = ahead[static_cast<std::size_t>(local)].host;
         device.gpu_read_ahead_bytes = ahead[static_cast<std::size_t>(local)].gpu;
         device.helped = count;
-        const Kind kind = tiers[static_cast<std::size_t>(local)] == config::Tier::gpu ? Kind::gpu
-                          : is_on_card(settings, first_device + local)                ? Kind::card
-                                                                       : Kind::emulated;
-        devices.push_back(make_device(kind, std::move(device), local));
+        devices.push_back(make_device(tiers[static_cast<std::size_t>(local)], std::move(device),
+                                      local, first_device + local));
         devices.back()->trace({.timeline = around.timeline, .number = local});
     }
     return devices;

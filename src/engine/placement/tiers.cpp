@@ -224,11 +224,12 @@ void make_memory_folder(const config::EngineSettings& settings) {
     }
 }
 
-TierBytes most_bytes(const Placed& settings, const shard::Ownership& owners) {
-    TierBytes most;
+StateBytes state_in_tiers(const Placed& settings, const shard::Ownership& owners) {
+    StateBytes state;
     if (settings.mode == config::Mode::base) {
-        return most;
+        return state;
     }
+    constexpr std::array kTiers = {&TierBytes::drive, &TierBytes::memory, &TierBytes::gpu};
     int ranks = 0;
     for (int copy = 0; copy < owners.copies(); ++copy) {
         ranks += static_cast<int>(owners.copy(copy).ranks.size());
@@ -249,16 +250,17 @@ TierBytes most_bytes(const Placed& settings, const shard::Ownership& owners) {
                 }
                 ++device;
             }
-            most.drive = std::max(most.drive, of_rank.drive);
-            most.memory = std::max(most.memory, of_rank.memory);
-            most.gpu = std::max(most.gpu, of_rank.gpu);
+            for (const auto tier : kTiers) {
+                state.most.*tier = std::max(state.most.*tier, of_rank.*tier);
+                state.all.*tier += of_rank.*tier;
+            }
         }
     }
-    return most;
+    return state;
 }
 
 std::vector<std::string> describe_tiers(const Placed& settings, const shard::Ownership& owners) {
-    const TierBytes most = most_bytes(settings, owners);
+    const TierBytes most = state_in_tiers(settings, owners).most;
     const bool begins_anew = settings.csd.durability == config::Durability::none;
     std::vector<std::string> lines;
     if (most.gpu > 0) {

@@ -41,13 +41,18 @@ void settle_tiers(Placed& settings, std::size_t elems, const std::vector<int>& c
 // Of all copies of the state.
 void settle_all_tiers(Placed& settings, std::size_t elems, const mpi::Topology& nodes);
 
-// Bytes of state files in each tier, of the rank that has most there; of GPU memory likewise.
+// Bytes of state in each tier: of the rank that has most there, and of all ranks. In mode base none
+// are counted.
 struct TierBytes {
     double drive = 0;
     double memory = 0;
     double gpu = 0;
 };
-TierBytes most_bytes(const Placed& settings, const shard::Ownership& owners);
+struct StateBytes {
+    TierBytes most;
+    TierBytes all;
+};
+StateBytes state_in_tiers(const Placed& settings, const shard::Ownership& owners);
 
 // Memory for further slots of a device: the host's if its state lies on a drive, the GPU's if it
 // lies in memory.
