@@ -3,6 +3,7 @@
 
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
+#include "engine/placement/speed_trial.hpp"
 #include "engine/placement/tiers.hpp"
 #include "engine/run_fixture.hpp"
 #include "support/test.hpp"
@@ -128,6 +129,21 @@ TEST(SettleSpeeds, LeavesCardsAndModeBaseEqual) {
     settings.csd.device = config::DeviceKind::xrt;
     EXPECT_THAT(settled(all, settings), IsEmpty());
     EXPECT_THAT(config::device_speeds(settings, 2), testing::ElementsAre(1, 1, 1, 1));
+}
+
+TEST(SpeedsOfTrials, AreTheBetterOfTwoIfADeviceSeemsMuchSlower) {
+    const auto speeds_of = [](std::vector<std::vector<double>> trials) {
+        std::ranges::reverse(trials);
+        return speeds_of_trials([&] {
+            std::vector<double> last = trials.back();
+            trials.pop_back();
+            return last;
+        });
+    };
+    using Speeds = std::vector<double>;
+    EXPECT_EQ(speeds_of({{100, 30, 0}}), (Speeds{100, 30, 0}));
+    EXPECT_EQ(speeds_of({{100, 1, 0}, {90, 80, 0}}), (Speeds{100, 80, 0})) << "it was busy";
+    EXPECT_EQ(speeds_of({{100, 1, 0}, {90, 2, 0}}), (Speeds{100, 2, 0})) << "it is slow";
 }
 
 TEST(BalancedSpeeds, AreTheMeasuredOnesIfNothingIsKept) {

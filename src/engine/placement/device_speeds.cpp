@@ -46,17 +46,23 @@ std::string describe_measured(const Placed& settings, const shard::Ownership& ow
     const std::vector<std::vector<config::Tier>> tiers = config::tiers_per_rank(settings, ranks);
     const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
     std::string list;
+    std::string idle;
     std::size_t listed = 0;
     for (int rank = 0; rank < ranks; ++rank) {
         for (int local = 0; local < devices.count(rank); ++local, ++listed) {
-            if (listed >= kMostListed) {
-                continue;
-            }
             const auto place =
                 static_cast<std::size_t>(devices.first(rank)) + static_cast<std::size_t>(local);
             const double speed = settings.speeds[place];
             const config::Tier tier =
                 tiers[static_cast<std::size_t>(rank)][static_cast<std::size_t>(local)];
+            if (speed > 0 && share_of(owners, rank, local) == 0) {
+                idle = text("; device ", local, " of rank ", rank,
+                            " has none of the state, while this run lasts: if it was only busy, "
+                            "start anew, or set csd.speed to numbers");
+            }
+            if (listed >= kMostListed) {
+                continue;
+            }
             list += text(list.empty() ? "" : ", ",
                          tier == config::Tier::drive ? text(speed) : name_of(tier), " (",
                          percent(share_of(owners, rank, local)), ")");
@@ -64,7 +70,7 @@ std::string describe_measured(const Placed& settings, const shard::Ownership& ow
     }
     return text(
         R"(csd.speed "auto": tiles per second of each device in an update of this run, and its share of the state: )",
-        list, listed > kMostListed ? text(" and ", listed - kMostListed, " more") : "");
+        list, listed > kMostListed ? text(" and ", listed - kMostListed, " more") : "", idle);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ struct SpeedsFor {
 // Sets Placed::speeds, and csd.tiers.memory where that is "auto". Leaves no speeds if csd.speed has
 // numbers and all state lies on drives. With csd.speed = "auto", or with "auto" for memory, it
 // takes the known speeds, so that a restart finds its layout. Else with csd.speed = "auto" all
-// ranks measure all their drives at once, for about two seconds, with temporary files in their
+// ranks measure all their drives at once, for two to four seconds, with temporary files in their
 // folders. Cards, and drives in mode base, are not measured and count as equal. Collective; throws
 // ConfigError and IoError on all ranks alike.
 void settle_speeds(const mpi::Communicator& world, Placed& settings, const SpeedsFor& what);

@@ -6,6 +6,7 @@
 #include "mpi/communicator.hpp"
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 namespace nearstep::engine {
@@ -22,5 +23,10 @@ struct TrialSpeeds {
 // content. Collective; throws ConfigError and IoError on all ranks alike.
 std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,
                                          std::size_t elems, Dtype dtype);
+
+// What trial() finds of all devices, where 0 is nothing. If one seems to have less than a quarter
+// of another's speed, which may be because it was busy meanwhile, each has the better of two
+// trials.
+std::vector<double> speeds_of_trials(const std::function<std::vector<double>()>& trial);
 
 }  // namespace nearstep::engine
