@@ -29,6 +29,21 @@ int ranks_of(const LaunchArguments& arguments, const config::Run& run) {
     return arguments.ranks > 0 ? arguments.ranks : config::ranks_of_site(run);
 }
 
+// A script has no config, and text and batches of its own.
+config::Run read_launched(const mpi::Communicator& world, const LaunchArguments& arguments) {
+    const bool is_script = !arguments.script.path.empty();
+    if (is_script != arguments.run.config.empty()) {
+        throw ConfigError("Name either a config or, with --script, a script of yours.");
+    }
+    config::Sources sources = read_sources(world, arguments.run);
+    sources.needs_data = !is_script;
+    config::Run run = config::parse(sources);
+    if (is_script) {
+        run.train.global_batch = ranks_of(arguments, run);
+    }
+    return run;
+}
+
 // Prints lines of words for the shell's `read`.
 void print_hosts(const LaunchArguments& arguments, const config::Run& run) {
     const int ranks = ranks_of(arguments, run);
@@ -86,13 +101,19 @@ void print_granted() {
 
 void add_launch_command(CLI::App& command, Action& action, std::shared_ptr<LaunchArguments> shared,
                         void (*work)(const LaunchArguments&, const config::Run&)) {
-    add_run_arguments(command, shared->run);
+    add_run_arguments(command, shared->run, ConfigFile::optional);
+    CLI::Option* script =
+        command.add_option("--script", shared->script.path,
+                           "a script that uses nearstep from Python, in place of a config");
+    command.add_option("--python", shared->script.python, "that runs the script")
+        ->needs(script)
+        ->default_val("python3");
     command
         .add_option("--ranks", shared->ranks, "ranks of the run; default: all that the site takes")
         ->check(CLI::PositiveNumber);
     command.callback([shared = std::move(shared), work, &action] {
         action = [shared, work](const mpi::Communicator& world) {
-            const config::Run run = read_run(world, shared->run);
+            const config::Run run = read_launched(world, *shared);
             on_rank_0([&] { work(*shared, run); })(world);
         };
     });
@@ -116,9 +137,9 @@ void add_launch(CLI::App& program, Action& action) {
     CLI::App& preflight = *program.add_subcommand(
         "preflight",
         "Check that this host has what a run needs: text, folders, space, no unfinished run, "
-        "network interface. "
-        "Example:\n  nearstep preflight configs/tiny.toml --site cluster/localhost --set "
-        "data.train=FILE");
+        "network interface; or what a script needs: its Python, network interface. "
+        "Examples:\n  nearstep preflight configs/tiny.toml --site cluster/localhost --set "
+        "data.train=FILE\n  nearstep preflight --script train.py --python .venv/bin/python");
     const auto arguments = std::make_shared<LaunchArguments>();
     preflight.add_option("--host", arguments->host, "which of the hosts this one is, from 0")
         ->check(CLI::NonNegativeNumber);
@@ -128,12 +149,6 @@ void add_launch(CLI::App& program, Action& action) {
         ->envname("NEARSTEP_CSDS");
     preflight.add_flag("--takes-unfinished", arguments->takes_unfinished,
                        "the run goes on from an unfinished one, or replaces it");
-    CLI::Option* script = preflight.add_option(
-        "--script", arguments->script.path,
-        "check for this script, which uses nearstep from Python, in place of the config");
-    preflight.add_option("--python", arguments->script.python, "that runs the script")
-        ->needs(script)
-        ->default_val("python3");
     add_launch_command(preflight, action, arguments, print_facts);
 }
 

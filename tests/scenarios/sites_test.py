@@ -1,9 +1,11 @@
 """Every site of cluster/ has only known keys, and the launchers build the command lines that it asks for."""
+import importlib.util
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+import unittest
 
 import program
 
@@ -32,6 +34,15 @@ class Sites(program.Scenario):
         self.assertEqual(words[words.index("--", words.index("launch/slurm_job")) + 1:], script)
         self.assertIn("--job-name=nearstep-train_loop", words)
         self.assertIn("--time=10", words)
+
+    @unittest.skipIf(importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it")
+    def test_the_check_of_a_script_needs_no_config(self):
+        script = self.folder / "train.py"
+        script.write_text("import nearstep\n")
+        done = program.succeed(0, "preflight", "--script", script, "--python", sys.executable, "--ranks", 1000)
+        self.assertRegex(done.stdout, r"(?m)^package_sha256 \w{64}$")
+        for words in ((), ("configs/tiny.toml", "--script", script)):
+            self.assert_refusal(program.run(0, "preflight", *words), "either a config or")
 
     def test_there_are_sites(self):
         self.assertGreaterEqual({site.name for site in SITES},
