@@ -5,9 +5,11 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scenarios"))
 import program  # noqa: E402
@@ -20,7 +22,7 @@ HOSTS = [f"{PREFIX}{i}" for i in (1, 2, 3, 4)]
 
 def environment():
     """Uses separate hosts from those that a user has started."""
-    return dict(os.environ, NEARSTEP_PROGRAM=str(program.PROGRAM), NEARSTEP_VHOSTS=str(scratch()), OMP_NUM_THREADS="1",
+    return dict(os.environ, NEARSTEP_PROGRAM=str(program.PROGRAM_FORKED), NEARSTEP_VHOSTS=str(scratch()), OMP_NUM_THREADS="1",
                 NEARSTEP_VHOSTS_PREFIX=PREFIX, NEARSTEP_VHOSTS_NET="10.78.0", NEARSTEP_TIMEOUT=str(program.HANG_S))
 
 
@@ -93,6 +95,10 @@ class Cluster(program.Scenario):
             for entry in (scratch() / "disks" / host).iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
+    def start_no_forks(self):
+        """The programs of this test load their libraries themselves (tests/support/forked.py)."""
+        self.enterContext(unittest.mock.patch.object(program, "PROGRAM_FORKED", program.PROGRAM))
+
     def settings(self, **keys):
         keys = {"data__train": f'"{self.text}"', **keys}
         return [f"--set={key.replace('__', '.')}={value}" for key, value in keys.items()]
@@ -126,23 +132,11 @@ class Cluster(program.Scenario):
             self.assertEqual(code, 1, said.read_text())
             self.assertRegex(said.read_text(), "Another rank did not take part " + sentence)
             end = time.monotonic() + program.HANG_S
-            while still := self.processes():
+            while still := [rank for host in self.hosts for rank in ranks_on(host)]:
                 self.assertLess(time.monotonic(), end, f"ranks live on: {still}")
                 time.sleep(0.5)
         finally:
             vhosts("link", self.hosts[1], "up")
-
-    def processes(self):
-        """Ranks on the hosts. A daemon of Open MPI without its link lives until TCP gives the connection up."""
-        found = []
-        for host in self.hosts:
-            for pid in must("ip", "netns", "pids", host).split():
-                try:
-                    name = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
-                except FileNotFoundError:
-                    continue
-                found += [(host, pid)] if name == "nearstep" else []
-        return found
 
     def train(self, *options, ranks=8, **keys):
         """Runs a training that must succeed; returns its summary."""
@@ -150,6 +144,22 @@ class Cluster(program.Scenario):
         done = self.mpirun("--fresh", "--json", summary, *options, ranks=ranks, **keys)
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
         return json.loads(summary.read_text())
+
+
+def ranks_on(host):
+    """Processes of nearstep there. A daemon of Open MPI without its link lives until TCP gives the connection up."""
+    found = []
+    for pid in must("ip", "netns", "pids", host).split():
+        try:
+            name = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+        except FileNotFoundError:
+            continue
+        found += [int(pid)] if name == "nearstep" or name.startswith("fork-") else []
+    return found
+
+
+def kill_a_rank_on(host):
+    os.kill(ranks_on(host)[0], signal.SIGKILL)
 
 
 def wait_for_steps(metrics, steps, end_of):

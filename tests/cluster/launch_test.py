@@ -49,7 +49,7 @@ class Launch(cluster.Cluster):
         hosts = self.train(**keys)
         arguments = self.arguments(**keys)
         summary = self.folder / "one.json"
-        cluster.must("launch/ranks", 8, cluster.program.PROGRAM, *arguments, "--json", summary)
+        cluster.must("launch/ranks", 8, cluster.program.PROGRAM_FORKED, *arguments, "--json", summary)
         one = cluster.json.loads(summary.read_text())
         self.assert_same_bits(hosts, one)
 
@@ -77,7 +77,7 @@ class Launch(cluster.Cluster):
                                    cwd=cluster.program.ROOT, env=cluster.environment(), text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         cluster.wait_for_steps(metrics, 8, running.poll)
-        kill_a_rank_on("nst2")
+        cluster.kill_a_rank_on("nst2")
         output, _ = running.communicate(timeout=cluster.program.HANG_S)
         self.assertNotEqual(running.returncode, 0, output)
         done = self.mpirun("--resume", "--json", self.folder / "resumed.json", train__steps=30, csd__per_rank=1)
@@ -228,19 +228,6 @@ class Launch(cluster.Cluster):
         self.refused("host nst9: vhosts: there is no virtual host", hosts__names='["nst1","nst9"]', ranks=4)
         self.refused("host nst3 could not be checked (no route)", code=1, **self.remote_that("(echo no route >&2; exit 255); exit 255"))
         self.refused("is no program", hosts__remote='"no-such-remote"')
-
-
-def kill_a_rank_on(host):
-    """Sends kill -9 to one process of nearstep on the host."""
-    for pid in cluster.must("ip", "netns", "pids", host).split():
-        try:
-            name = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
-        except FileNotFoundError:
-            continue
-        if name == "nearstep":
-            cluster.os.kill(int(pid), signal.SIGKILL)
-            return
-    raise AssertionError(f"no rank runs on {host}")
 
 
 if __name__ == "__main__":

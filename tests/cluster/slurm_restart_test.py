@@ -6,7 +6,6 @@ import signal
 import time
 
 import cluster
-import launch_test
 import slurm_jobs
 from slurm_jobs import STEPS, on_head
 
@@ -49,7 +48,7 @@ class Restarts(slurm_jobs.Jobs):
         whole = self.whole()
         job = self.submit("killed", **STEPS)
         self.wait_for_steps(job, "killed", 15)
-        launch_test.kill_a_rank_on("nst2")
+        cluster.kill_a_rank_on("nst2")
         self.wait_for(job, "killed")
         self.assertIn(f"start 1 of job {job}", self.output("killed"))
         self.assertIn("back to the queue", self.output("killed"))

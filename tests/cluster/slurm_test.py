@@ -55,6 +55,7 @@ class Slurm(slurm_jobs.Jobs):
         self.assertIn("ExitCode=2:0", on_head("scontrol", "show", "job", job))
 
     def test_nodes_are_checked_before_ranks_start(self):
+        self.start_no_forks()  # which are found by the environment
         job = self.submit("checked", "--export=NONE", csd__per_rank=1, train__stop_at=1)
         self.wait_for(job, "checked")
         self.assertRegex(self.output("checked"), r"4 ranks on 2 hosts \(nst\d nst\d\), all checked")
@@ -85,6 +86,7 @@ class Cores:
     @unittest.skipIf((os.cpu_count() or 1) < 2, "one core cannot be shared out")
     @slurm_jobs.with_package
     def test_each_rank_has_the_cores_that_the_site_gives_it(self):
+        self.start_no_forks()
         script = self.folder / "cores.py"
         script.write_text("import os\nprint('cores', len(os.sched_getaffinity(0)), 'threads', os.environ['OMP_NUM_THREADS'], flush=True)\n")
         python = self.folder / "python"  # that need not read nearstep and PyTorch when it is asked about them

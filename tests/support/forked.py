@@ -61,21 +61,30 @@ def name_of_forks(session):
     return f"fork-{session}"
 
 
-def session_of(connection):
+def process_of(connection):
     """That of start_fork."""
-    process, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    try:
-        return os.getsid(process)
-    except ProcessLookupError:
-        return 0  # start_fork was killed
+    return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
 
 
-def become(request, files, session):
+def join(process):
+    """Enters the virtual host of start_fork, if it is on one."""
+    kinds = {"mnt": 0x00020000, "uts": 0x04000000, "ipc": 0x08000000, "net": 0x40000000}
+    flags = sum(flag for kind, flag in kinds.items() if os.readlink(f"/proc/{process}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}"))
+    if flags and ctypes.CDLL(None, use_errno=True).setns(os.pidfd_open(process), flags) != 0:
+        raise OSError(ctypes.get_errno(), "a fork cannot enter a virtual host")
+
+
+def become(request, files, process):
     """Turns this fork into the process that start_fork stands for; returns its words."""
     folder, ignored, words, environment = request
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
+    try:
+        session = os.getsid(process)
+        join(process)
+    except (FileNotFoundError, ProcessLookupError):
+        os._exit(1)  # start_fork was killed
     os.chdir(folder)
     os.environb.clear()
     os.environb.update(environment)
@@ -133,10 +142,10 @@ def serve(listener):
             request, files = received(connection)
             child = os.fork() if request else None
             if child == 0:
-                session = session_of(connection)
+                process = process_of(connection)
                 for one in (listener, connection, *forks):
                     one.close()
-                return become(request, files, session)
+                return become(request, files, process)
             if request:
                 forks.append(Fork(connection, child))
             for file in files:

@@ -1,0 +1,24 @@
+"""Four virtual hosts of one rank each, of which one differs."""
+import shlex
+
+import cluster
+
+ODD = "nst3"
+
+
+class OddHost(cluster.Cluster):
+    def keys(self, **more):
+        return {"hosts__ranks": 1, "csd__per_rank": 1, "train__stop_at": 4, **cluster.program.SHORT_ROWS, **more}
+
+    def where_odd(self, prefix):
+        """A remote program that runs all commands of the odd host behind these words of a shell."""
+        remote = self.folder / "remote"
+        remote.write_text(f'#!/bin/bash\nhost=$1\nshift\n[[ $host != {ODD} ]] || set -- {shlex.quote(prefix)} "$@"\nexec {cluster.SITE}/rsh "$host" "$@"\n')
+        remote.chmod(0o755)
+        return self.keys(hosts__remote=f'"{remote}"')
+
+    def usual(self, **more):
+        return self.train(ranks=4, **self.keys(**more))
+
+    def odd(self, prefix, **more):
+        return self.train(ranks=4, **{**self.where_odd(prefix), **more})
