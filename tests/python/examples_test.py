@@ -135,7 +135,9 @@ class Examples(launcher.FolderTest):
                 self.run_killed(2, "lightning_module.py", folder / "killed", *mode, packages=packages, last="step 24 loss")
                 resumed = self.run_example(2, "lightning_module.py", folder / "killed", *mode, packages=packages)
                 self.assertEqual(learned(resumed), learned(whole[1]))
-                self.assertEqual(steps_in(resumed)[:1], [one for one in steps_in(whole[1]) if one[0] == 20][1:], "what follows step 20")
+                first = steps_in(resumed)[0]
+                self.assertIn(first[0], range(20, len(losses), 10))  # the kill may come some steps late
+                self.assertEqual([first], [one for one in steps_in(whole[1]) if one[0] == first[0]][1:], "what follows that step")
 
     def test_trl_tunes_adapters_and_goes_on(self):
         packages = ("transformers", "trl", "peft", "datasets")
