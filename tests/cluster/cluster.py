@@ -15,6 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scenarios"
 import program  # noqa: E402
 import verdict  # noqa: E402
 
+SCRIPT = "tests/cluster/train_script.py"
 SITE = program.ROOT / "cluster/virtual-hosts"
 PREFIX = "nst"
 HOSTS = [f"{PREFIX}{i}" for i in (1, 2, 3, 4)]
@@ -31,6 +32,10 @@ def scratch():
     folder = program.PROGRAM.parent / "cluster" / pathlib.Path(sys.argv[0]).stem.removesuffix("_test")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+# Each host mounts its own at /mnt.
+DISKS = scratch() / "disks"
 
 
 def take_own_names():
@@ -92,7 +97,7 @@ class Cluster(program.Scenario):
         (self.site / "site.toml").write_text(text.replace("runs/virtual-hosts", str(self.folder)))
         for host in self.hosts:
             # The folder itself stays, because hosts have mounted it.
-            for entry in (scratch() / "disks" / host).iterdir():
+            for entry in (DISKS / host).iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     def start_no_forks(self):

@@ -22,6 +22,10 @@ class GpuHosts(cluster.Cluster):
             raise unittest.SkipTest("there are fewer than 2 GPUs here")
         super().setUpClass()
 
+    def setUp(self):
+        super().setUp()
+        self.start_no_forks()
+
     def keys(self, **more):
         return {"train__steps": 6, "model__device": '"cuda"', "csd__per_rank": 1, "hosts__ranks": 1, "hosts__devices": 1, **cluster.program.SHORT_ROWS, **more}
 

@@ -1,4 +1,4 @@
-"""A host that is not like its neighbours: each row of the table in docs/cluster.md that launch_test.py and slow_host_test.py
+"""A host that is not like its neighbours: the rows of the table in docs/cluster.md that the tests of launch and slow_host_test.py
 have not."""
 import pathlib
 import re

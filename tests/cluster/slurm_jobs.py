@@ -7,7 +7,6 @@ import time
 import unittest
 
 import cluster
-import launch_test
 
 ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
 STEPS = {"train__steps": 60, "csd__per_rank": 1, "checkpoint__every": 10}
@@ -76,7 +75,7 @@ class Jobs(cluster.Cluster):
         cluster.wait_for_steps(file or self.folder / f"{name}.jsonl", steps, end_of)
 
     def state_files(self):
-        return sorted(str(path.relative_to(launch_test.DISKS)) for path in launch_test.DISKS.glob("*/*/state/*.state"))
+        return sorted(str(path.relative_to(cluster.DISKS)) for path in cluster.DISKS.glob("*/*/state/*.state"))
 
 
 def main():

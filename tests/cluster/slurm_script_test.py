@@ -6,10 +6,7 @@ import sys
 import tempfile
 
 import cluster
-import launch_test
 import slurm_jobs
-
-SCRIPT = launch_test.SCRIPT
 
 
 class Scripts(slurm_jobs.Jobs):
@@ -17,12 +14,12 @@ class Scripts(slurm_jobs.Jobs):
     @functools.cache
     def digest_of_one_machine():
         with tempfile.TemporaryDirectory(dir=cluster.scratch()) as folder:
-            cluster.must("launch/ranks", 2, sys.executable, SCRIPT, folder, *(f"{folder}/state{i}" for i in range(4)))
+            cluster.must("launch/ranks", 2, sys.executable, cluster.SCRIPT, folder, *(f"{folder}/state{i}" for i in range(4)))
             return pathlib.Path(folder, "digest").read_text()
 
     def check_notice(self, *options):
         """Runs the script, stopped by a notice after some steps, on the site; returns the job and what it said."""
-        job = self.submit_script("script", SCRIPT, *options, arguments=[self.folder / "slurm", *(f"/mnt/csd{i}/state" for i in range(4))])
+        job = self.submit_script("script", cluster.SCRIPT, *options, arguments=[self.folder / "slurm", *(f"/mnt/csd{i}/state" for i in range(4))])
         self.wait_for_steps(job, "script", 5, self.folder / "slurm/steps-0")
         slurm_jobs.on_head("scancel", "--signal=USR1", job)
         wanted = self.digest_of_one_machine()  # while Slurm starts the job again

@@ -7,7 +7,6 @@ import sys
 import unittest
 
 import cluster
-import launch_test
 import slurm_jobs
 import verdict
 from slurm_jobs import STEPS, on_head
@@ -32,7 +31,7 @@ class Slurm(slurm_jobs.Jobs):
         self.assertIn("devices nst1=0-1 nst2=0-1", self.output("one"))
         self.assertIn("devices nst1=2-3 nst2=2-3", self.output("two"))
         for device in range(4):
-            disk = launch_test.DISKS / f"nst2/csd{device}"
+            disk = cluster.DISKS / f"nst2/csd{device}"
             names = [str(path.relative_to(disk)) for path in disk.glob("*/*.state")]
             self.assertEqual(names, [f"{'one' if device < 2 else 'two'}/rank-{2 + device % 2}.device-0.state"])
         one, two = (json.loads((self.folder / f"{name}.json").read_text()) for name in jobs)
@@ -154,12 +153,12 @@ class Sessions(Cores, slurm_jobs.Jobs):
         self.addCleanup(on_head, "scancel", job)
         for task in (1, 2):
             self.wait_for(f"{job}_{task}", f"array-{task}")
-        drives = sorted(path.parents[1].name for path in launch_test.DISKS.glob("nst1/*/task-*/*.state"))
+        drives = sorted(path.parents[1].name for path in cluster.DISKS.glob("nst1/*/task-*/*.state"))
         self.assertEqual(drives, ["csd0", "csd1"])
 
     @slurm_jobs.with_package
     def test_a_step_of_a_script_finds_the_devices_of_its_job(self):
-        done = self.srun("-n2", "--gres=csd:sata:2", "--mpi=pmix", sys.executable, launch_test.SCRIPT, self.folder / "out",
+        done = self.srun("-n2", "--gres=csd:sata:2", "--mpi=pmix", sys.executable, cluster.SCRIPT, self.folder / "out",
                          *(f"/mnt/csd{i}/state" for i in range(4)))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)])

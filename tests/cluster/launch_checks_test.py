@@ -1,0 +1,116 @@
+"""launch/mpirun: one clear sentence when a host lacks something."""
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+import cluster
+
+
+class Checks(cluster.Cluster):
+    def refused(self, sentence, *options, ranks=8, code=2, **keys):
+        done = self.mpirun("--check", *options, ranks=ranks, **keys)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertIn(sentence, done.stderr)
+
+    def remote_that(self, action):
+        """A replacement for the site's remote program that pipes nst3's answers through `action`."""
+        remote = self.folder / "remote"
+        remote.write_text(f"#!/bin/bash\nif [[ $1 == nst3 ]]; then {cluster.SITE}/rsh \"$@\" | {action}\n"
+                          f"else exec {cluster.SITE}/rsh \"$@\"; fi\n")
+        remote.chmod(0o755)
+        return {"hosts__remote": f'"{remote}"'}
+
+    def test_hosts_and_devices_that_are_short_are_refused(self):
+        self.refused("takes 8 ranks, 2 on each host, and 9 are asked for", ranks=9, train__global_batch=9)
+        self.refused("Host nst1 has 4 devices (hosts.devices) and its 2 ranks ask for 6", csd__per_rank=3)
+
+    def test_an_unfinished_run_is_refused_where_it_would_be_in_the_way(self):
+        self.train(train__stop_at=2)
+        self.refused("host nst1: The folder /mnt/csd0/state holds a run that stopped at step 2 of 40: go on with --resume")
+        for option in ("--resume", "--resume-if-any", "--fresh"):
+            done = self.mpirun("--check", option)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        for host in ("nst1", "nst2", "nst4"):
+            for device in range(4):
+                shutil.rmtree(cluster.DISKS / host / f"csd{device}")
+        self.refused(f"host nst1: The folder {self.folder}/checkpoints holds a run that stopped at step 2 of 40")
+        elsewhere = {"checkpoint__path": f'"{self.folder}/other"'}
+        self.refused("host nst3: The folder /mnt/csd0/state holds a run that stopped at step 2 of 40", **elsewhere)
+
+    def test_missing_text_is_refused(self):
+        self.refused("host nst1: The data path", data__train='"/nowhere/text"')
+
+    def test_a_host_without_its_link_is_refused(self):
+        cluster.vhosts("link", "nst3", "down")
+        try:
+            self.refused("host nst3: The network interface eth0 (hosts.interface) is not up")
+        finally:
+            cluster.vhosts("link", "nst3", "up")
+
+    def test_a_full_disk_is_refused(self):
+        # A small file system on the host's second device, mounted at the folder that its disk is bound from.
+        folder = cluster.DISKS / "nst1/csd1"
+        folder.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
+        try:
+            self.refused('host nst1: csd.path "/mnt/csd1/state" has')
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+    def test_a_folder_that_is_a_file_is_refused(self):
+        (cluster.DISKS / "nst2/csd0").write_text("")
+        self.refused('host nst2: csd.path "/mnt/csd0/state" cannot be made')
+
+    def test_another_build_is_refused(self):
+        self.refused("host nst3 has another build", **self.remote_that("sed 's/^program_xxh3 ./program_xxh3 x/'"))
+        self.refused("host nst3 has another build", **self.remote_that("sed 's/^commit ./commit x/'"))
+
+    def test_other_text_is_refused(self):
+        self.refused("host nst3 has other text", **self.remote_that("sed 's/^data_xxh3 ./data_xxh3 x/'"))
+
+    def test_a_wrong_clock_is_refused(self):
+        for seconds, word in ((-60, "slow"), (60, "fast")):
+            shift = f"awk '/^time_us/ {{$2 = sprintf(\"%.0f\", $2 + {seconds * 1000000})}} {{print}}'"
+            self.refused(word, **self.remote_that(shift))
+
+    @unittest.skipIf(importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it")
+    def test_a_script_has_the_checks_of_a_config_and_those_of_its_python(self):
+        python, other = self.folder / "a user's python", self.folder / "other"
+        python.write_text(f'#!/bin/bash\n[[ -e {other} ]] || exec {sys.executable} "$@"\n[[ $(hostname) != nst3 ]] || exec cat {other}\necho 4567\n')
+        python.chmod(0o755)
+        site = self.site / "site.toml"
+        site.write_text(re.sub(r"(?m)^names = .*", 'names = ["nst1", "nst3"]', site.read_text()))
+
+        def check():
+            return cluster.call("env", f"NEARSTEP_PYTHON={python}", "launch/mpirun", cluster.SCRIPT, self.site, "-n", 4, "--check")
+
+        done = check()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("4 ranks on 2 hosts (nst1 nst3), all checked", done.stderr)
+        other.mkdir()  # cat fails
+        done = check()
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn(f"host nst3: {python} cannot use the package nearstep (cat: {other}: Is a directory)", done.stderr)
+        other.rmdir()
+        other.write_text("0123\n")
+        done = check()
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn(f"host nst3 has another package nearstep for {python} than nst1", done.stderr)
+        remote = self.remote_that("sed 's/^data_xxh3 ./data_xxh3 x/'")["hosts__remote"]
+        site.write_text(re.sub(r"(?m)^remote = .*", f"remote = {remote}", site.read_text()))
+        done = check()
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn(f"host nst3 has another script {cluster.SCRIPT} than nst1", done.stderr)
+
+    def test_a_host_that_does_not_answer_is_refused(self):
+        self.refused("host nst9: vhosts: there is no virtual host", hosts__names='["nst1","nst9"]', ranks=4)
+        self.refused("host nst3 could not be checked (no route)", code=1, **self.remote_that("(echo no route >&2; exit 255); exit 255"))
+        self.refused("is no program", hosts__remote='"no-such-remote"')
+
+
+if __name__ == "__main__":
+    cluster.main()

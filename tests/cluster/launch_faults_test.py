@@ -1,0 +1,49 @@
+"""launch/mpirun: a notice, a killed rank and a cut link reach the ranks of all hosts."""
+import json
+import signal
+import subprocess
+
+import cluster
+
+
+class Faults(cluster.Cluster):
+    def test_a_killed_run_resumes_on_the_same_hosts(self):
+        whole = self.train("--fresh", train__steps=30, csd__per_rank=1)
+        metrics = self.folder / "metrics.jsonl"
+        options = ["--metrics", str(metrics), *self.settings(train__steps=30, csd__per_rank=1)]
+        running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "8", "--fresh", *options],
+                                   cwd=cluster.program.ROOT, env=cluster.environment(), text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        cluster.wait_for_steps(metrics, 8, running.poll)
+        cluster.kill_a_rank_on("nst2")
+        output, _ = running.communicate(timeout=cluster.program.HANG_S)
+        self.assertNotEqual(running.returncode, 0, output)
+        done = self.mpirun("--resume", "--json", self.folder / "resumed.json", train__steps=30, csd__per_rank=1)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("resumed from the state files", done.stdout)
+        resumed = json.loads((self.folder / "resumed.json").read_text())
+        self.assertGreaterEqual(resumed["first_step"], 8)  # a step's line is written before its commit
+        self.assertEqual(resumed["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_a_notice_here_reaches_the_ranks_of_all_hosts(self):
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            with self.subTest(number):
+                metrics = self.folder / f"{number}.jsonl"
+                checkpoints = self.folder / f"checkpoints-{number}"
+                keys = {"train__steps": 20000, "csd__per_rank": 1, "csd__durability": '"checkpoint"', "checkpoint__path": f'"{checkpoints}"'}
+                running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4", "--fresh", "--metrics", metrics,
+                                            *self.settings(**keys)], cwd=cluster.program.ROOT, env=cluster.environment(), text=True,
+                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                cluster.wait_for_steps(metrics, 3, running.poll)
+                running.send_signal(number)
+                output, _ = running.communicate(timeout=cluster.program.HANG_S)
+                self.assertEqual(running.returncode, 75, output)
+                self.assertIn("stopped on request after step", output)
+                self.assertEqual(len(list(checkpoints.glob("step-????????.h5"))), 1)
+
+    def test_a_cut_link_ends_all_ranks_and_names_the_host(self):
+        self.check_cut_link(r"in a transfer for \d+ s \(seen on host nst[12]\)", ranks=8, csd__per_rank=1)
+
+
+if __name__ == "__main__":
+    cluster.main()
