@@ -7,18 +7,18 @@ import cluster
 
 
 class Faults(cluster.Cluster):
-    def test_a_killed_run_resumes_on_the_same_hosts(self):
-        whole = self.train("--fresh", train__steps=30, csd__per_rank=1)
+    def test_a_storage_host_that_loses_its_rank_ends_the_run_which_resumes(self):
+        keys = {"hosts__names": '["nst1", "nst2"]', "hosts__storage": '["nst3", "nst4"]', "train__steps": 30, "csd__per_rank": 1}
+        whole = self.train("--fresh", ranks=6, **keys)
         metrics = self.folder / "metrics.jsonl"
-        options = ["--metrics", str(metrics), *self.settings(train__steps=30, csd__per_rank=1)]
-        running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "8", "--fresh", *options],
+        running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "6", "--fresh", "--metrics", metrics, *self.settings(**keys)],
                                    cwd=cluster.program.ROOT, env=cluster.environment(), text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         cluster.wait_for_steps(metrics, 8, running.poll)
-        cluster.kill_a_rank_on("nst2")
+        cluster.kill_a_rank_on("nst3")
         output, _ = running.communicate(timeout=cluster.program.HANG_S)
         self.assertNotEqual(running.returncode, 0, output)
-        done = self.mpirun("--resume", "--json", self.folder / "resumed.json", train__steps=30, csd__per_rank=1)
+        done = self.mpirun("--resume", "--json", self.folder / "resumed.json", ranks=6, **keys)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("resumed from the state files", done.stdout)
         resumed = json.loads((self.folder / "resumed.json").read_text())
