@@ -118,8 +118,9 @@ def is_left_in_step(conductor) -> bool:
 
 
 def _is_said(error: str) -> bool:
-    """Whether another rank of this host has ended with the same words. The launcher's folder of this run knows."""
-    folder = os.environ.get("PMIX_SERVER_TMPDIR")
+    """Whether another rank of this host has ended with the same words. The launcher's folder of this run knows, also torchrun's,
+    which has a file in a folder of each rank's there."""
+    folder = os.environ.get("PMIX_SERVER_TMPDIR") or os.path.dirname(os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", "")))
     if not folder:
         return False
     try:

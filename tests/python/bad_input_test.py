@@ -198,7 +198,7 @@ class BadInput(Package):
                 done = subprocess.run([sys.executable, "-m", *start, script, self.path], text=True, capture_output=True, env=launcher.environment(),
                                       timeout=launcher.WORKERS_LIMIT_S)
                 self.assertNotEqual(done.returncode, 0)
-                self.assertIn(f"Start the ranks with: nearstep-run --nproc-per-node 2 {script} {self.path}\n", done.stderr)
+                self.assertEqual(done.stderr.count(f"Start the ranks with: nearstep-run --nproc-per-node 2 {script} {self.path}\n"), 1, done.stderr)
                 self.assertFalse(self.path.exists())
 
 
