@@ -44,6 +44,13 @@ class Jobs(cluster.Cluster):
                            f"--output={self.folder / name}.out", "--", *arguments)
         return self.submitted(out)
 
+    def quick_python(self):
+        """A Python that need not read nearstep and PyTorch when it is asked about them."""
+        python = self.folder / "python"
+        python.write_text(f'#!/bin/bash\n[[ "$*" != "-m nearstep digest" ]] || exec echo 0\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        return python
+
     def submitted(self, said):
         job = re.fullmatch(r"Submitted batch job (\d+)\s*", said).group(1)
         self.addCleanup(cluster.call, cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], "scancel", job)

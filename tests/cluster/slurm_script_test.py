@@ -17,9 +17,9 @@ class Scripts(slurm_jobs.Jobs):
             cluster.must("launch/ranks", 2, sys.executable, cluster.SCRIPT, folder, *(f"{folder}/state{i}" for i in range(4)))
             return pathlib.Path(folder, "digest").read_text()
 
-    def check_notice(self, *options):
+    def check_notice(self, *options, python=sys.executable):
         """Runs the script, stopped by a notice after some steps, on the site; returns the job and what it said."""
-        job = self.submit_script("script", cluster.SCRIPT, *options, arguments=[self.folder / "slurm", *(f"/mnt/csd{i}/state" for i in range(4))])
+        job = self.submit_script("script", cluster.SCRIPT, *options, python=python, arguments=[self.folder / "slurm", *(f"/mnt/csd{i}/state" for i in range(4))])
         self.wait_for_steps(job, "script", 5, self.folder / "slurm/steps-0")
         slurm_jobs.on_head("scancel", "--signal=USR1", job)
         wanted = self.digest_of_one_machine()  # while Slurm starts the job again
@@ -33,7 +33,7 @@ class Scripts(slurm_jobs.Jobs):
         site = self.site / "site.toml"
         text = re.sub(r"(?m)^names = .*", 'names = ["nst1", "nst2"]\nstorage = ["nst3"]', site.read_text())
         site.write_text(re.sub(r"(?m)^ranks = 2", "ranks = 1", text))
-        _, said = self.check_notice()
+        _, said = self.check_notice(python=self.quick_python())
         self.assertRegex(said, r"3 ranks on 3 hosts \((nst\d ?){3}\), all checked")
         self.assertRegex("\n".join(self.state_files()), r"^nst\d/csd0/state/rank-2.device-0.state\nnst\d/csd1/state/rank-2.device-1.state$")
 
