@@ -62,7 +62,7 @@ struct Settings {
     std::string codec = "dense";
     bool is_flat = false;
     int stripes = 1;
-    std::size_t in_flight = 8;
+    std::size_t in_flight = 8;  // 0: as in training
     bool are_vectors_shared = false;
     double update_s = 0;  // of a device
     Operations operations;

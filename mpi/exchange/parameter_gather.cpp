@@ -72,9 +72,7 @@ ParameterGather::ParameterGather(const mpi::Communicator& world, ParameterGather
       settings_(std::move(settings)),
       traffic_(traffic),
       rank_(world.rank()),
-      node_(settings_.nodes.group_of[static_cast<std::size_t>(rank_)]),
-      slots_(settings_.in_flight) {
-    expects(settings_.in_flight > 0, "at least one subgroup is received at a time");
+      node_(settings_.nodes.group_of[static_cast<std::size_t>(rank_)]) {
     if (settings_.sources.empty()) {
         for (const shard::Subgroup& subgroup : settings_.partition->subgroups()) {
             settings_.sources.push_back(settings_.devices->rank_of(subgroup.device));
@@ -83,12 +81,25 @@ ParameterGather::ParameterGather(const mpi::Communicator& world, ParameterGather
     if (settings_.vectors.group_of.empty()) {
         settings_.vectors = mpi::each_rank_alone(world.size());
     }
+    slots_ = std::vector<Slot>(settings_.in_flight > 0 ? settings_.in_flight : enough_in_flight());
     for (std::size_t s = 0; s < settings_.partition->subgroups().size(); ++s) {
         subgroups_.push_back({s, settings_.partition->subgroups()[s].tiles});
     }
     if (settings_.has_deltas) {
         make_slots();
     }
+}
+
+// Of each device, one subgroup on its way to the node: more would share the links with those that
+// the forward waits for first. The ranks that share a vector divide them. A rank with a vector of
+// its own has two of each device, since it also waits for others of its node, but for deltas, which
+// take memory while in flight.
+std::size_t ParameterGather::enough_in_flight() const {
+    constexpr std::size_t kLeast = 8;
+    const std::size_t sharing = settings_.vectors.ranks_beside(rank_).size();
+    const std::size_t of_each = sharing == 1 && !settings_.has_deltas ? 2 : 1;
+    return std::max(kLeast,
+                    of_each * static_cast<std::size_t>(settings_.devices->devices()) / sharing);
 }
 
 void ParameterGather::make_slots() {

@@ -39,7 +39,7 @@ struct ParameterGatherSettings {
     int storage_nodes = 0;       // the last ones, which get no parameters
     bool has_deltas = false;     // begin_deltas() may be called; 16-bit parameters only
     const link::NodeLinks* links = nullptr;  // limits the network rate; null: no limit
-    std::size_t in_flight = 8;               // subgroups that a rank receives at once, at least 1
+    std::size_t in_flight = 0;               // subgroups that a rank receives at once; 0: enough
 };
 
 // True once the parameters of this rank's subgroup (a position in Partition::subgroups()) are in
@@ -121,6 +121,7 @@ private:
     int relay_here(const Piece& piece) const;
     bool writes(int rank, const Piece& piece) const;
     std::span<std::byte> place(const Piece& piece) const;
+    std::size_t enough_in_flight() const;
     void make_slots();
     std::span<std::byte> room_of(const Slot& slot, const Piece& piece) const;
     Find in_place(IsReady is_ready) const;

@@ -10,13 +10,6 @@
 namespace nearstep::offload {
 
 exchange::ParameterGatherSettings StepPipeline::gather_settings() const {
-    // At least one subgroup per device: neighbours in the vector lie on one node's devices, so with
-    // fewer in flight only one node would send at a time. Two per device if parameters arrive in
-    // place, so that a late rank does not delay the others. A delta takes memory while in flight.
-    const std::size_t of_each = has_deltas() ? 1 : 2;
-    const std::size_t in_flight =
-        std::max(exchange::ParameterGatherSettings().in_flight,
-                 of_each * static_cast<std::size_t>(copy_.devices.devices()));
     // With parts, the holders of each copy of the parameters get a tile once, as if they were a
     // node with one vector.
     mpi::Topology nodes =
@@ -36,8 +29,7 @@ exchange::ParameterGatherSettings StepPipeline::gather_settings() const {
             .vectors = std::move(vectors),
             .storage_nodes = storage_nodes,
             .has_deltas = has_deltas(),
-            .links = settings_.links,
-            .in_flight = in_flight};
+            .links = settings_.links};
 }
 
 // Between the holders of a copy of the parameters: from the one that keeps a tile to the others.
