@@ -26,9 +26,7 @@ void set_csds(const config::Run& run, int ranks, Site& site) {
     const auto storage = static_cast<std::ptrdiff_t>(run.csd.storage_ranks);
     const std::ptrdiff_t computing = std::ssize(per_rank) - storage;
     const auto all_of = [](auto begin, auto end) { return std::accumulate(begin, end, 0); };
-    if (run.hosts.devices > 0) {
-        site.csds = run.hosts.devices;
-    } else if (per_rank.size() == 1) {
+    if (per_rank.size() == 1) {
         site.csds = std::max(per_rank.front() * (storage > 0 ? 1 : ranks), 1);
     } else if (storage == 0 || computing <= 0) {
         site.csds = std::max(all_of(per_rank.begin(), per_rank.end()), 1);
@@ -36,6 +34,9 @@ void set_csds(const config::Run& run, int ranks, Site& site) {
         const auto middle = per_rank.begin() + computing;
         site.csds = std::max(all_of(middle, per_rank.end()) / run.csd.storage_ranks, 1);
         site.csds_beside = all_of(per_rank.begin(), middle) * ranks / static_cast<int>(computing);
+    }
+    if (run.hosts.devices > 0) {
+        site.csds = run.hosts.devices;
     }
 }
 

@@ -13,7 +13,7 @@ struct TierSeconds {
 };
 
 // Of the choice's shares. In GPU memory the GPU works; in host memory an engine of each rank with
-// drives, and the rank's GPU over its link.
+// drives and, without storage nodes, the rank's GPU over its link.
 TierSeconds tier_seconds(const Problem& problem, const Choice& choice, const Numbers& numbers);
 
 // Bytes of both generations of the state that a rank holds in each tier, with the choice's shares.
