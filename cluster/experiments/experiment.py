@@ -1,8 +1,8 @@
-"""Common parts of the experiments: runs of nearstep, rows, a table, a picture, and one JSON file each.
+"""Common parts of the experiments: runs of nearstep, rows, a table, and one JSON file each, of which `nearstep report` draws plots.
 
 A row is a dictionary of plain values. Its origin says where the values come from: measured, shaped (measured on links
 limited to a site's rates), modelled (nearstep plan's formulas), simulated (SimGrid) or published (by others). A key that
-begins with modelled_, simulated_ or published_ has that origin in any row. Needs the standard library, and Matplotlib for the picture.
+begins with modelled_, simulated_ or published_ has that origin in any row.
 """
 import argparse
 import json
@@ -18,20 +18,9 @@ import gpu_runs  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORIGINS = ("modelled", "simulated", "published")
-LINES = {"measured": "-", "shaped": (0, (9, 1.5)), "modelled": "--", "simulated": ":", "published": "-."}
 # All of our methods at once: narrow state, 4-bit gradients, exact deltas of new parameters, overlapped transfers.
 PAPER = "su+o+c:compress.codec=topk"
 OURS = "su+o+c:csd.state=compact:compress.codec=q4:gather.codec=delta"
-
-
-def use_environment():
-    """Restarts with launch/setup's interpreter if this one has no Matplotlib."""
-    python = ROOT / ".venv/bin/python"
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        if python.exists() and pathlib.Path(sys.prefix).resolve() != python.parents[1].resolve():
-            os.execv(python, [str(python), *sys.argv])
 
 
 def refuse(sentence):
@@ -41,11 +30,10 @@ def refuse(sentence):
 
 def arguments_of(text):
     """A parser for the options of every experiment; `text` is the experiment's docstring."""
-    use_environment()
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     name = pathlib.Path(sys.argv[0]).name
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "runs/experiments",
-                        help=f"folder for {name}.json and {name}.png (default: runs/experiments)")
+                        help=f"folder for {name}.json (default: runs/experiments)")
     parser.add_argument("--lines", type=pathlib.Path, help="append a line of JSON for each row to this file, as docs/results/data has them")
     parser.add_argument("--commit", default=gpu_runs.commit(), help="of the program, for --lines; default: that of this folder")
     parser.add_argument("--quick", action="store_true", help="the smallest sizes that show all parts work")
@@ -151,7 +139,7 @@ class Experiment:
         return summaries
 
     def finish(self, rows, columns, plots, notes):
-        """Prints the table and writes JSON and picture. columns: (key, heading, format) each; plots: see draw()."""
+        """Prints the table and writes JSON. columns: (key, heading, format) each; plots: {title, x, y: keys, series: key, x_name, y_name, log: bool} each."""
         commit = self.commit or self.call(self.options.program, "--version").split()[-1]
         text = table(rows, columns)
         print(f"{self.title}\n{text}" + "".join(f"\n{note}" for note in notes))
@@ -167,8 +155,7 @@ class Experiment:
                     about = {"experiment": self.name, "config": self.config, "site": self.site, "command": result["command"]}
                     file.write(json.dumps({**about, **row, **gpu_runs.source(self.options)}) + "\n")
         shutil.rmtree(self.folder)
-        picture = draw(result, self.options.out / f"{self.name}.png")
-        print(f"written: {path}{f' and {picture}' if picture else ''}")
+        print(f"written: {path}")
 
 
 def origin_of(key, row):
@@ -192,49 +179,6 @@ def table(rows, columns):
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     text = "\n".join("  ".join(word.rjust(width) for word, width in zip(line, widths)) for line in lines)
     return text + "\n{measured on shaped links}, (modelled), [simulated], <published by others>, the rest measured"
-
-
-def draw(result, path):
-    """Draws a panel for each plot {title, x, y: keys, series: key, x_name, y_name, log: bool}."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("no picture: Matplotlib is missing, run launch/setup", file=sys.stderr)
-        return None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    plots = result["plots"]
-    figure, axes = pyplot.subplots(1, len(plots), figsize=(7 * len(plots), 5), squeeze=False)
-    for panel, plot in zip(axes[0], plots):
-        draw_panel(panel, plot, result["rows"])
-    figure.suptitle(f"{result['title']}\n{result['config']} on {result['site']}, {result['cores']} cores, commit "
-                    f"{result['commit']}; solid: measured, long dashes: on shaped links, dashed: modelled, dotted: simulated, dash-dotted: published by others", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
-    return path
-
-
-def draw_panel(panel, plot, rows):
-    for series in dict.fromkeys(row[plot["series"]] for row in rows):
-        mine = [row for row in rows if row[plot["series"]] == series]
-        colour = None
-        for key in plot["y"]:
-            points = sorted((row[plot["x"]], row[key]) for row in mine if row.get(key) is not None)
-            if points:
-                origin = origin_of(key, mine[0])
-                line, = panel.plot(*zip(*points), linestyle=LINES[origin], marker={"measured": "o", "shaped": "s"}.get(origin, "."), color=colour,
-                                   label=series if colour is None else None)
-                colour = line.get_color()
-    panel.set_title(plot["title"], fontsize=10)
-    panel.set_xlabel(plot["x_name"])
-    panel.set_ylabel(plot["y_name"])
-    if plot.get("log"):
-        panel.set_xscale("log", base=2)
-        panel.set_yscale("log")
-    else:
-        panel.set_ylim(bottom=0)
-    panel.grid(alpha=0.3)
-    panel.legend(fontsize=8)
 
 
 def short(column):

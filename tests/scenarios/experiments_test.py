@@ -1,5 +1,4 @@
-"""Runs each of cluster/experiments with --quick: it gives a table, a picture and a JSON file; then the report of
-all."""
+"""Runs each of cluster/experiments with --quick: it gives a table and a JSON file; then the report of all."""
 import json
 import subprocess
 import tomllib
@@ -30,8 +29,6 @@ class Experiments(program.Scenario):
         self.assertEqual(result["kind"], "nearstep experiment")
         self.assertRegex(result["commit"], r"^[0-9a-f]{7,}|unknown")
         self.assertFalse((self.out / f"{name}.work").exists())
-        if "Matplotlib is missing" not in done.stderr:
-            self.assertTrue((self.out / f"{name}.png").read_bytes().startswith(b"\x89PNG"))
         for row in result["rows"]:
             self.assertIn(row["origin"], ("measured", "shaped", "modelled", "simulated", "published"))
         return done.stdout, result
