@@ -40,9 +40,9 @@ def kill_at_random(this, flags=(), steps=None, how=None, is_named=False, layout=
     return this.end_life(running, is_named)
 
 
-def kill_at_phase(this, flags=(), phases=PHASES, layout=None, **settings):
+def kill_at_phase(this, flags=(), phases=PHASES, layout=None, most=None, **settings):
     this.faults["kill at a phase"] += 1
-    fault = planned_fault(this, phases, "kill", ranks=(layout or this.layout).ranks)
+    fault = planned_fault(this, phases, "kill", most, (layout or this.layout).ranks)
     return this.life(flags, layout, fault=fault, **settings)
 
 
@@ -130,6 +130,21 @@ def killed(this):
         this.note_durable(again)
     if not finish(this, may_refuse=this.durable == 0) and this.durable == 0:
         finish(this, ["--fresh"], may_start_anew=True)
+
+
+def killed_in_each_phase(this):
+    """Each phase in turn, soon after a start; in fp16 the first steps are skipped, which are commits, too."""
+    this.settings["checkpoint.every"] = 3
+    if this.draw.random() < 0.3:
+        this.line = dataclasses.replace(this.line, dtype="fp16")
+    for phase in this.draw.sample(list(PHASES), len(PHASES)):
+        # Each step reads, unless slots keep the state.
+        settings = {"csd__slots": 4} if phase == "mid_read" else {}
+        life = kill_at_phase(this, ["--resume-if-any"], [phase], most=1 + PHASES[phase] // 20, **settings)
+        if not this.judge(life, may_refuse=this.durable == 0):
+            return
+        this.note_durable(life)
+    finish(this, ["--resume-if-any"])
 
 
 def requeued(this):
@@ -438,7 +453,7 @@ def second_run_later(this):
     finish(this)
 
 
-FAULTS = [killed, requeued, moved_away, emptied, harmed_manifest, harmed_state, harmed_checkpoint, io_fails, checkpoint_fails, other_ranks,
+FAULTS = [killed, killed_in_each_phase, requeued, moved_away, emptied, harmed_manifest, harmed_state, harmed_checkpoint, io_fails, checkpoint_fails, other_ranks,
           other_devices, other_subgroups, other_folders, rolled_back, second_run_now, second_run_later]
 
 

@@ -69,7 +69,8 @@ class Line:
 
     def settings(self):
         return {"model.dtype": self.dtype, "train.seed": self.seed,
-                **({"train.learning_rate": self.learning_rate} if self.learning_rate else {})}
+                **({"train.learning_rate": self.learning_rate} if self.learning_rate else {}),
+                **({"train.loss_scale": 2.0**32} if self.dtype == "fp16" else {})}
 
 
 @dataclasses.dataclass

@@ -67,9 +67,10 @@ class Resume(program.Scenario):
         folder = pathlib.Path(summary["checkpoint"]).parent
         self.assertEqual(sorted(p.name for p in folder.iterdir() if ".rank-" not in p.name), ["step-00000010.h5"])
 
-    def test_metrics_have_a_line_per_step_and_go_on_after_a_resume(self):
+    def test_metrics_have_a_line_per_step_and_go_on_after_a_kill(self):
         metrics = self.folder / "metrics.jsonl"
-        self.train(train__steps=6, train__stop_at=3, flags=["--metrics", metrics])
+        killed = program.run(2, *self.arguments(train__steps=6, flags=["--metrics", metrics]), fault="rank=1 phase=before_commit count=4")
+        self.assertEqual(killed.returncode, 137, killed.stderr)
         self.train(train__steps=6, flags=["--metrics", metrics, "--resume"])
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
         self.assertEqual([line["step"] for line in lines if "loss" in line], [1, 2, 3, 4, 5, 6])
