@@ -1,4 +1,4 @@
-// Random settings and bytes: any combination of settings, any stored bits, every tie.
+// Any stored bits, and every tie.
 #include "csd/optimizer.hpp"
 #include "csd/state_format.hpp"
 #include "fpga/same_bits.hpp"
@@ -9,93 +9,6 @@
 
 namespace nearstep::fpga {
 namespace {
-
-constexpr std::array kBlockCodecs = {"q8", "q4"};
-
-// Independent random choices for one seed, in sequence.
-class Choices {
-public:
-    explicit Choices(std::uint64_t seed) : seed_(seed) {}
-
-    std::uint64_t below(std::uint64_t limit) { return random_bits(seed_, 0, next_++) % limit; }
-    float between(double low, double high) {
-        return static_cast<float>(low + (high - low) * random_uniform(seed_, 1, next_++));
-    }
-    template <typename Array>
-    auto one_of(const Array& array) {
-        return array[below(array.size())];
-    }
-
-private:
-    std::uint64_t seed_;
-    std::uint64_t next_ = 0;
-};
-
-codec::CodecSettings random_codec(Choices& choices) {
-    constexpr std::array kDtypes = {Dtype::fp32, Dtype::bf16, Dtype::fp16};
-    constexpr std::array kRoundings = {Rounding::nearest, Rounding::stochastic};
-    switch (choices.below(3)) {
-        case 0:
-            return {.name = "dense", .dtype = choices.one_of(kDtypes)};
-        case 1: {
-            // Small counts are as likely as large ones.
-            const double kept = std::floor(std::exp2(choices.between(0, 16)));
-            return {.name = "topk",
-                    .keep = kept / kTile,
-                    .dtype = choices.below(2) == 0 ? Dtype::bf16 : Dtype::fp16};
-        }
-        default:
-            return {.name = choices.one_of(kBlockCodecs), .rounding = choices.one_of(kRoundings)};
-    }
-}
-
-SubgroupSettings random_settings(Choices& choices) {
-    SubgroupSettings settings{.format = choices.one_of(kStateFormats),
-                              .codec = random_codec(choices)};
-    settings.tiles = 1 + choices.below(3);
-    settings.sources = 1 + choices.below(4);
-    settings.first_tile = choices.below(1ULL << 40U);
-    settings.delivery =
-        choices.below(2) == 0 ? ParameterDelivery::parameters : ParameterDelivery::deltas;
-    settings.parameter_dtype = choices.below(2) == 0 ? Dtype::bf16 : Dtype::fp16;
-    return settings;
-}
-
-UpdateScalars random_scalars(Choices& choices) {
-    UpdateScalars scalars;
-    scalars.optimizer = static_cast<Optimizer>(choices.below(5));
-    scalars.gradient_scale = choices.between(0.01, 3);
-    scalars.beta1 = choices.between(0, 1);
-    scalars.one_minus_beta1 = 1 - scalars.beta1;
-    scalars.beta2 = choices.between(0.5, 1);
-    scalars.one_minus_beta2 = 1 - scalars.beta2;
-    scalars.epsilon = choices.between(1e-9, 1e-6);
-    scalars.decay_factor = choices.between(0.9, 1);
-    scalars.gradient_decay = choices.between(0, 0.1);
-    scalars.step_size = choices.between(1e-6, 1e-3);
-    scalars.root_scale = choices.between(1, 4);
-    scalars.random_key = choices.below(~0ULL);
-    return scalars;
-}
-
-class UpdaterAtRandom : public testing::TestWithParam<int> {};
-
-TEST_P(UpdaterAtRandom, GivesTheBitsOfTheEngines) {
-    Choices choices(static_cast<std::uint64_t>(GetParam()));
-    const SubgroupSettings settings = random_settings(choices);
-    const UpdateScalars scalars = random_scalars(choices);
-    SCOPED_TRACE(std::string(csd::name_of(settings.format)) + " " +
-                 csd::name_of(scalars.optimizer) + " " + settings.codec.name + " of " +
-                 std::to_string(settings.sources));
-    Subgroup start(settings);
-    start.set_state(random_samples(choices.below(~0ULL), start.elems()).state());
-    for (std::size_t source = 0; source < settings.sources; ++source) {
-        start.set_gradient(source, random_samples(choices.below(~0ULL), start.elems()).gradient);
-    }
-    expect_bits_of_engines(start, scalars, 2);
-}
-
-INSTANTIATE_TEST_SUITE_P(Seeds, UpdaterAtRandom, testing::Range(0, 40));
 
 // --- Bytes that no engine and no encoder wrote ---------------------------------------------------
 
