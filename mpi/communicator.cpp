@@ -3,6 +3,7 @@
 #include "mpi/communicator.hpp"
 
 #include "base/error.hpp"
+#include "base/packed.hpp"
 #include "mpi/call.hpp"
 #include "mpi/request_state.hpp"
 #include "mpi/session.hpp"
@@ -210,35 +211,39 @@ int Communicator::smallest(int value, const Patience& patience) const {
 bool Communicator::agree(bool ok) const { return smallest(ok ? 1 : 0, patience_) != 0; }
 
 void Communicator::together(const std::function<void()>& work) const {
-    // The first letter tells the kind of error; the sentence follows it, and before that an errno
-    // and a blank for a path.
-    constexpr char kPath = 'p';
-    constexpr char kConfig = 'c';
-    constexpr char kIo = 'i';
+    enum class Mistake { config, path, io };
     std::string problem;
+    const auto note = [&](Mistake kind, const Error& error, int code = 0) {
+        problem = packed(kind, code, std::string(error.what()));
+    };
     try {
         work();
     } catch (const PathError& error) {
-        problem = text(kPath, error.code(), ' ', error.what());
+        note(Mistake::path, error, error.code());
     } catch (const ConfigError& error) {
-        problem = text(kConfig, error.what());
+        note(Mistake::config, error);
     } catch (const IoError& error) {
-        problem = text(kIo, error.what());
+        note(Mistake::io, error);
     } catch (const Hdf5Error& error) {  // while a checkpoint is read or written
-        problem = text(kIo, error.what());
+        note(Mistake::io, error);
     }
     Patience of_all = patience_;
     of_all.limit *= kPatience;
     const int first = smallest(problem.empty() ? size_ : rank_, of_all);
-    if (first < size_) {
-        const std::string told = broadcast(problem, first);
-        if (told.front() == kIo) {
-            throw IoError(told.substr(1));
-        }
-        if (told.front() == kPath) {
-            throw PathError(told.substr(told.find(' ') + 1), std::stoi(told.substr(1)));
-        }
-        throw ConfigError(told.substr(1));
+    if (first == size_) {
+        return;
+    }
+    Mistake kind = Mistake::config;
+    int code = 0;
+    std::string sentence;
+    unpack(broadcast(problem, first), kind, code, sentence);
+    switch (kind) {
+        case Mistake::io:
+            throw IoError(sentence);
+        case Mistake::path:
+            throw PathError(sentence, code);
+        case Mistake::config:
+            throw ConfigError(sentence);
     }
 }
 

@@ -5,11 +5,14 @@
 #include "base/error.hpp"
 #include "mpi/call.hpp"
 #include "mpi/session.hpp"
-#include "mpi/settings.hpp"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
+
+// Open MPI's extension. Weak, as all of MPI is here (call.hpp): other libraries lack it.
+// NOLINTNEXTLINE(readability-identifier-naming)
+extern "C" [[gnu::weak]] int MPIX_Query_cuda_support();
 
 namespace nearstep::mpi {
 
@@ -40,6 +43,13 @@ std::vector<std::string> components(const std::vector<std::string>& settings,
 }
 
 }  // namespace
+
+CudaSupport cuda_support() {
+    if (&MPIX_Query_cuda_support == nullptr) {
+        return CudaSupport::unknown;
+    }
+    return MPIX_Query_cuda_support() != 0 ? CudaSupport::yes : CudaSupport::no;
+}
 
 bool is_loaded() { return &MPI_Init_thread != nullptr; }
 

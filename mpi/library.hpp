@@ -18,6 +18,15 @@ Library describe_library();
 // Whether this process has loaded the MPI library.
 bool is_loaded();
 
+// Names of the library's settings in force, by MPI's interface for tools, before or while MPI runs;
+// none if the library does not have that interface.
+std::vector<std::string> settings_in_force();
+
+// Whether MPI can send from and receive into the memory of CUDA devices; unknown if the library
+// does not tell.
+enum class CudaSupport { no, yes, unknown };
+CudaSupport cuda_support();
+
 // Whether MPI finds its ranks by Slurm's PMI-2. Call it before MPI starts.
 bool speaks_pmi2();
 

@@ -1,5 +1,5 @@
 #include "mpi/call.hpp"
-#include "mpi/settings.hpp"
+#include "mpi/library.hpp"
 
 #include <array>
 

@@ -81,9 +81,9 @@ void Board::make_banks(const axlf& file) {
     }
 }
 
-RunPlan Board::plan_run() {
+PlannedFaults Board::plan_run() {
     counters_.runs.fetch_add(1);
-    RunPlan plan;
+    PlannedFaults plan;
     plan.has_error = faults_->next(FaultKind::run_error, index_) != 0;
     plan.is_lost = faults_->next(FaultKind::lost_completion, index_) != 0;
     plan.delay_ms = faults_->next(FaultKind::late_completion, index_);

@@ -52,7 +52,7 @@ public:
 private:
     void make_banks(const axlf& file);
     void make_units(const axlf& file);
-    RunPlan plan_run();
+    PlannedFaults plan_run();
 
     unsigned index_;
     Faults* faults_;

@@ -51,7 +51,7 @@ void ComputeUnit::reset() {
     changed_.notify_all();
 }
 
-bool ComputeUnit::stay(const RunPlan& plan) {
+bool ComputeUnit::stay(const PlannedFaults& plan) {
     std::unique_lock lock(mutex_);
     is_lost_ = plan.is_lost;
     if (is_lost_) {
@@ -74,7 +74,7 @@ void ComputeUnit::run() {
             is_aborted_ = false;
             registers = queue_.front().registers;
         }
-        const RunPlan plan = plan_();
+        const PlannedFaults plan = plan_();
         const bool is_done = !plan.has_error && run_kernel(kernel_, registers, translate_);
         const bool is_reported = stay(plan);
         Command done;

@@ -26,7 +26,7 @@ struct Command {
 };
 
 // Faults that happen to a run.
-struct RunPlan {
+struct PlannedFaults {
     bool is_lost = false;
     bool has_error = false;
     std::uint64_t delay_ms = 0;
@@ -35,7 +35,7 @@ struct RunPlan {
 // Kernels never run on the caller's thread. Any thread may call. Never destroyed.
 class ComputeUnit {
 public:
-    using Planner = std::function<RunPlan()>;
+    using Planner = std::function<PlannedFaults()>;
 
     ComputeUnit(std::string kernel, Translate translate, Planner plan);
     ComputeUnit(const ComputeUnit&) = delete;
@@ -52,7 +52,7 @@ public:
 private:
     void run();
     // Waits as `plan` says. Returns false if the command is aborted.
-    bool stay(const RunPlan& plan);
+    bool stay(const PlannedFaults& plan);
 
     std::string kernel_;
     Translate translate_;

@@ -15,7 +15,7 @@ namespace nearstep::emulator {
 
 namespace {
 
-struct Call {
+struct KernelCall {
     const fpga::KernelDescription& kernel;
     const std::vector<std::uint32_t>& registers;
     const Translate& translate;
@@ -63,9 +63,9 @@ bool run_kernel(const std::string& name, const std::vector<std::uint32_t>& regis
                 const Translate& translate) {
     const auto& [updater, digest] = fpga::kKernels;
     if (name == updater.name) {
-        return Call{updater, registers, translate}.run(nearstep_updater);
+        return KernelCall{updater, registers, translate}.run(nearstep_updater);
     }
-    return name == digest.name && Call{digest, registers, translate}.run(nearstep_digest);
+    return name == digest.name && KernelCall{digest, registers, translate}.run(nearstep_digest);
 }
 
 }  // namespace nearstep::emulator

@@ -24,12 +24,12 @@ constexpr std::size_t kMostBufferBytes = 0xFFFFF000;
 enum class BufferKind { normal, peer_to_peer };
 
 // Shared handle. The memory is freed with the last handle, once no run uses it.
-class Buffer {
+class CardBuffer {
 public:
     struct Memory;
 
-    Buffer() = default;
-    Buffer(std::shared_ptr<Memory> memory, std::span<std::byte> host)
+    CardBuffer() = default;
+    CardBuffer(std::shared_ptr<Memory> memory, std::span<std::byte> host)
         : memory_(std::move(memory)), host_(host) {}
 
     std::size_t size() const { return host_.size(); }
@@ -57,20 +57,20 @@ private:
 
 // One run of a kernel: set its arguments by name, then start and wait. The caller keeps and reuses
 // it, and must not destroy it in flight unless a wait has failed.
-class Run {
+class KernelRun {
 public:
     struct State;
 
-    explicit Run(std::unique_ptr<State> state);
-    Run(Run&&) noexcept;
-    Run& operator=(Run&&) noexcept;
-    Run(const Run&) = delete;
-    Run& operator=(const Run&) = delete;
-    ~Run();
+    explicit KernelRun(std::unique_ptr<State> state);
+    KernelRun(KernelRun&&) noexcept;
+    KernelRun& operator=(KernelRun&&) noexcept;
+    KernelRun(const KernelRun&) = delete;
+    KernelRun& operator=(const KernelRun&) = delete;
+    ~KernelRun();
 
     // The type must match the kernel's table, and a buffer must lie in the argument's bank. Throw
     // ContractError, or XrtError for a buffer in another bank.
-    void set(const char* argument, const Buffer& buffer);
+    void set(const char* argument, const CardBuffer& buffer);
     void set(const char* argument, std::uint64_t value);
     void set(const char* argument, std::uint32_t value);
     void set(const char* argument, float value);
@@ -116,12 +116,12 @@ public:
 
     // Allocates in the bank of the kernel's argument. Throws XrtError with `purpose` if there is no
     // room or no buffer of this kind, ContractError above kMostBufferBytes.
-    Buffer allocate(BufferKind kind, std::size_t bytes, const KernelDescription& kernel,
-                    const char* argument, const std::string& purpose);
+    CardBuffer allocate(BufferKind kind, std::size_t bytes, const KernelDescription& kernel,
+                        const char* argument, const std::string& purpose);
 
     // Number of the kernel's compute units.
     int units(const KernelDescription& kernel) const;
-    Run make_run(const KernelDescription& kernel);
+    KernelRun make_run(const KernelDescription& kernel);
 
 private:
     std::unique_ptr<State> state_;

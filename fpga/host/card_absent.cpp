@@ -17,24 +17,24 @@ namespace {
 
 }  // namespace
 
-struct Buffer::Memory {};
-struct Run::State {};
+struct CardBuffer::Memory {};
+struct KernelRun::State {};
 struct Card::State {};
 
 void require_cards() { refuse(); }
 
-void Buffer::synchronise(Way, std::size_t, std::size_t) const { refuse(); }
+void CardBuffer::synchronise(Way, std::size_t, std::size_t) const { refuse(); }
 
-Run::Run(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Run::Run(Run&&) noexcept = default;
-Run& Run::operator=(Run&&) noexcept = default;
-Run::~Run() = default;
-void Run::set(const char*, const Buffer&) { refuse(); }
-void Run::set(const char*, std::uint64_t) { refuse(); }
-void Run::set(const char*, std::uint32_t) { refuse(); }
-void Run::set(const char*, float) { refuse(); }
-void Run::start() { refuse(); }
-void Run::wait(const std::string&) { refuse(); }
+KernelRun::KernelRun(std::unique_ptr<State> state) : state_(std::move(state)) {}
+KernelRun::KernelRun(KernelRun&&) noexcept = default;
+KernelRun& KernelRun::operator=(KernelRun&&) noexcept = default;
+KernelRun::~KernelRun() = default;
+void KernelRun::set(const char*, const CardBuffer&) { refuse(); }
+void KernelRun::set(const char*, std::uint64_t) { refuse(); }
+void KernelRun::set(const char*, std::uint32_t) { refuse(); }
+void KernelRun::set(const char*, float) { refuse(); }
+void KernelRun::start() { refuse(); }
+void KernelRun::wait(const std::string&) { refuse(); }
 
 Card::Card(const CardSettings&) { refuse(); }
 Card::Card(Card&&) noexcept = default;
@@ -42,12 +42,12 @@ Card& Card::operator=(Card&&) noexcept = default;
 Card::~Card() = default;
 const std::string& Card::name() const { refuse(); }
 bool Card::has_peer_to_peer() const { refuse(); }
-Buffer Card::allocate(BufferKind, std::size_t, const KernelDescription&, const char*,
-                      const std::string&) {
+CardBuffer Card::allocate(BufferKind, std::size_t, const KernelDescription&, const char*,
+                          const std::string&) {
     refuse();
 }
 int Card::units(const KernelDescription&) const { refuse(); }
-Run Card::make_run(const KernelDescription&) { refuse(); }
+KernelRun Card::make_run(const KernelDescription&) { refuse(); }
 
 Inventory find_cards() {
     Inventory found;

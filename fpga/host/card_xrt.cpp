@@ -153,15 +153,15 @@ Card::~Card() = default;
 const std::string& Card::name() const { return state_->name; }
 bool Card::has_peer_to_peer() const { return state_->has_peer_to_peer; }
 
-Buffer Card::allocate(BufferKind kind, std::size_t bytes, const KernelDescription& kernel,
-                      const char* argument, const std::string& purpose) {
+CardBuffer Card::allocate(BufferKind kind, std::size_t bytes, const KernelDescription& kernel,
+                          const char* argument, const std::string& purpose) {
     expects(bytes > 0 && bytes <= kMostBufferBytes, "a buffer of a card is smaller than 4 GiB");
     const std::size_t index = index_of(kernel, argument);
     expects(index < kernel.count && is_memory(kernel.arguments[index].kind),
             "a buffer is for an argument that is memory");
     const xrt::kernel& code = state_->kernel(kernel).code;
     const auto flags = kind == BufferKind::normal ? xrt::bo::flags::normal : xrt::bo::flags::p2p;
-    auto memory = std::make_shared<Buffer::Memory>();
+    auto memory = std::make_shared<CardBuffer::Memory>();
     memory->kind = kind;
     memory->card = state_->name;
     try {
@@ -179,8 +179,8 @@ Buffer Card::allocate(BufferKind kind, std::size_t bytes, const KernelDescriptio
 
 int Card::units(const KernelDescription& kernel) const { return state_->kernel(kernel).units; }
 
-Run Card::make_run(const KernelDescription& kernel) {
-    auto run = std::make_unique<Run::State>();
+KernelRun Card::make_run(const KernelDescription& kernel) {
+    auto run = std::make_unique<KernelRun::State>();
     run->kernel = kernel;
     run->card = state_->name;
     run->health = state_->health;
@@ -189,10 +189,10 @@ Run Card::make_run(const KernelDescription& kernel) {
     run->memory.resize(kernel.count);
     run->run = call_xrt(state_->name, text("preparing ", kernel.name),
                         [&] { return xrt::run(run->code); });
-    return Run(std::move(run));
+    return KernelRun(std::move(run));
 }
 
-void Buffer::synchronise(Way way, std::size_t offset, std::size_t bytes) const {
+void CardBuffer::synchronise(Way way, std::size_t offset, std::size_t bytes) const {
     expects(offset % kWordBytes == 0 && bytes % kWordBytes == 0 && offset + bytes <= size(),
             "what is synchronised is whole words of the buffer");
     if (memory_->kind == BufferKind::normal && bytes > 0) {

@@ -80,7 +80,7 @@ CardFacts examine(unsigned index) {
 }  // namespace
 
 Inventory find_cards() {
-    const Library& library = find_library();
+    const XrtLibrary& library = find_library();
     Inventory found{
         .is_built = true, .version = library.version, .cards = {}, .obstacle = library.obstacle};
     if (library.obstacle.empty()) {

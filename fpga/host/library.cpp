@@ -61,7 +61,7 @@ std::string version_of(const void* function) {
     return file.starts_with(before) ? file.substr(before.size()) : "2";
 }
 
-Library load() {
+XrtLibrary load() {
     void* const library = open_library();
     if (library == nullptr) {
         const char* const why = ::dlerror();
@@ -79,13 +79,13 @@ Library load() {
 
 }  // namespace
 
-const Library& find_library() {
-    static const Library found = load();
+const XrtLibrary& find_library() {
+    static const XrtLibrary found = load();
     return found;
 }
 
 void require_cards() {
-    const Library& library = find_library();
+    const XrtLibrary& library = find_library();
     if (!library.obstacle.empty()) {
         throw ConfigError(
             text("csd.device = \"xrt\" wants XRT 2.13 or newer, and ", library.obstacle,

@@ -41,15 +41,15 @@ int index_in(const KernelDescription& kernel, const char* argument, ArgumentKind
 
 }  // namespace
 
-Run::Run(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Run::Run(Run&&) noexcept = default;
+KernelRun::KernelRun(std::unique_ptr<State> state) : state_(std::move(state)) {}
+KernelRun::KernelRun(KernelRun&&) noexcept = default;
 
-Run& Run::operator=(Run&& other) noexcept {
+KernelRun& KernelRun::operator=(KernelRun&& other) noexcept {
     std::swap(state_, other.state_);
     return *this;
 }
 
-Run::~Run() {
+KernelRun::~KernelRun() {
     // A run that may still execute keeps its buffers. Otherwise the card could write into memory
     // that was given to someone else.
     if (state_ && state_->is_in_flight) {
@@ -57,9 +57,9 @@ Run::~Run() {
     }
 }
 
-void Run::set(const char* argument, const Buffer& buffer) {
+void KernelRun::set(const char* argument, const CardBuffer& buffer) {
     const int index = index_in(state_->kernel, argument, ArgumentKind::memory_in);
-    const std::shared_ptr<Buffer::Memory>& memory = buffer.memory();
+    const std::shared_ptr<CardBuffer::Memory>& memory = buffer.memory();
     call_xrt(state_->card, text("setting ", argument, " of ", state_->kernel.name), [&] {
         // XRT would copy a buffer of another bank to the right one, and the kernel would use the
         // copy.
@@ -76,25 +76,25 @@ void Run::set(const char* argument, const Buffer& buffer) {
     state_->memory.at(static_cast<std::size_t>(index)) = memory;
 }
 
-void Run::set(const char* argument, std::uint64_t value) {
+void KernelRun::set(const char* argument, std::uint64_t value) {
     state_->run.set_arg(index_in(state_->kernel, argument, ArgumentKind::u64), value);
 }
 
-void Run::set(const char* argument, std::uint32_t value) {
+void KernelRun::set(const char* argument, std::uint32_t value) {
     state_->run.set_arg(index_in(state_->kernel, argument, ArgumentKind::u32), value);
 }
 
-void Run::set(const char* argument, float value) {
+void KernelRun::set(const char* argument, float value) {
     state_->run.set_arg(index_in(state_->kernel, argument, ArgumentKind::f32), value);
 }
 
-void Run::start() {
+void KernelRun::start() {
     state_->health->check();
     call_xrt(state_->card, text("starting ", state_->kernel.name), [&] { state_->run.start(); });
     state_->is_in_flight = true;
 }
 
-void Run::wait(const std::string& purpose) {
+void KernelRun::wait(const std::string& purpose) {
     const std::string what = text(state_->kernel.name, " (", purpose, ")");
     const auto deadline = steady_clock::now() + state_->longest;
     auto status = ERT_CMD_STATE_TIMEOUT;

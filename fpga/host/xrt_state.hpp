@@ -17,7 +17,7 @@
 
 namespace nearstep::fpga {
 
-struct Buffer::Memory {
+struct CardBuffer::Memory {
     xrt::bo bo;
     BufferKind kind = BufferKind::normal;
     std::string card;
@@ -46,7 +46,7 @@ private:
     std::string reason_;
 };
 
-struct Run::State {
+struct KernelRun::State {
     KernelDescription kernel;
     std::string card;
     std::shared_ptr<CardHealth> health;
@@ -54,7 +54,7 @@ struct Run::State {
     xrt::kernel code;
     xrt::run run;
     // Memory of the arguments; it lives as long as a run that may use it.
-    std::vector<std::shared_ptr<Buffer::Memory>> memory;
+    std::vector<std::shared_ptr<CardBuffer::Memory>> memory;
     bool is_in_flight = false;
 };
 

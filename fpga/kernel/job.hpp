@@ -15,7 +15,7 @@ namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
 // Groups of a launch with several parameter groups, or with a skipped one.
-struct ParameterGroups {
+struct JobGroups {
     std::uint32_t runs = 0;                       // 0: one group, with the job's own scalars
     UpdateScalars scalars[kMostParameterGroups];  // NOLINT(modernize-avoid-c-arrays)
     bool is_skipped[kMostParameterGroups];        // NOLINT(modernize-avoid-c-arrays)
@@ -25,7 +25,7 @@ struct ParameterGroups {
 
 // Offsets and strides are in words.
 struct Job {
-    ParameterGroups groups;
+    JobGroups groups;
     UpdateScalars scalars;
     StateFormat format;
     GradientCodec codec;

@@ -15,7 +15,7 @@ namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
 // Bits of one parameter's state in its format.
-struct Stored {
+struct StoredWords {
     std::uint32_t master;
     std::uint32_t moment1;
     std::uint32_t moment2;
@@ -33,7 +33,7 @@ inline float widen_master(StateFormat format, std::uint32_t bits) {
                                           : float_of(bits);
 }
 
-inline Wide widen(StateFormat format, const Stored& stored, const Scales& scales) {
+inline Wide widen(StateFormat format, const StoredWords& stored, const Scales& scales) {
     const float master = widen_master(format, stored.master);
     switch (format) {
         case StateFormat::fp32:
@@ -51,7 +51,7 @@ inline Wide widen(StateFormat format, const Stored& stored, const Scales& scales
 }
 
 // Moments stored as codes stay fp32 here, the second as its square root.
-inline Stored narrow(StateFormat format, const Wide& wide, std::uint32_t random) {
+inline StoredWords narrow(StateFormat format, const Wide& wide, std::uint32_t random) {
     const std::uint32_t high = random >> 16U;
     switch (format) {
         case StateFormat::fp32:
@@ -123,8 +123,8 @@ struct RunScalars {
 
 // Restores the bits of values that the update must not change. Codes are excluded: their whole
 // block is encoded again.
-inline void keep_unused(const Job& job, const RunScalars& run, const Stored& stored,
-                        Stored& fresh) {
+inline void keep_unused(const Job& job, const RunScalars& run, const StoredWords& stored,
+                        StoredWords& fresh) {
     if (run.is_skipped) {
         fresh.master = stored.master;
     }
@@ -144,15 +144,15 @@ inline void update_cycle(const Job& job, const RunScalars& run, const Group<kLan
                          Cycle<kLanes>& cycle) {
     for (int lane = 0; lane < kLanes; ++lane) {
 #pragma HLS unroll
-        const Stored stored = {cycle.master.of[lane], cycle.moment1.of[lane],
-                               cycle.moment2.of[lane]};
+        const StoredWords stored = {cycle.master.of[lane], cycle.moment1.of[lane],
+                                    cycle.moment2.of[lane]};
         Wide wide = widen(job.format, stored, scales);
         if (!run.is_skipped) {
             update_lane(run.scalars.optimizer, run.scalars, float_of(gradient.of[lane]),
                         wide.master, wide.moment1, wide.moment2);
         }
         const std::uint32_t random = rounding_bits(key, first + static_cast<std::uint32_t>(lane));
-        Stored fresh = narrow(job.format, wide, random);
+        StoredWords fresh = narrow(job.format, wide, random);
         keep_unused(job, run, stored, fresh);
         cycle.old.of[lane] = parameter_of(job.format, job.parameter_dtype, stored.master);
         cycle.fresh.of[lane] = parameter_of(job.format, job.parameter_dtype, fresh.master);

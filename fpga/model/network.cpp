@@ -17,13 +17,13 @@ std::function<bool(std::uint64_t)> last_of(std::uint64_t period) {
     return [period](std::uint64_t step) { return step % period == period - 1; };
 }
 
-Fifo* Network::add_fifo(std::uint64_t depth) {
+Fifo* TokenNetwork::add_fifo(std::uint64_t depth) {
     fifos_.push_back({.depth = depth});
     return &fifos_.back();
 }
 
 // True if the process made progress.
-bool Network::tick(Process& process) {
+bool TokenNetwork::tick(Process& process) {
     if (process.waits > 0) {
         --process.waits;
         ++process.activity.busy;
@@ -60,7 +60,7 @@ bool Network::tick(Process& process) {
 }
 
 // A burst starts only if all its words can move: a read needs room, a write needs the data.
-bool Network::can_burst(const Channel& channel) const {
+bool TokenNetwork::can_burst(const Channel& channel) const {
     const std::uint64_t words = std::min(memory_.burst_words, channel.words - channel.moved);
     if (words == 0 || channel.fifo == nullptr) {
         return words > 0;
@@ -69,7 +69,7 @@ bool Network::can_burst(const Channel& channel) const {
                            : channel.fifo->level >= words;
 }
 
-void Network::move_word(Channel& channel) {
+void TokenNetwork::move_word(Channel& channel) {
     ++channel.moved;
     if (channel.fifo == nullptr) {
         return;
@@ -82,7 +82,7 @@ void Network::move_word(Channel& channel) {
     }
 }
 
-bool Network::tick_memory() {
+bool TokenNetwork::tick_memory() {
     if (memory_.words_per_cycle == 0) {
         bool has_moved = false;
         for (Channel& channel : channels_) {
@@ -118,7 +118,7 @@ bool Network::tick_memory() {
     return has_moved;
 }
 
-std::string Network::describe_deadlock() const {
+std::string TokenNetwork::describe_deadlock() const {
     std::string who;
     for (const Process& process : processes_) {
         if (!process.is_done()) {
@@ -130,7 +130,7 @@ std::string Network::describe_deadlock() const {
                 ". A FIFO between them is too shallow, or they disagree on how much passes it.");
 }
 
-std::uint64_t Network::run() {
+std::uint64_t TokenNetwork::run() {
     std::uint64_t cycles = 0;
     std::uint64_t idle = 0;
     const auto is_done = [this] {

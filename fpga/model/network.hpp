@@ -65,9 +65,9 @@ struct Memory {
     std::uint64_t burst_words = 0;
 };
 
-class Network {
+class TokenNetwork {
 public:
-    explicit Network(Memory memory) : memory_(memory) {}
+    explicit TokenNetwork(Memory memory) : memory_(memory) {}
 
     Fifo* add_fifo(std::uint64_t depth);
     void add(Process process) { processes_.push_back(std::move(process)); }

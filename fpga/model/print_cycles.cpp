@@ -1,4 +1,5 @@
-// Prints the cycle model's results for every codec and state format, or compares cards with drives.
+// A program that prints the cycle model's results for every codec and state format, or compares
+// cards with drives. Called by people, and by a test of fpga/README.md.
 #include "fpga/model/updater_model.hpp"
 
 #include <algorithm>

@@ -71,7 +71,7 @@ public:
         add_parameters();
     }
 
-    Network& network() { return network_; }
+    TokenNetwork& network() { return network_; }
 
 private:
     std::uint64_t lanes() const { return settings_.lanes; }
@@ -114,7 +114,7 @@ private:
     Job job_;
     std::vector<std::string> moments_ = used_moments(job_);
     std::uint64_t tiles_;
-    Network network_;
+    TokenNetwork network_;
     std::map<std::string, Fifo*> fifos_;
 };
 
@@ -314,15 +314,15 @@ std::uint64_t other_words(const UpdaterSettings& settings) {
     return words;
 }
 
-Network run_network(const UpdaterSettings& settings, const CardRates& card, Traffic traffic,
-                    std::uint64_t tiles, std::uint64_t& cycles) {
+TokenNetwork run_network(const UpdaterSettings& settings, const CardRates& card,
+                         StepTraffic traffic, std::uint64_t tiles, std::uint64_t& cycles) {
     Memory memory{.burst_words = kBurstWords};
-    if (traffic != Traffic::none) {
+    if (traffic != StepTraffic::none) {
         memory.words_per_cycle =
             card.dram_bytes_per_s * card.dram_share / card.clock_hz / kWordBytes;
     }
     UpdaterNetwork updater(settings, memory, tiles);
-    if (traffic == Traffic::everything) {
+    if (traffic == StepTraffic::everything) {
         updater.network().add(Channel{.name = "others", .words = other_words(settings) * tiles});
     }
     cycles = updater.network().run();
@@ -367,7 +367,8 @@ std::vector<Channel> channels_of(const UpdaterSettings& settings) {
     return channels;
 }
 
-UpdaterRun run_updater(const UpdaterSettings& settings, const CardRates& card, Traffic traffic) {
+UpdaterRun run_updater(const UpdaterSettings& settings, const CardRates& card,
+                       StepTraffic traffic) {
     // The difference of two runs excludes filling and draining of the pipeline. A process slightly
     // slower than the lanes delays them only once the FIFO between them is full.
     constexpr std::uint64_t kFew = 6;
@@ -375,14 +376,14 @@ UpdaterRun run_updater(const UpdaterSettings& settings, const CardRates& card, T
     std::uint64_t few = 0;
     std::uint64_t many = 0;
     run_network(settings, card, traffic, kFew, few);
-    const Network network = run_network(settings, card, traffic, kMany, many);
+    const TokenNetwork network = run_network(settings, card, traffic, kMany, many);
     UpdaterRun run;
     run.cycles_per_tile = static_cast<double>(many - few) / (kMany - kFew);
     run.processes.assign(network.processes().begin(), network.processes().end());
     return run;
 }
 
-const char* name_of(Bound bound) {
+const char* name_of(LimitedBy bound) {
     constexpr std::array kNames = {"SSD", "DRAM", "lanes", "digest"};
     return kNames.at(static_cast<std::size_t>(bound));
 }
@@ -392,19 +393,19 @@ CardEstimate estimate(const UpdaterSettings& settings, const CardRates& card) {
         return kTileElems / run.cycles_per_tile * card.clock_hz;
     };
     const double state_bytes = bytes_per_parameter(state_words(job_of(settings)));
-    const UpdaterRun with_memory = run_updater(settings, card, Traffic::kernel);
+    const UpdaterRun with_memory = run_updater(settings, card, StepTraffic::kernel);
     CardEstimate result;
-    result.lanes = rate_of(run_updater(settings, card, Traffic::none));
+    result.lanes = rate_of(run_updater(settings, card, StepTraffic::none));
     result.kernel = rate_of(with_memory);
-    result.dram = rate_of(run_updater(settings, card, Traffic::everything));
+    result.dram = rate_of(run_updater(settings, card, StepTraffic::everything));
     const double digest_bytes_per_s =
         card.clock_hz * kXxhBlockStripes * kWordBytes / (kXxhBlockStripes + kXxhEndCycles);
     result.digest = digest_bytes_per_s / (2 * state_bytes);
     result.ssd = std::min(card.ssd_read_bytes_per_s, card.ssd_write_bytes_per_s) / state_bytes;
-    const std::array<std::pair<double, Bound>, 4> all = {{{result.ssd, Bound::ssd},
-                                                          {result.digest, Bound::digest},
-                                                          {result.lanes, Bound::lanes},
-                                                          {result.dram, Bound::dram}}};
+    const std::array<std::pair<double, LimitedBy>, 4> all = {{{result.ssd, LimitedBy::ssd},
+                                                              {result.digest, LimitedBy::digest},
+                                                              {result.lanes, LimitedBy::lanes},
+                                                              {result.dram, LimitedBy::dram}}};
     const auto least = std::ranges::min_element(
         all, [](const auto& one, const auto& other) { return one.first < other.first; });
     result.card = least->first;

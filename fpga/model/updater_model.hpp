@@ -38,7 +38,7 @@ struct UpdaterSettings {
 };
 
 // Which memory traffic is modelled.
-enum class Traffic {
+enum class StepTraffic {
     none,       // unlimited memory: only the lanes count
     kernel,     // the updater has the DRAM to itself
     everything  // plus state from and to flash, digests, payloads in, parameters out
@@ -50,13 +50,13 @@ struct UpdaterRun {
 };
 
 // Throws Error on a deadlock.
-UpdaterRun run_updater(const UpdaterSettings& settings, const CardRates& card, Traffic traffic);
+UpdaterRun run_updater(const UpdaterSettings& settings, const CardRates& card, StepTraffic traffic);
 
 // Words per tile on each channel, by the argument names of arguments.hpp.
 std::vector<Channel> channels_of(const UpdaterSettings& settings);
 
-enum class Bound { ssd, dram, lanes, digest };
-const char* name_of(Bound bound);
+enum class LimitedBy { ssd, dram, lanes, digest };
+const char* name_of(LimitedBy bound);
 
 // Parameters per second of a card; read, update and write overlap.
 struct CardEstimate {
@@ -66,7 +66,7 @@ struct CardEstimate {
     double digest = 0;  // the digest kernel, over the state read and the state written
     double ssd = 0;
     double card = 0;  // the minimum of these
-    Bound bound = Bound::lanes;
+    LimitedBy bound = LimitedBy::lanes;
     double lanes_starved = 0;  // share of the lanes' cycles, with the DRAM to itself
     double lanes_blocked = 0;
 };

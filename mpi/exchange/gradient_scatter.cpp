@@ -45,7 +45,7 @@ GradientScatter::GradientScatter(const mpi::Communicator& world, const Routes& r
       node_ranks_(world.split(routes.node())),
       spaces_(settings.pool == nullptr ? 1 : static_cast<std::size_t>(settings.pool->members())) {
     allocate(rounds);
-    for (Space& space : spaces_) {
+    for (WorkSpace& space : spaces_) {
         space = {std::vector<std::byte>(dense_bytes()), std::vector<float>(kTileElems),
                  std::vector<float>(kTileElems)};
     }
@@ -66,41 +66,41 @@ void GradientScatter::allocate(std::span<const Route> rounds) {
     const auto members = static_cast<std::size_t>(group_ranks_.size());
     const bool is_alone = members == 1;
     const bool sends = routes_.sends_payloads();
-    struct Message {
+    struct Parcel {
         std::vector<std::byte>& memory;
         std::size_t bytes;
         bool is_sent;
     };
     const std::array messages = {
-        Message{dense_out_, dense_bytes() * most([&](const Route& round) {
-                                return is_alone || settings_.takes_payloads_alone
-                                           ? 0
-                                           : round.tiles.size();
-                            }),
-                !is_alone},
-        Message{dense_in_, dense_bytes() * members * most([&](const Route& round) {
+        Parcel{dense_out_, dense_bytes() * most([&](const Route& round) {
                                return is_alone || settings_.takes_payloads_alone
                                           ? 0
-                                          : round.sliced.size();
+                                          : round.tiles.size();
                            }),
-                !is_alone},
-        Message{payloads_out_,
-                most_payload_bytes_ * most([](const Route& round) { return round.sent.size(); }),
-                sends},
-        Message{payloads_in_, most_payload_bytes_ * most([&](const Route& round) {
-                                  return sends ? round.came.size() : 0;
-                              }),
-                sends},
-        Message{passed_out_, most_payload_bytes_ * sources * most([](const Route& round) {
-                                 return round.passed.size();
+               !is_alone},
+        Parcel{dense_in_, dense_bytes() * members * most([&](const Route& round) {
+                              return is_alone || settings_.takes_payloads_alone
+                                         ? 0
+                                         : round.sliced.size();
+                          }),
+               !is_alone},
+        Parcel{payloads_out_,
+               most_payload_bytes_ * most([](const Route& round) { return round.sent.size(); }),
+               sends},
+        Parcel{payloads_in_, most_payload_bytes_ * most([&](const Route& round) {
+                                 return sends ? round.came.size() : 0;
                              }),
-                true},
-        Message{passed_in_, most_payload_bytes_ * sources * most([](const Route& round) {
-                                return round.passed_here.size();
+               sends},
+        Parcel{passed_out_, most_payload_bytes_ * sources * most([](const Route& round) {
+                                return round.passed.size();
                             }),
-                true}};
+               true},
+        Parcel{passed_in_, most_payload_bytes_ * sources * most([](const Route& round) {
+                               return round.passed_here.size();
+                           }),
+               true}};
     world_.together([&] {
-        for (const Message& message : messages) {
+        for (const Parcel& message : messages) {
             if (message.is_sent && message.bytes > kMostMessageBytes) {
                 throw ConfigError(text("A round of gradients would make one message of ",
                                        message.bytes, " bytes, and MPI takes ", kMostMessageBytes,
@@ -108,7 +108,7 @@ void GradientScatter::allocate(std::span<const Route> rounds) {
             }
         }
     });
-    for (const Message& message : messages) {
+    for (const Parcel& message : messages) {
         message.memory.resize(message.bytes);
     }
 }
@@ -196,7 +196,7 @@ void GradientScatter::encode_slice(const Route& round, std::span<const float> gr
         if (first[place] == none) {
             return;
         }
-        Space& space = spaces_[static_cast<std::size_t>(member)];
+        WorkSpace& space = spaces_[static_cast<std::size_t>(member)];
         const std::size_t tile = round.sliced[place];
         if (is_alone) {  // rounded while it is in the cache
             kernels_.narrow(gradient.data() + (tile - round.tiles.begin) * kTileElems,
@@ -217,7 +217,7 @@ void GradientScatter::encode_slice(const Route& round, std::span<const float> gr
 // Writes to space.sum the group's gradient of one tile: number `place` of the `places` tiles that
 // each rank sent.
 void GradientScatter::add_up(std::span<const std::byte> dense, std::size_t place,
-                             std::size_t places, Space& space) const {
+                             std::size_t places, WorkSpace& space) const {
     const Dtype dtype = settings_.gradient_dtype;
     const auto members = static_cast<std::size_t>(group_ranks_.size());
     kernels_.widen(dtype, dense.data() + place * dense_bytes(), space.sum.data(), kTileElems);
@@ -228,7 +228,7 @@ void GradientScatter::add_up(std::span<const std::byte> dense, std::size_t place
 }
 
 // Encodes space.sum, plus the residual with error feedback.
-void GradientScatter::encode(std::size_t tile, std::span<std::byte> payload, Space& space) {
+void GradientScatter::encode(std::size_t tile, std::span<std::byte> payload, WorkSpace& space) {
     if (encoding_.feeds_back) {
         kernels_.add(residual_->of(tile).data(), space.sum.data(), kTileElems);
     }

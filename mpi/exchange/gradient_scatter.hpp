@@ -100,15 +100,15 @@ private:
     std::span<const std::byte> exchange_dense(const Route& round, std::span<const float> gradient);
     void encode_slice(const Route& round, std::span<const float> gradient);
     // What one thread needs to encode a tile.
-    struct Space {
+    struct WorkSpace {
         std::vector<std::byte> rounded;  // the gradient of a rank that is alone in its group
         std::vector<float> sum;
         std::vector<float> decoded;
     };
     void share(std::size_t count, const Executor::Turn& turn) const;
     void add_up(std::span<const std::byte> dense, std::size_t place, std::size_t places,
-                Space& space) const;
-    void encode(std::size_t tile, std::span<std::byte> payload, Space& space);
+                WorkSpace& space) const;
+    void encode(std::size_t tile, std::span<std::byte> payload, WorkSpace& space);
     std::span<const TilePayloads> deliver(const Route& round, std::span<const std::byte> out);
     void pass_on(const Route& round, std::span<const std::byte> came);
     std::span<const TilePayloads> collect(const Route& round, std::span<const std::byte> came);
@@ -124,7 +124,7 @@ private:
     mpi::Communicator node_ranks_;
     std::vector<std::byte> dense_out_;
     std::vector<std::byte> dense_in_;
-    std::vector<Space> spaces_;  // of the pool's members
+    std::vector<WorkSpace> spaces_;  // of the pool's members
     std::optional<Residual> residual_;
     std::vector<std::byte> payloads_out_;
     std::vector<std::byte> payloads_in_;

@@ -81,7 +81,8 @@ ParameterGather::ParameterGather(const mpi::Communicator& world, ParameterGather
     if (settings_.vectors.group_of.empty()) {
         settings_.vectors = mpi::each_rank_alone(world.size());
     }
-    slots_ = std::vector<Slot>(settings_.in_flight > 0 ? settings_.in_flight : enough_in_flight());
+    slots_ =
+        std::vector<RelaySlot>(settings_.in_flight > 0 ? settings_.in_flight : enough_in_flight());
     for (std::size_t s = 0; s < settings_.partition->subgroups().size(); ++s) {
         subgroups_.push_back({s, settings_.partition->subgroups()[s].tiles});
     }
@@ -140,7 +141,7 @@ std::span<std::byte> ParameterGather::place(const Piece& piece) const {
 }
 
 // Where the piece arrives.
-std::span<std::byte> ParameterGather::room_of(const Slot& slot, const Piece& piece) const {
+std::span<std::byte> ParameterGather::room_of(const RelaySlot& slot, const Piece& piece) const {
     return are_deltas_ ? slot.room : place(piece);
 }
 
@@ -179,7 +180,7 @@ void ParameterGather::apply(const Message& message, const Piece& piece) {
 // Never waits: waiting for others before sending this rank's messages could deadlock.
 void ParameterGather::post_receives() {
     while (next_foreign_ < foreign_.size() && arrivals_.size() < slots_.size()) {
-        Slot& slot = slots_[next_foreign_ % slots_.size()];
+        RelaySlot& slot = slots_[next_foreign_ % slots_.size()];
         if (!test_all(slot.onward)) {
             return;
         }
@@ -319,7 +320,7 @@ void ParameterGather::advance(std::size_t end) {
 void ParameterGather::finish() {
     advance(settings_.partition->tiles());
     wait_all(sends_);
-    for (Slot& slot : slots_) {
+    for (RelaySlot& slot : slots_) {
         wait_all(slot.onward);
     }
     // Throw only now: other ranks have received this rank's pieces.

@@ -99,7 +99,7 @@ private:
         shard::TileRange tiles;
     };
     // Where an arriving delta stays until it has been relayed.
-    struct Slot {
+    struct RelaySlot {
         std::span<std::byte> room;  // empty without deltas
         std::vector<mpi::Request> onward;
     };
@@ -111,7 +111,7 @@ private:
     using Find = std::function<std::span<const std::byte>(const Piece& piece)>;
     struct Arrival {
         Piece piece;
-        Slot* slot = nullptr;
+        RelaySlot* slot = nullptr;
         mpi::Request from_source;
     };
 
@@ -123,7 +123,7 @@ private:
     std::span<std::byte> place(const Piece& piece) const;
     std::size_t enough_in_flight() const;
     void make_slots();
-    std::span<std::byte> room_of(const Slot& slot, const Piece& piece) const;
+    std::span<std::byte> room_of(const RelaySlot& slot, const Piece& piece) const;
     Find in_place(IsReady is_ready) const;
     void begin(std::span<std::byte> vector, std::span<const Piece> pieces, bool are_deltas,
                Find find);
@@ -144,7 +144,7 @@ private:
     int node_;
     std::vector<Piece> subgroups_;  // whole
     memory::Buffer memory_;         // of the slots
-    std::vector<Slot> slots_;
+    std::vector<RelaySlot> slots_;
     codec::DeltaTally tally_;
     // Of the current gather. Pieces are in forward order.
     std::span<std::byte> vector_;

@@ -51,7 +51,7 @@ ncclDataType_t type_of(Dtype dtype) {
 }  // namespace
 
 std::string library_version() {
-    const Library* const nccl = find_library();
+    const NcclLibrary* const nccl = find_library();
     if (nccl == nullptr) {
         return "";
     }

@@ -1,3 +1,4 @@
+// Loads NCCL's library and finds its functions there. Used by group_nccl.cpp.
 #include "mpi/nccl/library.hpp"
 
 #include "base/error.hpp"
@@ -17,12 +18,12 @@ void find(void* library, const char* name, Function*& function) {
     expects(function != nullptr, "NCCL is 2.18 or newer");
 }
 
-std::optional<Library> load() {
+std::optional<NcclLibrary> load() {
     void* const library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         return std::nullopt;
     }
-    Library found{};
+    NcclLibrary found{};
     find(library, "ncclGetVersion", found.get_version);
     find(library, "ncclGetErrorString", found.error_text);
     find(library, "ncclGetLastError", found.last_error);
@@ -43,13 +44,13 @@ std::optional<Library> load() {
 
 }  // namespace
 
-const Library* find_library() {
-    static const std::optional<Library> found = load();
+const NcclLibrary* find_library() {
+    static const std::optional<NcclLibrary> found = load();
     return found ? &*found : nullptr;
 }
 
-const Library& library() {
-    const Library* const found = find_library();
+const NcclLibrary& library() {
+    const NcclLibrary* const found = find_library();
     if (found == nullptr) {
         throw NcclError(
             "libnccl.so.2 was not found: install it, as with pip install nvidia-nccl-cu13, or set "

@@ -5,7 +5,7 @@
 
 namespace nearstep::nccl {
 
-struct Library {
+struct NcclLibrary {
     decltype(&ncclGetVersion) get_version;
     decltype(&ncclGetErrorString) error_text;
     decltype(&ncclGetLastError) last_error;
@@ -24,9 +24,9 @@ struct Library {
 };
 
 // Null if the process cannot load libnccl.so.2. Any thread may call it.
-const Library* find_library();
+const NcclLibrary* find_library();
 
 // For a Group and what follows from it: there is none without the library.
-const Library& library();
+const NcclLibrary& library();
 
 }  // namespace nearstep::nccl

@@ -62,7 +62,7 @@ void Watchdog::run(const std::stop_token& stop) {
 // Runs each abort in its own thread and waits no longer than the limit: one that hangs blocks
 // neither the others nor the end of the program. Returns the first problem.
 std::string Watchdog::abort_all(const std::string& problem) {
-    struct Open {
+    struct PendingOperation {
         std::mutex mutex;
         std::condition_variable is_done;
         std::size_t count = 0;
@@ -78,7 +78,7 @@ std::string Watchdog::abort_all(const std::string& problem) {
             aborts.push_back(watched.abort);
         }
     }
-    const auto open = std::make_shared<Open>();
+    const auto open = std::make_shared<PendingOperation>();
     open->count = aborts.size();
     for (std::function<void()>& abort : aborts) {
         std::thread([open, abort = std::move(abort)] {

@@ -4,6 +4,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/packed.hpp"
 #include "base/units.hpp"
 #include "config/load.hpp"
 #include "csd/state_format.hpp"
@@ -45,7 +46,7 @@ std::size_t Conductor::elems_of(const engine::Tensor& tensor) {
     return elems;
 }
 
-Conductor::Conductor(Plan plan)
+Conductor::Conductor(OptimizerPlan plan)
     : run_(run_of(plan.dtype, plan.settings)),
       model_(plan.model),
       told_(plan),
@@ -337,7 +338,7 @@ bool Conductor::holds(Dtype dtype) const {
     return dtype == Dtype::bf16 || csd::master_dtype(run_.csd.state) == Dtype::fp32;
 }
 
-std::span<std::byte> Conductor::bytes_of(std::size_t tensor, const Piece& piece) const {
+std::span<std::byte> Conductor::bytes_of(std::size_t tensor, const TensorMemory& piece) const {
     return {static_cast<std::byte*>(piece.address),
             elems_of(layout_.tensors[tensor]) * size_bytes(piece.dtype)};
 }
@@ -397,7 +398,7 @@ void Conductor::fill(std::span<const StartValues> values, std::size_t first,
         if (values[i].stored != nullptr) {
             checkpoint::Safetensors::read(*values[i].stored, begin - tensor.offset, to);
         } else {
-            const Piece& piece = values[i].piece;
+            const TensorMemory& piece = values[i].piece;
             const auto* from = static_cast<const std::byte*>(piece.address) +
                                (begin - tensor.offset) * size_bytes(piece.dtype);
             convert_to_fp32(piece.dtype, from, to.data(), to.size());

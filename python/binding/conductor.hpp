@@ -25,17 +25,31 @@
 #include <utility>
 #include <vector>
 
+namespace nearstep::engine {
+
+template <typename Archive>
+void list(Archive& archive, Tensor& one) {
+    archive(one.name, one.shape, one.group);
+}
+
+template <typename Archive>
+void list(Archive& archive, Wish& one) {
+    archive(one.kind, one.path);
+}
+
+}  // namespace nearstep::engine
+
 namespace nearstep::python {
 
 // The contiguous memory of a tensor. A null address means none.
-struct Piece {
+struct TensorMemory {
     void* address = nullptr;
     Dtype dtype = Dtype::fp32;
 };
 
 // Start values of a tensor: in host memory, or in a file of which a rank reads its own tiles.
 struct StartValues {
-    Piece piece;
+    TensorMemory piece;
     const checkpoint::StoredTensor* stored = nullptr;  // null: `piece`
 };
 
@@ -43,7 +57,7 @@ struct StartValues {
 // ConfigError.
 config::Run run_of(Dtype dtype, const std::vector<std::string>& settings);
 
-struct Plan {
+struct OptimizerPlan {
     // See run_of(). Without csd.per_rank ranks divide the folders, see engine::Grant.
     std::vector<std::string> settings = {};
     std::string granted_devices = {};  // see config::places_of_devices()
@@ -82,10 +96,12 @@ struct StepStats {
     std::int64_t misses = 0;   // total of wrong guesses
 };
 
-// A plan and a wish as rank 0 tells them to ranks that serve.
-std::string packed(const Plan& plan, const engine::Wish& wish);
-std::pair<Plan, engine::Wish> unpacked(const std::string& told);
-std::string packed(const engine::Step& step);  // without what is skipped
+// What of a plan and a wish rank 0 tells ranks that serve.
+template <typename Archive>
+void list(Archive& archive, OptimizerPlan& plan) {
+    archive(plan.settings, plan.tensors, plan.tensors_of_blocks, plan.dtype, plan.model,
+            plan.threads, plan.checkpoint_folder);
+}
 // Which tensors have values, and in which format.
 std::string formats_of(std::span<const StartValues> values);
 
@@ -95,7 +111,7 @@ public:
     using Poll = std::function<void()>;
 
     // Throws ConfigError.
-    explicit Conductor(Plan plan);
+    explicit Conductor(OptimizerPlan plan);
     Conductor(const Conductor&) = delete;
     Conductor& operator=(const Conductor&) = delete;
     ~Conductor();
@@ -117,9 +133,10 @@ public:
                     bool is_given_up);
     // Takes the block's gradients, one piece per tensor, and multiplies them by `factor`. Keep them
     // until is_done() is true for the returned number. If facts().encodes_on_gpu they are on the
-    // GPU, computed when `made` (a cudaEvent_t) is over, and Plan::gradient_stream may read them
-    // even later: see Tensor.record_stream of PyTorch.
-    std::uint64_t put(std::size_t block, std::vector<Piece> pieces, float factor, CUevent_st* made);
+    // GPU, computed when `made` (a cudaEvent_t) is over, and OptimizerPlan::gradient_stream may
+    // read them even later: see Tensor.record_stream of PyTorch.
+    std::uint64_t put(std::size_t block, std::vector<TensorMemory> pieces, float factor,
+                      CUevent_st* made);
     // Keeps what the program has at the step that end_step() ends, if it differs from what was
     // kept last: durable before the step is, with csd.durability "step". The pieces stay until
     // is_done(); those in pinned memory are complete when `made` (a cudaEvent_t) is over.
@@ -132,7 +149,8 @@ public:
     // master that rounds to its value stays. All ranks call it between two steps, with the same
     // tensors and values, or none. Keep the pieces until is_done(). `is_last`: before close(), for
     // which a rank may have to wait long.
-    std::uint64_t change_masters(std::vector<std::pair<std::size_t, Piece>> values, bool is_last);
+    std::uint64_t change_masters(std::vector<std::pair<std::size_t, TensorMemory>> values,
+                                 bool is_last);
     // Gradients of another step will come: see engine::Engine::expect_backward().
     void expect_step() {
         post([this] { expect_on_all(); });
@@ -219,25 +237,26 @@ private:
     void share_start_values(std::span<const StartValues> values);
     void pass_to_servers(std::span<const StartValues> values);
     std::vector<StartValues> take_from_rank_0(const std::string& formats);
-    std::span<std::byte> bytes_of(std::size_t tensor, const Piece& piece) const;
+    std::span<std::byte> bytes_of(std::size_t tensor, const TensorMemory& piece) const;
     std::pair<std::size_t, std::size_t> overlap(std::size_t tensor, std::size_t first,
                                                 std::size_t count) const;
     void fill(std::span<const StartValues> values, std::size_t first,
               std::span<float> masters) const;
     void change(std::span<const StartValues> values, std::size_t first,
                 std::span<float> masters) const;
-    void change_on_all(const std::vector<std::pair<std::size_t, Piece>>& values, bool is_last);
+    void change_on_all(const std::vector<std::pair<std::size_t, TensorMemory>>& values,
+                       bool is_last);
     void change_masters_to(std::span<const StartValues> values);
     void begin_on_all(const engine::Step& step, const std::vector<std::size_t>& absent,
                       bool is_given_up);
-    void put_on_all(std::size_t block, std::span<const Piece> pieces, float factor,
+    void put_on_all(std::size_t block, std::span<const TensorMemory> pieces, float factor,
                     CUevent_st* made);
     void end_on_all(const std::vector<std::size_t>& absent, bool is_given_up);
     void expect_on_all();
     std::string claim_on_all(const std::string& folder);
     std::string save_on_all(const std::string& folder, const std::string& program);
     std::uint64_t digest_on_all();
-    void write_gradients(std::size_t block, std::span<const Piece> pieces, float factor,
+    void write_gradients(std::size_t block, std::span<const TensorMemory> pieces, float factor,
                          CUevent_st* made);
     void pass_blocks();
     void find_program_state();
@@ -250,7 +269,7 @@ private:
     engine::Layout layout_;
     std::vector<std::size_t> first_tensors_;  // first tensor of each block, and the end
     std::string model_;
-    Plan told_;  // for ranks that serve
+    OptimizerPlan told_;  // for ranks that serve
     engine::Grant grant_;
     std::optional<int> gpu_;
     memory::Stream gradient_stream_;

@@ -2,6 +2,7 @@
 // between two steps. Called by python/nearstep/_gradients/intake.py and _model/parameters.py.
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/packed.hpp"
 #include "memory/gpu.hpp"
 #include "python/binding/conductor.hpp"
 
@@ -53,7 +54,7 @@ void Conductor::begin_step(const engine::Step& step, const std::vector<std::size
 
 void Conductor::begin_on_all(const engine::Step& step, const std::vector<std::size_t>& absent,
                              bool is_given_up) {
-    tell(Deed::begin_step, 0, packed(step));
+    tell(Deed::begin_step, 0, packed(step.clip_norm, step.groups));
     begun_.lap();
     const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
     is_void_ = present.back() > 0;
@@ -69,7 +70,7 @@ void Conductor::expect_on_all() {
     engine().expect_backward();
 }
 
-std::uint64_t Conductor::put(std::size_t block, std::vector<Piece> pieces, float factor,
+std::uint64_t Conductor::put(std::size_t block, std::vector<TensorMemory> pieces, float factor,
                              CUevent_st* made) {
     return post([this, block, pieces = std::move(pieces), factor, made] {
         put_on_all(block, pieces, factor, made);
@@ -77,7 +78,7 @@ std::uint64_t Conductor::put(std::size_t block, std::vector<Piece> pieces, float
 }
 
 // A rank that serves has no gradients.
-void Conductor::put_on_all(std::size_t block, std::span<const Piece> pieces, float factor,
+void Conductor::put_on_all(std::size_t block, std::span<const TensorMemory> pieces, float factor,
                            CUevent_st* made) {
     if (is_void_) {
         return;
@@ -89,8 +90,8 @@ void Conductor::put_on_all(std::size_t block, std::span<const Piece> pieces, flo
     engine().put_gradient(block);
 }
 
-void Conductor::write_gradients(std::size_t block, std::span<const Piece> pieces, float factor,
-                                CUevent_st* made) {
+void Conductor::write_gradients(std::size_t block, std::span<const TensorMemory> pieces,
+                                float factor, CUevent_st* made) {
     const bool is_on_gpu = facts_.encodes_on_gpu;
     const std::span<float> space = engine().gradient_space(block);
     if (is_on_gpu) {
@@ -208,12 +209,12 @@ void Conductor::end_on_all(const std::vector<std::size_t>& absent, bool is_given
     stats_ = stats;
 }
 
-std::uint64_t Conductor::change_masters(std::vector<std::pair<std::size_t, Piece>> values,
+std::uint64_t Conductor::change_masters(std::vector<std::pair<std::size_t, TensorMemory>> values,
                                         bool is_last) {
     return post([this, values = std::move(values), is_last] { change_on_all(values, is_last); });
 }
 
-void Conductor::change_on_all(const std::vector<std::pair<std::size_t, Piece>>& values,
+void Conductor::change_on_all(const std::vector<std::pair<std::size_t, TensorMemory>>& values,
                               bool is_last) {
     const std::chrono::seconds limit =
         is_last ? std::chrono::seconds(MpiThread::kEndLimit)

@@ -30,12 +30,12 @@ Dtype dtype_of(const std::string& name) {
     throw ConfigError("Parameters are fp32, bf16 or fp16, not " + name + ".");
 }
 
-Piece piece_of(std::uintptr_t address, const std::string& dtype) {
+TensorMemory piece_of(std::uintptr_t address, const std::string& dtype) {
     return {reinterpret_cast<void*>(address), dtype_of(dtype)};  // NOLINT
 }
 
-std::vector<Piece> pieces_of(const Pieces& addresses) {
-    std::vector<Piece> pieces;
+std::vector<TensorMemory> pieces_of(const Pieces& addresses) {
+    std::vector<TensorMemory> pieces;
     for (const auto& [address, dtype] : addresses) {
         pieces.push_back(piece_of(address, dtype));
     }

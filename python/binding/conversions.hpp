@@ -22,8 +22,8 @@ using Hypers = std::vector<std::tuple<double, double, double, double, double>>;
 
 // Throws ConfigError.
 Dtype dtype_of(const std::string& name);
-Piece piece_of(std::uintptr_t address, const std::string& dtype);
-std::vector<Piece> pieces_of(const Pieces& addresses);
+TensorMemory piece_of(std::uintptr_t address, const std::string& dtype);
+std::vector<TensorMemory> pieces_of(const Pieces& addresses);
 engine::Step step_of(const std::string& optimizer, const Hypers& groups, double clip_norm);
 
 nanobind::dict dict_of(const StepStats& stats);

@@ -1,4 +1,5 @@
 // The extension module nearstep._engine. It gets tensors' addresses and formats, not PyTorch.
+// Called by the Python package.
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
@@ -66,7 +67,7 @@ std::vector<std::span<const std::byte>> spans_of(const Memories& memories) {
 std::vector<StartValues> start_values(const Pieces& addresses, const Safetensors* weights,
                                       const std::vector<std::string>& names) {
     std::vector<StartValues> values;
-    for (const Piece& piece : pieces_of(addresses)) {
+    for (const TensorMemory& piece : pieces_of(addresses)) {
         const std::string& name = names.at(values.size());
         values.push_back({piece, name.empty() ? nullptr : weights->find(name)});
     }
@@ -131,18 +132,18 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
                                     std::string granted_devices, std::optional<int> gpu,
                                     std::uintptr_t stream, bool fills_gpu, int threads,
                                     bool keeps_parameters) {
-    Plan plan{.settings = std::move(settings),
-              .granted_devices = std::move(granted_devices),
-              .tensors = {},
-              .tensors_of_blocks = std::move(tensors_of_blocks),
-              .dtype = dtype_of(dtype),
-              .model = std::move(model),
-              .gpu = gpu,
-              .gradient_stream = at<CUstream_st>(stream),
-              .fills_gpu = fills_gpu,
-              .threads = threads,
-              .parameters =
-                  keeps_parameters ? engine::ParameterHome::vector : engine::ParameterHome::state};
+    OptimizerPlan plan{.settings = std::move(settings),
+                       .granted_devices = std::move(granted_devices),
+                       .tensors = {},
+                       .tensors_of_blocks = std::move(tensors_of_blocks),
+                       .dtype = dtype_of(dtype),
+                       .model = std::move(model),
+                       .gpu = gpu,
+                       .gradient_stream = at<CUstream_st>(stream),
+                       .fills_gpu = fills_gpu,
+                       .threads = threads,
+                       .parameters = keeps_parameters ? engine::ParameterHome::vector
+                                                      : engine::ParameterHome::state};
     for (const auto& [name, shape, group] : tensors) {
         plan.tensors.push_back({.name = name, .shape = shape, .group = group});
     }
@@ -323,7 +324,7 @@ NB_MODULE(_engine, m) {
             [](Driver& self,
                const std::vector<std::tuple<std::size_t, std::uintptr_t, std::string>>& values,
                nb::object tensors, bool is_last) {
-                std::vector<std::pair<std::size_t, Piece>> pieces;
+                std::vector<std::pair<std::size_t, TensorMemory>> pieces;
                 pieces.reserve(values.size());
                 for (const auto& [tensor, address, dtype] : values) {
                     pieces.emplace_back(tensor, piece_of(address, dtype));

@@ -137,7 +137,7 @@ void MpiThread::serve() {
     join(true, kEndLimit);
 }
 
-void MpiThread::tell(const Order& order) {
+void MpiThread::tell(const ServeOrder& order) {
     if (all_ranks_->rank() != 0) {
         return;
     }
@@ -155,13 +155,13 @@ void MpiThread::tell(const Order& order) {
     }
 }
 
-std::optional<Order> MpiThread::hear() {
+std::optional<ServeOrder> MpiThread::hear() {
     OrderHead head;
     all_ranks_->start_receive(std::as_writable_bytes(std::span(&head, 1)), 0, kOrderTag).wait();
-    Order order{.deed = head.deed,
-                .number = head.number,
-                .what = head.what,
-                .content = std::string(head.bytes, 0)};
+    ServeOrder order{.deed = head.deed,
+                     .number = head.number,
+                     .what = head.what,
+                     .content = std::string(head.bytes, 0)};
     if (head.bytes > 0) {
         all_ranks_->start_receive(std::as_writable_bytes(std::span(order.content)), 0, kOrderTag)
             .wait();

@@ -38,7 +38,7 @@ enum class Deed : std::uint8_t {
 };
 
 // An order to it.
-struct Order {
+struct ServeOrder {
     Deed deed = Deed::meet;
     std::uint64_t number = 0;  // of the process's engines, in the order in which they were opened
     std::uint64_t what = 0;    // a meeting's purpose, a block, or whether rank 0 gives the step up
@@ -83,9 +83,9 @@ public:
     // The number of an engine that all ranks open now.
     std::uint64_t count_engine() { return engines_++; }
     // Rank 0 tells the ranks that serve what all do next; other ranks say nothing.
-    void tell(const Order& order);
+    void tell(const ServeOrder& order);
     // The next order; none: rank 0 ends its program.
-    std::optional<Order> hear();
+    std::optional<ServeOrder> hear();
 
     // Ends MPI together with the other ranks. Ends the processes of all ranks if `has_failed`, or
     // if the others do not come in time. Call it from any thread, and post nothing afterwards.

@@ -4,7 +4,7 @@
 #include "python/binding/server.hpp"
 
 #include "base/error.hpp"
-#include "engine/gathered_text.hpp"
+#include "base/packed.hpp"
 #include "engine/placement/devices.hpp"
 #include "shard/partition.hpp"
 
@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstring>
 #include <future>
-#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -22,84 +21,18 @@ namespace {
 
 constexpr std::size_t kMostElemsAtOnce = std::size_t{1} << 24U;  // of rank 0's values
 
-template <typename Number>
-std::string listed(const std::vector<Number>& numbers) {
-    std::vector<std::string> parts;
-    std::ranges::transform(numbers, std::back_inserter(parts),
-                           [](Number number) { return std::to_string(number); });
-    return engine::pack(parts);
-}
-
-template <typename Number>
-std::vector<Number> numbers_in(const std::string& packed) {
-    std::vector<Number> numbers;
-    for (const std::string& part : engine::unpack(packed)) {
-        numbers.push_back(static_cast<Number>(std::stoull(part)));
-    }
-    return numbers;
-}
-
 }  // namespace
 
-std::string packed(const Plan& plan, const engine::Wish& wish) {
-    std::vector<std::string> tensors;
-    for (const engine::Tensor& tensor : plan.tensors) {
-        tensors.push_back(engine::pack(std::vector<std::string>{tensor.name, listed(tensor.shape),
-                                                                std::to_string(tensor.group)}));
-    }
-    return engine::pack(std::vector<std::string>{
-        engine::pack(plan.settings), engine::pack(tensors), listed(plan.tensors_of_blocks),
-        std::to_string(static_cast<int>(plan.dtype)), plan.model, std::to_string(plan.threads),
-        plan.checkpoint_folder, std::to_string(static_cast<int>(wish.kind)), wish.path});
-}
-
-std::pair<Plan, engine::Wish> unpacked(const std::string& told) {
-    const std::vector<std::string> parts = engine::unpack(told);
-    Plan plan{.settings = engine::unpack(parts.at(0)),
-              .tensors_of_blocks = numbers_in<std::size_t>(parts.at(2)),
-              .dtype = static_cast<Dtype>(std::stoi(parts.at(3))),
-              .model = parts.at(4),
-              .threads = std::stoi(parts.at(5)),
-              .checkpoint_folder = parts.at(6)};
-    for (const std::string& tensor : engine::unpack(parts.at(1))) {
-        const std::vector<std::string> of = engine::unpack(tensor);
-        plan.tensors.push_back({.name = of.at(0),
-                                .shape = numbers_in<std::int64_t>(of.at(1)),
-                                .group = std::stoull(of.at(2))});
-    }
-    return {std::move(plan),
-            engine::Wish{.kind = static_cast<engine::Wish::Kind>(std::stoi(parts.at(7))),
-                         .path = parts.at(8)}};
-}
-
-std::string packed(const engine::Step& step) {
-    std::string bytes(sizeof(double) + step.groups.size() * sizeof(engine::Hyper), 0);
-    std::memcpy(bytes.data(), &step.clip_norm, sizeof(double));
-    std::memcpy(bytes.data() + sizeof(double), step.groups.data(), bytes.size() - sizeof(double));
-    return bytes;
-}
-
-namespace {
-
-engine::Step step_in(const std::string& bytes) {
-    engine::Step step;
-    std::memcpy(&step.clip_norm, bytes.data(), sizeof(double));
-    step.groups.resize((bytes.size() - sizeof(double)) / sizeof(engine::Hyper));
-    std::memcpy(step.groups.data(), bytes.data() + sizeof(double), bytes.size() - sizeof(double));
-    return step;
-}
-
-}  // namespace
-
-// One character for each tensor: a number format, or a blank for one without a value.
 std::string formats_of(std::span<const StartValues> values) {
-    std::string formats;
-    for (const StartValues& value : values) {
-        const Dtype dtype = value.stored != nullptr ? Dtype::fp32 : value.piece.dtype;
-        const bool is_there = value.stored != nullptr || value.piece.address != nullptr;
-        formats += is_there ? static_cast<char>('0' + static_cast<int>(dtype)) : ' ';
+    std::vector<std::optional<Dtype>> formats(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (values[i].stored != nullptr) {
+            formats[i] = Dtype::fp32;
+        } else if (values[i].piece.address != nullptr) {
+            formats[i] = values[i].piece.dtype;
+        }
     }
-    return formats;
+    return packed(formats);
 }
 
 // --- What passes between rank 0 and the ranks that serve ---
@@ -138,7 +71,9 @@ void Conductor::pass_to_servers(std::span<const StartValues> values) {
 }
 
 // The values of the tiles that this rank owns; others take no memory.
-std::vector<StartValues> Conductor::take_from_rank_0(const std::string& formats) {
+std::vector<StartValues> Conductor::take_from_rank_0(const std::string& told) {
+    std::vector<std::optional<Dtype>> formats;
+    unpack(told, formats);
     const engine::Placed& placed = opened_->start().settings;
     const int ranks = world_->size();
     std::vector<int> all(static_cast<std::size_t>(ranks));  // as there are storage ranks
@@ -148,11 +83,11 @@ std::vector<StartValues> Conductor::take_from_rank_0(const std::string& formats)
     std::vector<StartValues> values(formats.size());
     std::vector<std::byte> came;
     for (std::size_t i = 0; i < formats.size(); ++i) {
-        if (formats[i] == ' ') {
+        if (!formats[i]) {
             continue;
         }
         const engine::Tensor& tensor = layout_.tensors.at(i);
-        const auto dtype = static_cast<Dtype>(formats[i] - '0');
+        const Dtype dtype = *formats[i];
         const std::size_t bytes = size_bytes(dtype);
         std::byte* const to = served_.span().data() + tensor.offset * sizeof(float);
         values[i].piece = {to, dtype};
@@ -198,7 +133,7 @@ void Server::run(const Conductor::Poll& poll) {
 void Server::follow_all() {
     MpiThread& thread = MpiThread::instance();
     thread.serve();
-    while (const std::optional<Order> order = thread.hear()) {
+    while (const std::optional<ServeOrder> order = thread.hear()) {
         follow(*order);
     }
 }
@@ -215,8 +150,10 @@ std::string Server::below_path(const std::vector<std::string>& settings) {
 }
 
 // What is refused on all ranks alike leaves this one as ready for the next order as them.
-void Server::open(const Order& order) {
-    auto [plan, wish] = unpacked(order.content);
+void Server::open(const ServeOrder& order) {
+    OptimizerPlan plan;
+    engine::Wish wish;
+    unpack(order.content, plan, wish);
     plan.below_path = below_path(plan.settings);
     plan.settings.insert(plan.settings.end(), settings_.begin(), settings_.end());
     plan.granted_devices = granted_devices_;
@@ -225,7 +162,7 @@ void Server::open(const Order& order) {
     engine->open_run(wish);
 }
 
-void Server::begin(Conductor& engine, const Order& order) {
+void Server::begin(Conductor& engine, const ServeOrder& order) {
     const std::vector<StartValues> values = engine.opened_->begins_anew()
                                                 ? engine.take_from_rank_0(order.content)
                                                 : std::vector<StartValues>();
@@ -233,7 +170,7 @@ void Server::begin(Conductor& engine, const Order& order) {
     engine.fill_state(values);
 }
 
-void Server::follow(const Order& order) {
+void Server::follow(const ServeOrder& order) {
     if (order.deed == Deed::meet) {
         MpiThread::instance().meet(static_cast<Purpose>(order.what), false, MpiThread::kEndLimit);
         return;
@@ -257,9 +194,12 @@ void Server::follow(const Order& order) {
             case Deed::expect:
                 engine.expect_on_all();
                 break;
-            case Deed::begin_step:
-                engine.begin_on_all(step_in(order.content), {}, false);
+            case Deed::begin_step: {
+                engine::Step step;
+                unpack(order.content, step.clip_norm, step.groups);
+                engine.begin_on_all(step, {}, false);
                 break;
+            }
             case Deed::put:
                 engine.put_on_all(order.what, {}, 1, nullptr);
                 break;

@@ -25,14 +25,14 @@ public:
 
 private:
     void follow_all();
-    void follow(const Order& order);
-    void open(const Order& order);
-    static void begin(Conductor& engine, const Order& order);
+    void follow(const ServeOrder& order);
+    void open(const ServeOrder& order);
+    static void begin(Conductor& engine, const ServeOrder& order);
     std::string below_path(const std::vector<std::string>& settings);
 
     std::vector<std::string> settings_;
     std::string granted_devices_;
-    std::map<std::uint64_t, std::unique_ptr<Conductor>> engines_;  // by Order::number
+    std::map<std::uint64_t, std::unique_ptr<Conductor>> engines_;  // by ServeOrder::number
     std::map<std::string, std::size_t> states_;  // of rank 0, by the setting of their path
 };
 

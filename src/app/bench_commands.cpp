@@ -22,11 +22,11 @@ void add_number(CLI::App& command, const std::string& name, Number& value,
 }
 
 void add_bench_csd(CLI::App& bench, Action& action) {
-    struct Arguments {
+    struct CsdBenchArguments {
         bench::CsdBenchSettings settings;
         std::string io = "auto";
     };
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<CsdBenchArguments>();
     CLI::App& command = *bench.add_subcommand(
         "csd",
         "Steps of an emulated device against the raw rate of its disk. Needs about 200 bytes of "
@@ -67,11 +67,11 @@ void add_bench_csd(CLI::App& bench, Action& action) {
 }
 
 void add_bench_network(CLI::App& bench, Action& action) {
-    struct Arguments {
+    struct NetworkBenchArguments {
         bench::NetworkBenchOptions options;
         std::string json;
     };
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<NetworkBenchArguments>();
     CLI::App& command = *bench.add_subcommand(
         "network",
         "Measure how fast ranks exchange host memory by MPI, by size of message, inside a node and "

@@ -91,12 +91,12 @@ engine::Wish wish_of(const BeginningFlags& flags) {
 }
 
 void add_train(CLI::App& program, Action& action, int& exit_code) {
-    struct Arguments {
+    struct TrainArguments {
         RunArguments run;
         BeginningFlags flags;
         train::RunOptions options;
     };
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<TrainArguments>();
     CLI::App& command = *program.add_subcommand("train",
                                                 "Train a model. Example:\n  mpirun -np 2 nearstep "
                                                 "train configs/tiny.toml --set data.train=FILE");
@@ -151,12 +151,12 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
 }
 
 void add_compare(CLI::App& program, Action& action) {
-    struct Arguments {
+    struct CompareArguments {
         RunArguments run;
         train::CompareOptions options;
         std::vector<std::string> modes = {"base", "su", "su+o", "su+o+c"};
     };
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<CompareArguments>();
     CLI::App& command = *program.add_subcommand(
         "compare",
         "Run the same first steps in several modes side by side. Example:\n  nearstep compare "
@@ -192,11 +192,11 @@ void add_compare(CLI::App& program, Action& action) {
 }
 
 void add_doctor(CLI::App& program, Action& action) {
-    struct Arguments {
+    struct DoctorArguments {
         RunArguments run;
         std::string json;
     };
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<DoctorArguments>();
     CLI::App& command =
         *program.add_subcommand("doctor",
                                 "Say what each node has and which path each part of a run takes "
@@ -233,14 +233,14 @@ checkpoint::ModelTexts model_texts(const checkpoint::Description& about, Dtype d
 }
 
 void add_export(CLI::App& program, Action& action) {
-    struct Arguments {
+    struct ExportArguments {
         std::string checkpoint;
         std::string out;
         std::string dtype = "f32";
         std::string format = "hdf5";
         double shard_gb = 5;
     };
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<ExportArguments>();
     CLI::App& command = *program.add_subcommand(
         "export",
         "Write a checkpoint's masters as one HDF5 file, a dataset per parameter, or as a folder of "

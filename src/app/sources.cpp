@@ -1,6 +1,7 @@
 // Reads what a run's settings come from and gives it to all ranks. Used by the commands.
 #include "app/commands.hpp"
 #include "base/input_file.hpp"
+#include "base/packed.hpp"
 #include "model/hugging_face.hpp"
 
 #include <filesystem>
@@ -66,21 +67,21 @@ config::Sources read_sources(const RunArguments& arguments) {
 }
 
 config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments) {
-    config::Sources sources;
+    config::Sources sources{.overrides = arguments.overrides};
     ModelFiles files;
+    const auto each = [&](auto&& archive) {
+        archive(sources.config_path, sources.config_text, sources.site_path, sources.site_text,
+                files.config.path, files.config.content, files.generation.path,
+                files.generation.content);
+    };
+    Packer read;
     world.on_rank_0([&] {
         sources = config::read_sources(arguments.config, arguments.site, arguments.overrides);
         files = read_model_files(sources);
+        each(read);
     });
-    sources.config_path = world.broadcast(sources.config_path, 0);
-    sources.config_text = world.broadcast(sources.config_text, 0);
-    sources.site_path = world.broadcast(sources.site_path, 0);
-    sources.site_text = world.broadcast(sources.site_text, 0);
-    sources.overrides = arguments.overrides;
-    for (ModelFile* file : {&files.config, &files.generation}) {
-        file->path = world.broadcast(file->path, 0);
-        file->content = world.broadcast(file->content, 0);
-    }
+    const std::string told = world.broadcast(read.bytes, 0);
+    each(Unpacker(told));
     add_model(sources, files);
     return sources;
 }

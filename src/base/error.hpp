@@ -39,6 +39,12 @@ public:
     using Error::Error;
 };
 
+// The data read is incomplete or differs from what was written, so reading it again does not help.
+class DamageError : public IoError {
+public:
+    using IoError::IoError;
+};
+
 class MpiError : public Error {
 public:
     using Error::Error;

@@ -23,11 +23,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Kind { regular, descriptor, other };
+enum class OutputKind { regular, descriptor, other };
 
 // What a path leads to. A file that does not exist yet is regular.
 struct Target {
-    Kind kind = Kind::regular;
+    OutputKind kind = OutputKind::regular;
     std::string path;
     int descriptor = -1;
 };
@@ -61,7 +61,7 @@ Target follow(const std::string& path) {
         }
         const std::string name = at.filename().string();
         if (const int number = descriptor_of(folder, name); number >= 0) {
-            return {.kind = Kind::descriptor, .path = path, .descriptor = number};
+            return {.kind = OutputKind::descriptor, .path = path, .descriptor = number};
         }
         struct stat status {};
         const std::string full = (folder / name).string();
@@ -75,7 +75,8 @@ Target follow(const std::string& path) {
             refuse(path, EISDIR);
         }
         if (!S_ISLNK(status.st_mode)) {
-            return {.kind = S_ISREG(status.st_mode) ? Kind::regular : Kind::other, .path = full};
+            return {.kind = S_ISREG(status.st_mode) ? OutputKind::regular : OutputKind::other,
+                    .path = full};
         }
         const fs::path to = fs::read_symlink(full, error);
         if (error) {
@@ -121,7 +122,7 @@ int write_text(const Descriptor& file, const std::string& words) {
 Descriptor open_through(const Target& target, int flags) {
     std::cout.flush();
     std::fflush(stdout);
-    Descriptor file(target.kind == Kind::descriptor
+    Descriptor file(target.kind == OutputKind::descriptor
                         ? ::fcntl(target.descriptor, F_DUPFD_CLOEXEC, 0)
                         : ::open(target.path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | flags));
     if (!file) {
@@ -188,13 +189,13 @@ void check_writable(const std::string& path) {
         return;
     }
     const Target target = follow(path);
-    if (target.kind == Kind::descriptor) {
+    if (target.kind == OutputKind::descriptor) {
         if (::fcntl(target.descriptor, F_GETFD) < 0) {
             refuse(path, errno);
         }
         return;
     }
-    if (target.kind == Kind::other) {  // opening a pipe would wait for its reader
+    if (target.kind == OutputKind::other) {  // opening a pipe would wait for its reader
         if (::access(target.path.c_str(), W_OK) != 0) {
             refuse(path, errno);
         }
@@ -213,7 +214,7 @@ void write_whole_file(const std::string& path, const std::string& text_to_write)
         return;
     }
     const Target target = follow(path);
-    if (target.kind == Kind::regular) {
+    if (target.kind == OutputKind::regular) {
         replace_file(target.path, text_to_write);
     } else {
         write_through(target, 0, text_to_write);
@@ -222,7 +223,7 @@ void write_whole_file(const std::string& path, const std::string& text_to_write)
 
 std::string regular_output(const std::string& path, const char* what) {
     const Target target = follow(path);
-    if (target.kind != Kind::regular) {
+    if (target.kind != OutputKind::regular) {
         throw ConfigError(text(what, " cannot be written to ", path,
                                ", which is no regular file: name a new file."));
     }
@@ -231,7 +232,7 @@ std::string regular_output(const std::string& path, const char* what) {
 
 LineOutput::LineOutput(const std::string& path) : path_(path) {
     const Target target = follow(path);
-    is_regular_ = target.kind == Kind::regular;
+    is_regular_ = target.kind == OutputKind::regular;
     path_ = target.path;
     if (!is_regular_) {
         file_ = open_through(target, 0);

@@ -34,7 +34,7 @@ constexpr std::size_t kMostRepeats = 64;
 constexpr std::size_t kMostBytesOfRank = GiB;  // most that a rank sends at once
 
 // Nodes that exchange with each other; with nodes = 1, the ranks of each node do.
-struct Group {
+struct RankGroup {
     int nodes = 1;
 
     std::string name() const { return nodes == 1 ? std::string("inside") : text(nodes, " nodes"); }
@@ -58,8 +58,8 @@ struct Places {
     int ranks_per_node;  // only those that take part
 };
 
-std::vector<Group> groups_of(const Places& places) {
-    std::vector<Group> groups;
+std::vector<RankGroup> groups_of(const Places& places) {
+    std::vector<RankGroup> groups;
     if (places.ranks_per_node > 1) {
         groups.push_back({1});
     }
@@ -73,7 +73,7 @@ std::vector<Group> groups_of(const Places& places) {
 }
 
 // Equal for ranks that exchange with each other; empty for a rank that only watches.
-std::optional<int> colour_of(const Places& places, Group group) {
+std::optional<int> colour_of(const Places& places, RankGroup group) {
     if (places.place >= places.ranks_per_node) {
         return std::nullopt;
     }
@@ -112,14 +112,14 @@ public:
                    "\n", describe_link(),
                    "GB/s = bytes that a node sends to others (inside: a rank) / seconds / 1e9\n",
                    "group       message          us  (least - most)         GB/s\n"));
-        for (const Group group : groups_of(places_)) {
+        for (const RankGroup group : groups_of(places_)) {
             measure(group);
         }
         return rows_;
     }
 
 private:
-    void measure(Group group) {
+    void measure(RankGroup group) {
         const std::optional<int> colour = colour_of(places_, group);
         is_taking_part_ = colour.has_value();
         // Ranks that only watch are in a communicator of their own.
@@ -157,7 +157,7 @@ private:
         }
     }
 
-    void add_fit(Group group, std::size_t messages, std::span<const plan::TimedBytes> samples) {
+    void add_fit(RankGroup group, std::size_t messages, std::span<const plan::TimedBytes> samples) {
         const plan::NetworkFit fit = plan::fit_network(samples);
         const double latency_us = fit.latency_s / static_cast<double>(messages) * 1e6;
         nlohmann::json row = row_of(group, text(group.name(), ", fit"));
@@ -185,7 +185,7 @@ private:
                     "\n");
     }
 
-    nlohmann::json row_of(Group group, const std::string& name) const {
+    nlohmann::json row_of(RankGroup group, const std::string& name) const {
         return {{"bench", "network"},      {"row", name},
                 {"commit", commit()},      {"site", options_.site},
                 {"mpi", library_.version}, {"transport", mpi::transport_words(library_)},
@@ -248,7 +248,7 @@ private:
         return summary_of(seconds);
     }
 
-    void print_size(Group group, std::size_t bytes, const Summary& seconds, double gb_s) {
+    void print_size(RankGroup group, std::size_t bytes, const Summary& seconds, double gb_s) {
         const std::string size = bytes % MiB == 0   ? text(bytes / MiB, " MiB")
                                  : bytes % KiB == 0 ? text(bytes / KiB, " KiB")
                                                     : text(bytes, " B");

@@ -52,10 +52,10 @@ std::uint64_t digest_of_checksums(std::vector<std::uint64_t> of_tiles,
     return xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tiles)));
 }
 
-class Writer final : public RankFileWriter {
+class RankWriter final : public RankFileWriter {
 public:
-    Writer(std::string folder, std::string path, const std::vector<TileRange>& ranges,
-           const std::vector<std::size_t>& residual_tiles)
+    RankWriter(std::string folder, std::string path, const std::vector<TileRange>& ranges,
+               const std::vector<std::size_t>& residual_tiles)
         : folder_(std::move(folder)),
           path_(std::move(path)),
           tiles_(tiles_in(ranges)),
@@ -75,10 +75,10 @@ public:
         }
     }
 
-    Writer(const Writer&) = delete;
-    Writer& operator=(const Writer&) = delete;
+    RankWriter(const RankWriter&) = delete;
+    RankWriter& operator=(const RankWriter&) = delete;
     // A file that was not finished is worth nothing, and may fill the disk.
-    ~Writer() override {
+    ~RankWriter() override {
         if (!is_finished_) {
             ::unlink(path_.c_str());
         }
@@ -184,7 +184,7 @@ std::unique_ptr<RankFileWriter> RankFileWriter::make(
     const std::string& folder, std::int64_t step, int attempt, int rank,
     const std::vector<TileRange>& ranges, const std::vector<std::size_t>& residual_tiles) {
     make_folder(folder);
-    auto writer = std::make_unique<Writer>(
+    auto writer = std::make_unique<RankWriter>(
         folder, text(folder, "/", rank_file_name(step, attempt, rank)), ranges, residual_tiles);
     writer->describe(step, attempt, rank);
     return writer;

@@ -28,18 +28,18 @@ const char* tag_of(Dtype dtype) {
 }
 
 // A tensor of the output: one of the checkpoint, or another one.
-struct Tensor {
+struct OutputTensor {
     TensorPlace place;  // without an offset for another one
     std::string dtype;
     std::size_t bytes = 0;
     const OtherTensor* other = nullptr;  // null: of the checkpoint
 };
 
-std::vector<Tensor> tensors_of(const Description& about, Dtype dtype,
-                               std::span<const OtherTensor> others) {
-    std::vector<Tensor> tensors;
+std::vector<OutputTensor> tensors_of(const Description& about, Dtype dtype,
+                                     std::span<const OtherTensor> others) {
+    std::vector<OutputTensor> tensors;
     std::set<std::string> names;
-    const auto add = [&](Tensor tensor) {
+    const auto add = [&](OutputTensor tensor) {
         if (!names.insert(tensor.place.name).second) {
             throw ConfigError(text("Cannot export two tensors of one name, ",
                                    nlohmann::json(tensor.place.name).dump(),
@@ -61,13 +61,13 @@ std::vector<Tensor> tensors_of(const Description& about, Dtype dtype,
     return tensors;
 }
 
-using Shards = std::vector<std::vector<Tensor>>;
+using Shards = std::vector<std::vector<OutputTensor>>;
 
 // Groups consecutive tensors into shards of at least one tensor.
-Shards shards_of(std::vector<Tensor> tensors, std::size_t shard_bytes) {
+Shards shards_of(std::vector<OutputTensor> tensors, std::size_t shard_bytes) {
     Shards shards(1);
     std::size_t bytes = 0;
-    for (Tensor& tensor : tensors) {
+    for (OutputTensor& tensor : tensors) {
         if (!shards.back().empty() && bytes + tensor.bytes > shard_bytes) {
             shards.emplace_back();
             bytes = 0;
@@ -119,11 +119,11 @@ void write_file(const std::string& path, const std::string& words) {
 }
 
 // The header with its length in front, padded so that the tensors are aligned.
-std::string header_of(const std::vector<Tensor>& tensors) {
+std::string header_of(const std::vector<OutputTensor>& tensors) {
     OrderedJson json;
     json["__metadata__"] = {{"format", "pt"}};  // transformers requires it
     std::size_t at = 0;
-    for (const Tensor& tensor : tensors) {
+    for (const OutputTensor& tensor : tensors) {
         const std::size_t end = at + tensor.bytes;
         json[tensor.place.name] = {
             {"dtype", tensor.dtype}, {"shape", tensor.place.shape}, {"data_offsets", {at, end}}};
@@ -138,11 +138,11 @@ std::string header_of(const std::vector<Tensor>& tensors) {
     return bytes + words;
 }
 
-void write_shard(const std::string& path, const std::vector<Tensor>& tensors, Dtype dtype,
+void write_shard(const std::string& path, const std::vector<OutputTensor>& tensors, Dtype dtype,
                  Masters& masters) {
     Output file(path);
     file.write(header_of(tensors));
-    for (const Tensor& tensor : tensors) {
+    for (const OutputTensor& tensor : tensors) {
         if (tensor.other == nullptr) {
             masters.convert(
                 tensor.place, dtype,
@@ -160,7 +160,7 @@ void write_index(const std::string& path, const Shards& shards) {
     OrderedJson json;
     std::size_t bytes = 0;
     for (std::size_t shard = 0; shard < shards.size(); ++shard) {
-        for (const Tensor& tensor : shards[shard]) {
+        for (const OutputTensor& tensor : shards[shard]) {
             json["weight_map"][tensor.place.name] = shard_name(shard, shards.size());
             bytes += tensor.bytes;
         }

@@ -85,7 +85,7 @@ private:
     std::size_t piece_bytes_;  // of its codes
 };
 
-struct Row {
+struct CodecRow {
     const char* name;
     std::unique_ptr<Codec> (*make)(const CodecSettings& settings);
     bool has_block_codes = false;
@@ -93,28 +93,28 @@ struct Row {
 
 // Every codec. Settings, planner, tests and fuzz targets read this table.
 constexpr std::array kCodecs = {
-    Row{"dense",
-        [](const CodecSettings& settings) -> std::unique_ptr<Codec> {
-            return std::make_unique<DenseCodec>(settings);
-        }},
-    Row{"topk", make_topk_codec},
-    Row{"q8",
-        [](const CodecSettings& settings) -> std::unique_ptr<Codec> {
-            return std::make_unique<BlockCodec>(settings, GradientCodec::q8);
-        },
-        true},
-    Row{"q4",
-        [](const CodecSettings& settings) -> std::unique_ptr<Codec> {
-            return std::make_unique<BlockCodec>(settings, GradientCodec::q4);
-        },
-        true},
+    CodecRow{"dense",
+             [](const CodecSettings& settings) -> std::unique_ptr<Codec> {
+                 return std::make_unique<DenseCodec>(settings);
+             }},
+    CodecRow{"topk", make_topk_codec},
+    CodecRow{"q8",
+             [](const CodecSettings& settings) -> std::unique_ptr<Codec> {
+                 return std::make_unique<BlockCodec>(settings, GradientCodec::q8);
+             },
+             true},
+    CodecRow{"q4",
+             [](const CodecSettings& settings) -> std::unique_ptr<Codec> {
+                 return std::make_unique<BlockCodec>(settings, GradientCodec::q4);
+             },
+             true},
 };
 
-const Row& row_of(const std::string& name) {
-    const auto* const row = std::ranges::find(kCodecs, name, &Row::name);
+const CodecRow& row_of(const std::string& name) {
+    const auto* const row = std::ranges::find(kCodecs, name, &CodecRow::name);
     if (row == kCodecs.end()) {
         std::string names;
-        for (const Row& known : kCodecs) {
+        for (const CodecRow& known : kCodecs) {
             names += text(names.empty() ? "\"" : ", \"", known.name, "\"");
         }
         throw ConfigError(
@@ -128,7 +128,7 @@ const Row& row_of(const std::string& name) {
 const std::vector<std::string>& codec_names() {
     static const std::vector<std::string> names = [] {
         std::vector<std::string> all;
-        std::ranges::transform(kCodecs, std::back_inserter(all), &Row::name);
+        std::ranges::transform(kCodecs, std::back_inserter(all), &CodecRow::name);
         return all;
     }();
     return names;

@@ -32,7 +32,7 @@ struct Header {
 static_assert(sizeof(Header) == arith::kDeltaHeaderBytes);
 
 // A tile's entry in the table.
-struct Entry {
+struct DeltaEntry {
     std::uint32_t form_and_changed;  // changed x 256 + form
     std::uint32_t escaped;
     std::uint64_t digest;
@@ -45,15 +45,15 @@ struct Entry {
                escaped <= census().changed;
     }
 };
-static_assert(sizeof(Entry) == arith::kDeltaEntryBytes);
+static_assert(sizeof(DeltaEntry) == arith::kDeltaEntryBytes);
 
 // Offset in bytes of the end of the table.
 constexpr std::size_t table_end(std::size_t tiles) {
-    return sizeof(Header) + tiles * sizeof(Entry);
+    return sizeof(Header) + tiles * sizeof(DeltaEntry);
 }
 
-Entry entry_of(std::span<const std::byte> room, std::size_t tile) {
-    Entry entry{};
+DeltaEntry entry_of(std::span<const std::byte> room, std::size_t tile) {
+    DeltaEntry entry{};
     std::memcpy(&entry, room.data() + table_end(tile), sizeof entry);
     return entry;
 }
@@ -124,7 +124,7 @@ void write_payload(const Kernels& kernels, DeltaForm form, const DeltaCensus& ce
     kernels.pick_values(escaped.data(), fresh, halves_at(out));
 }
 
-bool apply_codes(const Kernels& kernels, const Entry& entry, const std::byte* payload,
+bool apply_codes(const Kernels& kernels, const DeltaEntry& entry, const std::byte* payload,
                  std::uint16_t* target) {
     const auto [changed, escaped] = entry.census();
     const std::uint64_t* mask = words_at(payload);
@@ -147,7 +147,7 @@ bool apply_codes(const Kernels& kernels, const Entry& entry, const std::byte* pa
 }
 
 // Returns false, and leaves the target unchanged, if the bitmaps do not match the entry's counts.
-bool apply_tile(const Kernels& kernels, const Entry& entry, const std::byte* payload,
+bool apply_tile(const Kernels& kernels, const DeltaEntry& entry, const std::byte* payload,
                 std::uint16_t* target) {
     const auto [changed, escaped] = entry.census();
     const std::uint64_t* first = words_at(payload);
@@ -224,8 +224,8 @@ void DeltaWriter::add(const std::uint16_t* old, const std::uint16_t* fresh) {
     const DeltaForm form = arith::smallest_form(census, kTileElems);
     write_payload(*kernels_, form, census, plus, minus, fresh, room_.data() + end_);
 
-    const Entry entry{static_cast<std::uint32_t>(form) | (census.changed << 8U), census.escaped,
-                      digest_of(fresh)};
+    const DeltaEntry entry{static_cast<std::uint32_t>(form) | (census.changed << 8U),
+                           census.escaped, digest_of(fresh)};
     std::memcpy(room_.data() + table_end(next_), &entry, sizeof entry);
 
     const std::size_t end = end_ + entry.bytes();
@@ -265,7 +265,7 @@ DeltaReader::DeltaReader(std::span<const std::byte> room, shard::TileRange tiles
 
 void DeltaReader::add_to(DeltaTally& tally) const {
     for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
-        const Entry entry = entry_of(room_, tile);
+        const DeltaEntry entry = entry_of(room_, tile);
         expects(entry.is_possible(), "a form is one of those that there are");
         const auto form = static_cast<std::size_t>(entry.form());
         tally.tiles.at(form) += 1;
@@ -277,7 +277,7 @@ std::optional<std::string> DeltaReader::apply_to(std::span<std::byte> parameters
     expects(parameters.size() == tiles_.size() * kTileBytes, "a message is applied to its tiles");
     std::size_t at = table_end(tiles_.size());
     for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
-        const Entry entry = entry_of(room_, tile);
+        const DeltaEntry entry = entry_of(room_, tile);
         std::uint16_t* target = halves_at(parameters.data() + tile * kTileBytes);
         const bool is_right = entry.is_possible() && entry.bytes() <= bytes_ - at &&
                               apply_tile(*kernels_, entry, room_.data() + at, target) &&

@@ -92,12 +92,13 @@ __device__ inline double squares_of(const Values& values, const std::byte* paylo
 }
 
 // What is not kept is zero.
-struct Kept {
+struct KeptElements {
     unsigned count;
     Dtype dtype;
 };
 
-__device__ inline double squares_of(const Kept& kept, const std::byte* payload, unsigned lane) {
+__device__ inline double squares_of(const KeptElements& kept, const std::byte* payload,
+                                    unsigned lane) {
     const auto* indices = reinterpret_cast<const std::uint16_t*>(payload);
     const std::uint16_t* values = indices + kept.count;
     double sum = 0;
@@ -149,10 +150,10 @@ void square_on_gpu(const Codec& codec, const std::byte* payloads, std::size_t ti
             launch(Dense<std::uint16_t>{*codec.plain_dtype()});
             break;
         case GradientCodec::topk_bf16:
-            launch(Kept{form.kept, Dtype::bf16});
+            launch(KeptElements{form.kept, Dtype::bf16});
             break;
         case GradientCodec::topk_fp16:
-            launch(Kept{form.kept, Dtype::fp16});
+            launch(KeptElements{form.kept, Dtype::fp16});
             break;
         case GradientCodec::q8:
             launch(Codes<GradientCodec::q8>{});

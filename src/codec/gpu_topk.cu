@@ -148,15 +148,15 @@ __device__ inline void keep(const TopkEncoding& e, std::uint16_t* payload, std::
 }
 
 // Elements above `key` are all kept; of those equal to it, `ties`.
-struct Threshold {
+struct TileThreshold {
     std::uint32_t key;
     std::uint32_t ties;
 };
 
 // Selects by radix. `visit` calls its argument with the key of each element of this thread.
 template <typename Visit>
-__device__ inline Threshold select(unsigned kept, Workspace& w, const Visit& visit) {
-    Threshold threshold{0, kept};
+__device__ inline TileThreshold select(unsigned kept, Workspace& w, const Visit& visit) {
+    TileThreshold threshold{0, kept};
     std::uint32_t prefix_mask = 0;
     for (unsigned digit = 0; digit < kDigits; ++digit) {
         clear_histogram(w);
@@ -205,7 +205,7 @@ __device__ inline void list_marked(const TopkEncoding& e, std::size_t first, Wor
 
 __device__ inline void keep_of_list(const TopkEncoding& e, std::uint16_t* payload,
                                     std::size_t first, unsigned listed, Workspace& w) {
-    const Threshold threshold = select(e.kept, w, [&](const auto& count) {
+    const TileThreshold threshold = select(e.kept, w, [&](const auto& count) {
         for (unsigned i = threadIdx.x; i < listed; i += kThreads) {
             count(w.list.bits[i] & 0x7FFFFFFFU);
         }
@@ -236,7 +236,7 @@ __device__ inline void keep_of_list(const TopkEncoding& e, std::uint16_t* payloa
 // Same as keep_of_list(), but reads the tile.
 __device__ inline void keep_of_tile(const TopkEncoding& e, std::uint16_t* payload,
                                     std::size_t first, Workspace& w) {
-    const Threshold threshold = select(e.kept, w, [&](const auto& count) {
+    const TileThreshold threshold = select(e.kept, w, [&](const auto& count) {
         for (unsigned i = threadIdx.x; i < kTileElems; i += kThreads) {
             count(arith::magnitude_bits(load_value(e.source, first + i)));
         }

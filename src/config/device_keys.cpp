@@ -1,5 +1,5 @@
 // The keys of [csd]. Used by keys.cpp.
-#include "config/device_keys.hpp"
+#include "config/keys.hpp"
 
 namespace nearstep::config {
 

@@ -69,7 +69,7 @@ struct LinkSettings {
     double host_total_gb_s = 0;
     double network_gb_s = 0;
     double scale = 1;  // of all rates; 0: they are only for plans, and whole there
-    GpuShare gpu_traffic = GpuShare::apart;
+    GpuLinkUse gpu_traffic = GpuLinkUse::apart;
 
     double factor() const { return scale > 0 ? scale : 1; }
     bool are_shaped() const {

@@ -16,7 +16,7 @@ namespace config {
 // Where the update happens and what crosses the host link; the paper's BASE, SU, SU+O and SU+O+C.
 enum class Mode : std::uint8_t { base, su, su_o, su_o_c };
 
-enum class Network : std::uint8_t { gpt, llama };
+enum class ModelFamily : std::uint8_t { gpt, llama };
 enum class Processor : std::uint8_t { automatic, cpu, cuda };
 enum class ProductFormat : std::uint8_t { automatic, bf16, fp32 };
 // What backward finds.
@@ -35,7 +35,7 @@ enum class Durability : std::uint8_t { step, checkpoint, none };
 enum class IoKind : std::uint8_t { automatic, io_uring, threads };
 
 // What GPUs move over a shaped host link: nothing, all of it for each rank, all of it once.
-enum class GpuShare : std::uint8_t { apart, whole, split };
+enum class GpuLinkUse : std::uint8_t { apart, whole, split };
 
 enum class PayloadCodec : std::uint8_t { dense, q8, q4, topk, automatic };
 // Whether the codec has codes that compress.rounding rounds.
@@ -65,7 +65,7 @@ inline constexpr std::array kWords<arith::Rounding> = {"nearest", "stochastic"};
 template <>
 inline constexpr std::array kWords<config::Mode> = {"base", "su", "su+o", "su+o+c"};
 template <>
-inline constexpr std::array kWords<config::Network> = {"gpt", "llama"};
+inline constexpr std::array kWords<config::ModelFamily> = {"gpt", "llama"};
 template <>
 inline constexpr std::array kWords<config::Processor> = {"auto", "cpu", "cuda"};
 template <>
@@ -83,7 +83,7 @@ inline constexpr std::array kWords<config::Durability> = {"step", "checkpoint", 
 template <>
 inline constexpr std::array kWords<config::IoKind> = {"auto", "io_uring", "threads"};
 template <>
-inline constexpr std::array kWords<config::GpuShare> = {"apart", "whole", "split"};
+inline constexpr std::array kWords<config::GpuLinkUse> = {"apart", "whole", "split"};
 template <>
 inline constexpr std::array kWords<config::PayloadCodec> = {"dense", "q8", "q4", "topk", "auto"};
 template <>

@@ -1,9 +1,6 @@
 // The table of keys: names, limits and targets. Used by load.cpp.
 #include "config/keys.hpp"
 
-#include "config/device_keys.hpp"
-#include "config/site_keys.hpp"
-
 #include <algorithm>
 #include <array>
 #include <iterator>

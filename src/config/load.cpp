@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Source { config, site, override };
+enum class SourceKind { config, site, override };
 
 std::string read_file(const std::string& path, const std::string& what) {
     std::error_code unused;
@@ -64,7 +64,7 @@ const Key* find(const std::vector<Key>& keys, const std::string& name) {
     return key == keys.end() ? nullptr : &*key;
 }
 
-void check_section(const std::vector<Key>& keys, const Entry& entry) {
+void check_section(const std::vector<Key>& keys, const TomlEntry& entry) {
     std::vector<std::string> sections;
     for (const Key& key : keys) {
         for (std::size_t dot = key.name.find('.'); dot != std::string::npos;
@@ -79,14 +79,14 @@ void check_section(const std::vector<Key>& keys, const Entry& entry) {
                            "): did you mean [", *nearest_word(entry.key, sections), "]?"));
 }
 
-void check_place(const Key& key, Source source, const std::string& origin) {
-    if (source == Source::site && key.place == KeyPlace::config) {
+void check_place(const Key& key, SourceKind source, const std::string& origin) {
+    if (source == SourceKind::site && key.place == KeyPlace::config) {
         throw ConfigError(text(key.name,
                                " says what to train and not where: it belongs in a config, not in "
                                "a site file (",
                                origin, ")."));
     }
-    if (source == Source::config && key.place == KeyPlace::site) {
+    if (source == SourceKind::config && key.place == KeyPlace::site) {
         throw ConfigError(text(key.name,
                                " says where to train and not what: it belongs in the file of a "
                                "site (--site), not in a config (",
@@ -98,8 +98,8 @@ class Layers {
 public:
     explicit Layers(Run& run) : keys_(keys_of(run)) {}
 
-    void apply(const std::vector<Entry>& entries, Source source) {
-        for (const Entry& entry : entries) {
+    void apply(const std::vector<TomlEntry>& entries, SourceKind source) {
+        for (const TomlEntry& entry : entries) {
             const Key* key = find(keys_, entry.key);
             if (entry.is_section && key != nullptr) {
                 throw ConfigError(text(entry.key, " is a key, not a section: write ", entry.key,
@@ -124,9 +124,9 @@ public:
     }
 
     // Sets the keys of a published model that are not set, and refuses others that differ.
-    void complete(const std::vector<Entry>& entries) {
-        std::vector<Entry> missing;
-        for (const Entry& entry : entries) {
+    void complete(const std::vector<TomlEntry>& entries) {
+        std::vector<TomlEntry> missing;
+        for (const TomlEntry& entry : entries) {
             const auto origin = origins_.find(entry.key);
             if (origin == origins_.end()) {
                 missing.push_back(entry);
@@ -144,7 +144,7 @@ public:
                                        "model.from."));
             }
         }
-        apply(missing, Source::config);
+        apply(missing, SourceKind::config);
     }
 
     const Origins& origins() const { return origins_; }
@@ -165,14 +165,14 @@ bool wants_text(const std::string& name) {
 Layers apply(const Sources& sources, Run& run) {
     Layers layers(run);
     run.name = fs::path(sources.config_path).stem().string();
-    layers.apply(read_toml(sources.config_path, sources.config_text), Source::config);
+    layers.apply(read_toml(sources.config_path, sources.config_text), SourceKind::config);
     if (!sources.site_path.empty() || !sources.site_text.empty()) {
         const std::string folder = fs::path(sources.site_path).parent_path().filename().string();
         run.site = folder.empty() ? run.site : folder;
-        layers.apply(read_toml(sources.site_path, sources.site_text), Source::site);
+        layers.apply(read_toml(sources.site_path, sources.site_text), SourceKind::site);
     }
     for (const std::string& assignment : sources.overrides) {
-        layers.apply({read_override(assignment, wants_text)}, Source::override);
+        layers.apply({read_override(assignment, wants_text)}, SourceKind::override);
     }
     return layers;
 }
@@ -223,21 +223,21 @@ Run parse(const Sources& sources) {
 }
 
 ModelSettings stored_model(const std::string& path, const std::string& text) {
-    std::vector<Entry> entries = read_toml(path, text);
+    std::vector<TomlEntry> entries = read_toml(path, text);
     Run run;
     const std::vector<Key> keys = keys_of(run);
-    std::erase_if(entries, [&](const Entry& entry) {
+    std::erase_if(entries, [&](const TomlEntry& entry) {
         return section_of(entry.key) != "model" || find(keys, entry.key) == nullptr;
     });
-    Layers(run).apply(entries, Source::override);
+    Layers(run).apply(entries, SourceKind::override);
     check_model(run.model, {});
     return run.model;
 }
 
 std::int64_t steps_of(const std::string& path, const std::string& text) {
     // Ignores other keys, which may belong to another version.
-    const std::vector<Entry> entries = read_toml(path, text);
-    const auto found = std::ranges::find(entries, "train.steps", &Entry::key);
+    const std::vector<TomlEntry> entries = read_toml(path, text);
+    const auto found = std::ranges::find(entries, "train.steps", &TomlEntry::key);
     if (found == entries.end() || found->value.items.empty()) {
         return TrainSettings().steps;
     }
@@ -246,8 +246,8 @@ std::int64_t steps_of(const std::string& path, const std::string& text) {
 }
 
 std::vector<std::string> state_folders_of(const std::string& path, const std::string& text) {
-    const std::vector<Entry> entries = read_toml(path, text);
-    const auto found = std::ranges::find(entries, "csd.path", &Entry::key);
+    const std::vector<TomlEntry> entries = read_toml(path, text);
+    const auto found = std::ranges::find(entries, "csd.path", &TomlEntry::key);
     std::vector<std::string> folders;
     if (found != entries.end()) {
         for (const auto& item : found->value.items) {

@@ -20,7 +20,7 @@ struct Sources {
     std::vector<std::string> overrides{};
     // Settings of a published model, from its config.json: the defaults of [model]. The config may
     // repeat them.
-    std::vector<Entry> model{};
+    std::vector<TomlEntry> model{};
     // If false, data.train may be empty, as for a plan.
     bool needs_data = true;
 };

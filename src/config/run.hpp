@@ -12,7 +12,7 @@
 namespace nearstep::config {
 
 struct ModelSettings {
-    Network architecture = Network::gpt;
+    ModelFamily architecture = ModelFamily::gpt;
     int layers = 4;
     int heads = 4;
     int kv_heads = 0;  // of keys and values; 0: as many as heads
@@ -37,7 +37,7 @@ struct ModelSettings {
     double gpu_memory_gb = 0;  // most that a rank takes of its GPU; 0: all that is free
     Activations activations = Activations::automatic;
 
-    bool is_llama() const { return architecture == Network::llama; }
+    bool is_llama() const { return architecture == ModelFamily::llama; }
     int key_heads() const { return kv_heads > 0 ? kv_heads : heads; }
     int key_width() const { return width / heads * key_heads(); }
     int most_positions() const { return positions > 0 ? positions : context; }

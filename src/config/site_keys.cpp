@@ -1,5 +1,5 @@
 // The table of a site's keys. Used by keys.cpp.
-#include "config/site_keys.hpp"
+#include "config/keys.hpp"
 
 namespace nearstep::config {
 

@@ -111,7 +111,7 @@ std::optional<Value> value_of(const toml::node& node) {
 }
 
 void flatten(const toml::table& table, const std::string& section, const std::string& path,
-             std::vector<Entry>& out) {
+             std::vector<TomlEntry>& out) {
     for (const auto& [name, node] : table) {
         const std::string key = (section.empty() ? "" : section + '.') + key_part(name.str());
         const std::string origin = text(on_one_line(path), ", line ", name.source().begin.line);
@@ -162,14 +162,14 @@ Value bare_value(const std::string& word) {
 
 }  // namespace
 
-std::vector<Entry> read_toml(const std::string& path, const std::string& toml) {
+std::vector<TomlEntry> read_toml(const std::string& path, const std::string& toml) {
     if (has_too_many_parts(toml)) {
         throw ConfigError(text(on_one_line(path),
                                " has more dots outside of strings than settings have: write each "
                                "key once, as in steps = 10 below [train]."));
     }
     try {
-        std::vector<Entry> entries;
+        std::vector<TomlEntry> entries;
         flatten(toml::parse(toml), "", path, entries);
         return entries;
     } catch (const toml::parse_error& error) {
@@ -178,9 +178,9 @@ std::vector<Entry> read_toml(const std::string& path, const std::string& toml) {
     }
 }
 
-Entry read_override(const std::string& assignment, bool (*wants_text)(const std::string& key)) {
+TomlEntry read_override(const std::string& assignment, bool (*wants_text)(const std::string& key)) {
     const std::size_t equals = assignment.find('=');
-    Entry entry;
+    TomlEntry entry;
     entry.key = on_one_line(trimmed(assignment.substr(0, equals)));
     if (equals == std::string::npos || entry.key.empty()) {
         throw ConfigError(text(Term::origin, " ", on_one_line(assignment), " sets no key: write ",

@@ -9,7 +9,7 @@
 namespace nearstep::config {
 
 // One key of a TOML text, or the header of a section.
-struct Entry {
+struct TomlEntry {
     std::string
         key;  // includes its section: "train.steps"; parts that are not bare keys stay quoted
     Value value{};
@@ -19,11 +19,11 @@ struct Entry {
 
 // All entries of a TOML text, sorted by key. Throws ConfigError for invalid TOML, and for values
 // that no key takes (dates, lists in lists).
-std::vector<Entry> read_toml(const std::string& path, const std::string& toml);
+std::vector<TomlEntry> read_toml(const std::string& path, const std::string& toml);
 
 // Parses "key=value". The value is TOML, else a bare word or a list of bare words, taken as text.
 // For a key that `wants_text`, numbers are bare words too. Throws ConfigError if the key or '=' is
 // missing.
-Entry read_override(const std::string& assignment, bool (*wants_text)(const std::string& key));
+TomlEntry read_override(const std::string& assignment, bool (*wants_text)(const std::string& key));
 
 }  // namespace nearstep::config

@@ -29,7 +29,7 @@ std::string escaped(std::string_view text, bool is_quoted) {
     return out;
 }
 
-struct Writer {
+struct ScalarWriter {
     std::string operator()(bool value) const { return value ? "true" : "false"; }
     std::string operator()(std::int64_t value) const { return std::to_string(value); }
     std::string operator()(double value) const { return written(value); }
@@ -50,7 +50,7 @@ std::string written(double number) {
 
 std::string written(std::string_view text) { return '"' + escaped(text, true) + '"'; }
 
-std::string written(const Scalar& scalar) { return std::visit(Writer(), scalar); }
+std::string written(const Scalar& scalar) { return std::visit(ScalarWriter(), scalar); }
 
 std::string written(const Value& value) {
     if (!value.is_list) {

@@ -52,7 +52,7 @@ public:
 
 private:
     CardSlot& allocated(int slot);
-    SlotSizes slot_sizes() const;
+    CardSlotSizes slot_sizes() const;
     std::size_t group_words(const GroupMap& groups) const;
     std::string describe(std::size_t subgroup) const {
         return text("subgroup ", subgroup, " of device \"", settings_.name, "\"");
@@ -112,7 +112,7 @@ void CardDevice::use_groups(const GroupMap& groups) {
     settings_.groups = groups;
 }
 
-SlotSizes CardDevice::slot_sizes() const {
+CardSlotSizes CardDevice::slot_sizes() const {
     const std::size_t tiles = layout().most_tiles();
     return {.payload_bytes = layout().most_extent_bytes() - store::kHeaderBytes,
             .parameter_bytes = has_deltas() ? message_room_bytes() : tiles * tile_parameter_bytes(),
@@ -121,7 +121,7 @@ SlotSizes CardDevice::slot_sizes() const {
 }
 
 std::string CardDevice::describe_io() const {
-    const SlotSizes sizes = slot_sizes();
+    const CardSlotSizes sizes = slot_sizes();
     const std::size_t bytes = slots_.size() * (sizes.payload_bytes + sizes.parameter_bytes);
     return text(describe_transport(), ", ",
                 is_peer_to_peer_ ? "peer to peer with" : "by way of the host (no peer to peer) to",

@@ -50,7 +50,7 @@ std::size_t CardPayloads::subgroup_bytes(std::size_t subgroup) const {
 
 std::size_t CardPayloads::put(std::size_t subgroup, std::size_t tile, Payloads payloads) {
     expects(payloads.size() == sources_, "a tile has one payload per source");
-    Place& place = places_[subgroup];
+    OpenPlace& place = places_[subgroup];
     const std::size_t bytes = codec_->payload_bytes();
     const std::size_t first = tile - layout_->first_tile(subgroup);
     expects(bytes <= stride_, "there is room for the codec's payloads");
@@ -72,7 +72,7 @@ std::size_t CardPayloads::put(std::size_t subgroup, std::size_t tile, Payloads p
     return tile_bytes();
 }
 
-void CardPayloads::send(Place& place) {
+void CardPayloads::send(OpenPlace& place) {
     const shard::TileRange tiles = std::exchange(place.unsent, {});
     sending_.add(worker_.submit(
         [&buffer = buffers_[place.buffer], offset = place.offset + tiles.begin * tile_bytes(),
@@ -80,7 +80,7 @@ void CardPayloads::send(Place& place) {
 }
 
 void CardPayloads::finish() {
-    for (Place& place : places_) {
+    for (OpenPlace& place : places_) {
         if (place.unsent.size() > 0) {
             send(place);
         }
@@ -89,7 +89,7 @@ void CardPayloads::finish() {
 }
 
 PayloadPlace CardPayloads::place_of(std::size_t subgroup) const {
-    const Place& place = places_[subgroup];
+    const OpenPlace& place = places_[subgroup];
     return {&buffers_[place.buffer], place.offset, static_cast<std::uint32_t>(stride_)};
 }
 

@@ -16,7 +16,7 @@ namespace nearstep::csd {
 
 // The place of a subgroup's payloads.
 struct PayloadPlace {
-    const fpga::Buffer* buffer = nullptr;
+    const fpga::CardBuffer* buffer = nullptr;
     std::uint64_t offset = 0;
     std::uint32_t stride = 0;  // bytes from one payload to the next
 };
@@ -43,7 +43,7 @@ public:
     PayloadPlace place_of(std::size_t subgroup) const;
 
 private:
-    struct Place {
+    struct OpenPlace {
         std::size_t buffer = 0;
         std::size_t offset = 0;
         std::size_t tiles_put = 0;  // of this step
@@ -53,14 +53,14 @@ private:
 
     std::size_t tile_bytes() const { return sources_ * stride_; }
     std::size_t subgroup_bytes(std::size_t subgroup) const;
-    void send(Place& place);
+    void send(OpenPlace& place);
 
     const StateLayout* layout_;
     const codec::Codec* codec_ = nullptr;
     std::size_t sources_;
     std::size_t stride_;
-    std::vector<fpga::Buffer> buffers_;
-    std::vector<Place> places_;  // one per subgroup
+    std::vector<fpga::CardBuffer> buffers_;
+    std::vector<OpenPlace> places_;  // one per subgroup
     Ticket sending_;
     Executor worker_{1};
 };

@@ -21,7 +21,7 @@ const KernelDescription& digest_kernel() { return fpga::kKernels[1]; }
 
 constexpr const char* kAdvice = "a slot: lower csd.slots or csd.subgroup_tiles";
 
-fpga::UpdaterTotals totals_of(const fpga::Buffer& report) {
+fpga::UpdaterTotals totals_of(const fpga::CardBuffer& report) {
     fpga::UpdaterTotals totals{};
     std::memcpy(&totals, report.host().data(), sizeof totals);
     return totals;
@@ -37,7 +37,7 @@ CardDigest::CardDigest(fpga::Card& card)
                             kAdvice)),
       run_(card.make_run(digest_kernel())) {}
 
-std::uint64_t CardDigest::digest(const fpga::Buffer& buffer, std::size_t bytes,
+std::uint64_t CardDigest::digest(const fpga::CardBuffer& buffer, std::size_t bytes,
                                  const std::string& purpose) {
     run_.set("memory", buffer);
     run_.set("digest", result_);
@@ -51,7 +51,7 @@ std::uint64_t CardDigest::digest(const fpga::Buffer& buffer, std::size_t bytes,
     return digest;
 }
 
-CardSlot::CardSlot(fpga::Card& card, const SlotSizes& sizes, bool is_peer_to_peer)
+CardSlot::CardSlot(fpga::Card& card, const CardSlotSizes& sizes, bool is_peer_to_peer)
     : header(store::kHeaderBytes),
       state(card.allocate(is_peer_to_peer ? BufferKind::peer_to_peer : BufferKind::normal,
                           at_least_a_page(sizes.payload_bytes), updater_kernel(), "master_in",

@@ -18,7 +18,7 @@
 namespace nearstep::csd {
 
 // Sizes for the largest subgroup.
-struct SlotSizes {
+struct CardSlotSizes {
     std::size_t payload_bytes = 0;
     std::size_t parameter_bytes = 0;  // or of a message
     std::size_t tiles = 0;
@@ -44,16 +44,17 @@ public:
 
     // XXH3 of the first `bytes` of the buffer. Throws XrtError that mentions `purpose`. One thread
     // at a time.
-    std::uint64_t digest(const fpga::Buffer& buffer, std::size_t bytes, const std::string& purpose);
+    std::uint64_t digest(const fpga::CardBuffer& buffer, std::size_t bytes,
+                         const std::string& purpose);
 
 private:
-    fpga::Buffer result_;
-    fpga::Run run_;
+    fpga::CardBuffer result_;
+    fpga::KernelRun run_;
 };
 
 struct CardSlot {
     // Throws XrtError if the card has too little memory.
-    CardSlot(fpga::Card& card, const SlotSizes& sizes, bool is_peer_to_peer);
+    CardSlot(fpga::Card& card, const CardSlotSizes& sizes, bool is_peer_to_peer);
     CardSlot(const CardSlot&) = delete;
     CardSlot& operator=(const CardSlot&) = delete;
     // Waits for pending operations.
@@ -65,12 +66,12 @@ struct CardSlot {
     // Bytes of the new parameters or of the message. Call after finish_update().
     std::size_t parameter_bytes() const;
 
-    memory::Buffer header;  // of the subgroup, in host memory
-    fpga::Buffer state;     // its payload
-    fpga::Buffer groups;
-    fpga::Buffer parameters;
-    fpga::Buffer report;
-    fpga::Run updater;
+    memory::Buffer header;   // of the subgroup, in host memory
+    fpga::CardBuffer state;  // its payload
+    fpga::CardBuffer groups;
+    fpga::CardBuffer parameters;
+    fpga::CardBuffer report;
+    fpga::KernelRun updater;
     CardDigest verifying;
     CardDigest sealing_digest;
 

@@ -1,4 +1,5 @@
 // Memory, slots and transfers of an emulated device; emulated_device_update.cpp has its update.
+// Made by the engine, trials and benchmarks.
 #include "base/error.hpp"
 #include "codec/delta.hpp"
 #include "csd/emulated_device_body.hpp"

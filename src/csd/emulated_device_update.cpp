@@ -1,4 +1,4 @@
-// The update of an emulated device, by the host's threads and by a GPU.
+// The update of an emulated device, by the host's threads and by a GPU. Called by its handler.
 #include "base/error.hpp"
 #include "codec/delta.hpp"
 #include "csd/emulated_device_body.hpp"

@@ -269,7 +269,7 @@ inline void update_moments_of(const UpdateScalars& scalars, const UpdateRun& run
     const Arrays<kFormat> updated = arrays_at<kFormat>(run.state, at);
     const arith::TileKey key = run.key;
     const std::uint32_t first = run.first + static_cast<std::uint32_t>(at);
-    Scales scales = {0, 0};
+    BlockScales scales = {0, 0};
     if constexpr (Types::kHasCodes) {
         scales = {from.scale1[at / kBlockElems], from.scale2[at / kBlockElems]};
     }
@@ -376,7 +376,7 @@ template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
             encode_moments_of<kOptimizer, kFormat>(run, streams, at, wide);
         }
         if (run.parameter_dtype != Dtype::bf16) {
-            Block other;
+            FloatBlock other;
             deliver_block<kFormat>(run, other, at, kBlockElems);
         }
     }
@@ -419,7 +419,7 @@ template <Optimizer kOptimizer, typename Gradient>
         }
     }
     if (!has_halves) {
-        Block other;
+        FloatBlock other;
         deliver_block<StateFormat::fp32>(run, other, 0, at);
     }
     _mm_sfence();

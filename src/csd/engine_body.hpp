@@ -30,7 +30,7 @@ using arith::UpdateScalars;
 
 // Values kept in the first-level cache until a block's scales are known or its parameters
 // delivered.
-struct Block {
+struct FloatBlock {
     alignas(64) std::array<float, kBlockElems> master;
     alignas(64) std::array<float, kBlockElems> moment1;
     alignas(64) std::array<float, kBlockElems> root2;
@@ -99,7 +99,7 @@ inline float widen_gradient(float sum) { return sum; }
 inline float widen_gradient(std::uint16_t half) { return 0.0F + from_bf16(half); }
 
 // A block's scales before its update.
-struct Scales {
+struct BlockScales {
     float moment1;
     float moment2;
 };
@@ -109,9 +109,9 @@ struct Scales {
 // root.
 template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
 inline void update_block(const UpdateScalars& scalars, const Gradient* __restrict gradient,
-                         const Arrays<kFormat>& old, const Arrays<kFormat>& updated, Scales scales,
-                         Block& __restrict wide, TileKey key, std::uint32_t first,
-                         std::uint32_t count) {
+                         const Arrays<kFormat>& old, const Arrays<kFormat>& updated,
+                         BlockScales scales, FloatBlock& __restrict wide, TileKey key,
+                         std::uint32_t first, std::uint32_t count) {
     constexpr bool kHasCodes = Stored<kFormat>::kHasCodes;
     const auto* old_master = old.master;
     const auto* old1 = old.moment1;
@@ -184,7 +184,8 @@ inline float encode_block2(const float* __restrict roots, std::uint8_t* __restri
 
 // Writes the stored new masters in the parameters' format.
 template <StateFormat kFormat>
-inline void deliver_block(const UpdateRun& run, Block& wide, std::size_t at, std::size_t count) {
+inline void deliver_block(const UpdateRun& run, FloatBlock& wide, std::size_t at,
+                          std::size_t count) {
     const auto* master =
         static_cast<const typename Stored<kFormat>::Master*>(run.state.master) + at;
     auto* parameters =
@@ -205,7 +206,7 @@ inline void deliver_block(const UpdateRun& run, Block& wide, std::size_t at, std
 
 // Updates the block of `count` elements from `at` on.
 template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
-inline void run_block(const UpdateScalars& scalars, const UpdateRun& run, Block& wide,
+inline void run_block(const UpdateScalars& scalars, const UpdateRun& run, FloatBlock& wide,
                       std::size_t at, std::size_t count) {
     const std::size_t block = at / kBlockElems;
     const StatePointers& from = old_state(run);
@@ -214,7 +215,7 @@ inline void run_block(const UpdateScalars& scalars, const UpdateRun& run, Block&
     const Arrays<kFormat> updated = arrays_at<kFormat>(run.state, at);
     fetch_ahead(gradient, count);
     fetch_state_ahead<kFormat>(old, count);
-    Scales scales = {0, 0};
+    BlockScales scales = {0, 0};
     if constexpr (Stored<kFormat>::kHasCodes) {
         scales = {from.scale1[block], from.scale2[block]};
     }
@@ -294,7 +295,7 @@ struct PlainBlocks {
                 return run.count;
             }
         }
-        Block wide;
+        FloatBlock wide;
         std::size_t at = 0;
         for (; at + kBlockElems <= run.count; at += kBlockElems) {
             // A constant count lets the compiler use whole vectors without a remainder.
@@ -308,7 +309,7 @@ template <typename Blocks, Optimizer kOptimizer, StateFormat kFormat, typename G
 inline void run_blocks_of(const UpdateScalars& scalars, const UpdateRun& run) {
     const std::size_t at = Blocks::template update<kOptimizer, kFormat, Gradient>(scalars, run);
     if (at < run.count) {
-        Block wide;
+        FloatBlock wide;
         run_block<kOptimizer, kFormat, Gradient>(scalars, run, wide, at, run.count - at);
     }
 }
@@ -359,7 +360,7 @@ template <typename Blocks>
 
 template <StateFormat kFormat>
 inline void round_blocks(const UpdateRun& run) {
-    Block wide;
+    FloatBlock wide;
     for (std::size_t at = 0; at < run.count; at += kBlockElems) {
         const std::size_t count = run.count - at < kBlockElems ? run.count - at : kBlockElems;
         deliver_block<kFormat>(run, wide, at, count);

@@ -29,7 +29,7 @@ inline UpdateRun part_of(const UpdateRun& run, std::size_t at, std::size_t count
 // to `wide`, the second as its square root.
 template <StateFormat kFormat, typename Gradient>
 inline void update_elements(const UpdateScalars& scalars, bool is_skipped, const UpdateRun& block,
-                            Block& wide, std::size_t begin, std::size_t end) {
+                            FloatBlock& wide, std::size_t begin, std::size_t end) {
     using Types = Stored<kFormat>;
     const auto* gradient = static_cast<const Gradient*>(block.gradient);
     auto* master = static_cast<typename Types::Master*>(block.state.master);
@@ -73,7 +73,7 @@ inline void update_elements(const UpdateScalars& scalars, bool is_skipped, const
 // may move a value by half a step of the new scale.
 template <StateFormat kFormat, typename Gradient>
 inline void run_shared_block(const StepScalars& scalars, const GroupRun* group, std::size_t element,
-                             const UpdateRun& block, Block& wide) {
+                             const UpdateRun& block, FloatBlock& wide) {
     bool has_new1 = false;
     bool has_new2 = false;
     std::size_t begin = 0;
@@ -103,7 +103,7 @@ inline void run_shared_block(const StepScalars& scalars, const GroupRun* group, 
 template <typename Blocks, StateFormat kFormat, typename Gradient>
 inline void run_groups_of(const StepScalars& scalars, const GroupRun* group, std::size_t element,
                           const UpdateRun& run) {
-    Block wide;
+    FloatBlock wide;
     std::size_t at = 0;
     while (at < run.count) {
         while (group->end <= element + at) {

@@ -18,7 +18,7 @@ GradientStaging::GradientStaging(store::Volume& volume, std::int64_t begin)
 void GradientStaging::put(std::size_t tile, std::span<const float> values) {
     expects(values.size_bytes() == kTileBytes, "a gradient tile is whole");
     const std::size_t place = tile % kTilesOfRun;
-    Run* run = nullptr;
+    StagedRun* run = nullptr;
     std::unique_lock lock(mutex_);
     has_arrived_.wait(lock, [&] { return (run = find_run(tile / kTilesOfRun)) != nullptr; });
     expects(!run->is_here[place], "a tile comes once");
@@ -35,15 +35,15 @@ void GradientStaging::put(std::size_t tile, std::span<const float> values) {
 }
 
 // The run of the region, or one reassigned to it. Null while tiles arrive in all other runs.
-GradientStaging::Run* GradientStaging::find_run(std::size_t region) {
-    for (Run& run : runs_) {
+GradientStaging::StagedRun* GradientStaging::find_run(std::size_t region) {
+    for (StagedRun& run : runs_) {
         if (!run.is_empty() && run.region == region) {
             return &run;
         }
     }
     for (const bool makes_room : {false, true}) {
         for (std::size_t i = 0; i < kRuns; ++i) {
-            Run& run = runs_.at((next_ + i) % kRuns);
+            StagedRun& run = runs_.at((next_ + i) % kRuns);
             if (!run.is_empty() && !(makes_room && run.arriving == 0)) {
                 continue;
             }
@@ -58,7 +58,7 @@ GradientStaging::Run* GradientStaging::find_run(std::size_t region) {
 }
 
 // Starts to write the tiles that have arrived, adjacent ones together.
-void GradientStaging::write(Run& run) {
+void GradientStaging::write(StagedRun& run) {
     for (std::size_t first = 0; first < kTilesOfRun;) {
         std::size_t end = first;
         while (end < kTilesOfRun && run.is_here[end]) {
@@ -77,10 +77,10 @@ void GradientStaging::write(Run& run) {
 
 void GradientStaging::finish() {
     const std::lock_guard lock(mutex_);
-    for (Run& run : runs_) {
+    for (StagedRun& run : runs_) {
         write(run);
     }
-    for (Run& run : runs_) {
+    for (StagedRun& run : runs_) {
         run.writing.wait();
     }
 }

@@ -34,7 +34,7 @@ private:
     static constexpr std::size_t kTilesOfRun = 8;
 
     // Tiles from region x kTilesOfRun on; some of them have arrived.
-    struct Run {
+    struct StagedRun {
         std::span<std::byte> memory;
         std::size_t region = 0;
         std::bitset<kTilesOfRun> is_here;
@@ -44,8 +44,8 @@ private:
         bool is_empty() const { return is_here.none() && arriving == 0; }
     };
 
-    Run* find_run(std::size_t region);
-    void write(Run& run);
+    StagedRun* find_run(std::size_t region);
+    void write(StagedRun& run);
 
     store::Volume* volume_;
     std::int64_t begin_;
@@ -53,7 +53,7 @@ private:
     std::mutex mutex_;
     std::condition_variable has_arrived_;
     // The search for a free run starts at next_, so that the least recently used one is taken.
-    std::array<Run, kRuns> runs_;
+    std::array<StagedRun, kRuns> runs_;
     std::size_t next_ = 0;
 };
 

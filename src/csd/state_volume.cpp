@@ -4,7 +4,6 @@
 #include "base/error.hpp"
 #include "base/wording.hpp"
 #include "csd/state_format.hpp"
-#include "store/damage.hpp"
 
 #include <utility>
 
@@ -55,10 +54,11 @@ void StateVolume::verify(std::span<const std::byte> extent, std::size_t subgroup
 
 void StateVolume::refuse(const std::string& fault, std::size_t subgroup,
                          std::int64_t generation) const {
-    throw store::DamageError(text(
-        "The state of subgroup ", subgroup, " of device \"", settings_.name, "\" at ",
-        volume_.describe_place(layout_.extent_offset(subgroup, generation)), " cannot be used: ",
-        fault, ". Start again with ", Term::resume, "; if it happens again, replace the drive."));
+    throw DamageError(text("The state of subgroup ", subgroup, " of device \"", settings_.name,
+                           "\" at ",
+                           volume_.describe_place(layout_.extent_offset(subgroup, generation)),
+                           " cannot be used: ", fault, ". Start again with ", Term::resume,
+                           "; if it happens again, replace the drive."));
 }
 
 // Reserves memory for the extent of one call.

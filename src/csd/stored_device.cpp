@@ -1,4 +1,5 @@
-// The files of a device and the places of what it delivers. The base of emulated devices and cards.
+// The files of a device and the places of what it delivers. The base of emulated devices and cards,
+// which call it.
 #include "csd/stored_device.hpp"
 
 #include "base/error.hpp"

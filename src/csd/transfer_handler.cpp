@@ -99,7 +99,7 @@ void TransferHandler::begin(const StepScalars& scalars, std::int64_t from,
         is_delivered_.assign(subgroups_, false);
         error_ = nullptr;
     }
-    running_ = thread_.submit([this, order = Order{scalars, from, landing}] {
+    running_ = thread_.submit([this, order = StageOrder{scalars, from, landing}] {
         try {
             reading_.wait();
             kind_ == HandlerKind::naive ? run_naively(order) : run_overlapped(order);
@@ -127,10 +127,10 @@ void TransferHandler::cancel() {
 }
 
 // The next subgroup to begin. nullopt: none is left or, with `looks`, none is released yet.
-std::optional<std::size_t> TransferHandler::take(Patience patience) {
+std::optional<std::size_t> TransferHandler::take(WaitKind patience) {
     std::unique_lock lock(mutex_);
     const auto is_decided = [this] { return low_ >= high_ || released_ == 0 || released_ < high_; };
-    if (patience == Patience::waits) {
+    if (patience == WaitKind::waits) {
         changed_.wait(lock, is_decided);
     }
     if (low_ >= high_ || !is_decided()) {
@@ -191,24 +191,24 @@ Ticket TransferHandler::read(int slot, std::size_t subgroup, std::int64_t from) 
     return recorded(device_.read(slot, subgroup, from), Lane::device_read, "read", subgroup);
 }
 
-void TransferHandler::update(int slot, std::size_t subgroup, const Order& order) {
+void TransferHandler::update(int slot, std::size_t subgroup, const StageOrder& order) {
     const trace::Span span(device_.tracing().timeline, Lane::engine, "update", subject(subgroup));
     device_.update(slot, subgroup, order.scalars, order.landing);
 }
 
-Ticket TransferHandler::deliver(int slot, std::size_t subgroup, const Order& order) {
+Ticket TransferHandler::deliver(int slot, std::size_t subgroup, const StageOrder& order) {
     return recorded(device_.deliver(slot, subgroup, order.landing,
                                     [this, subgroup] { note_delivered(subgroup); }),
                     Lane::copy, "deliver", subgroup);
 }
 
-Ticket TransferHandler::write(int slot, std::size_t subgroup, const Order& order) {
+Ticket TransferHandler::write(int slot, std::size_t subgroup, const StageOrder& order) {
     return recorded(device_.write(slot, subgroup, order.from + 1), Lane::device_write, "write",
                     subgroup);
 }
 
-void TransferHandler::run_naively(const Order& order) {
-    while (const auto subgroup = take(Patience::waits)) {
+void TransferHandler::run_naively(const StageOrder& order) {
+    while (const auto subgroup = take(WaitKind::waits)) {
         device_.allocate_slot(0);
         try {
             read(0, *subgroup, order.from).wait();
@@ -251,12 +251,12 @@ void TransferHandler::start_read(std::size_t subgroup, std::size_t slot, std::in
 }
 
 // Starts reads, and waits only if no subgroup is ready to update.
-void TransferHandler::read_more(const Order& order, Work& work) {
+void TransferHandler::read_more(const StageOrder& order, Work& work) {
     while (kept_ == subgroups_ || work.waiting < shared_ - 1) {
         if (!work.begun.empty() && !work.tickets[next_slot(work)].is_complete()) {
             return;
         }
-        const auto next = take(work.begun.empty() ? Patience::waits : Patience::looks);
+        const auto next = take(work.begun.empty() ? WaitKind::waits : WaitKind::looks);
         if (!next) {
             return;
         }
@@ -264,7 +264,7 @@ void TransferHandler::read_more(const Order& order, Work& work) {
     }
 }
 
-void TransferHandler::run_overlapped(const Order& order) {
+void TransferHandler::run_overlapped(const StageOrder& order) {
     Work work = std::exchange(reads_, no_work());
     while (true) {
         read_more(order, work);

@@ -75,7 +75,7 @@ public:
 
 private:
     // The arguments of begin().
-    struct Order {
+    struct StageOrder {
         StepScalars scalars;
         std::int64_t from = 0;
         std::span<std::byte> landing;
@@ -103,8 +103,8 @@ private:
         std::size_t waiting = 0;  // of these, in `begun`
     };
 
-    enum class Patience { waits, looks };
-    std::optional<std::size_t> take(Patience patience);
+    enum class WaitKind { waits, looks };
+    std::optional<std::size_t> take(WaitKind patience);
     bool await_release(std::size_t subgroup);
     void note_delivered(std::size_t subgroup);
     void rethrow_error(const std::unique_lock<std::mutex>& lock);
@@ -112,9 +112,9 @@ private:
 
     // The stages of a device, recorded.
     Ticket read(int slot, std::size_t subgroup, std::int64_t from);
-    void update(int slot, std::size_t subgroup, const Order& order);
-    Ticket deliver(int slot, std::size_t subgroup, const Order& order);
-    Ticket write(int slot, std::size_t subgroup, const Order& order);
+    void update(int slot, std::size_t subgroup, const StageOrder& order);
+    Ticket deliver(int slot, std::size_t subgroup, const StageOrder& order);
+    Ticket write(int slot, std::size_t subgroup, const StageOrder& order);
     Ticket recorded(Ticket ticket, trace::Lane lane, const char* name, std::size_t subgroup);
     trace::Subject subject(std::size_t subgroup) const {
         return {.kind = "subgroup", .number = subgroup, .device = device_.tracing().number};
@@ -123,13 +123,13 @@ private:
     Work no_work() const;
     std::size_t slot_ahead(std::size_t subgroup, Work& work) const;
     void start_read(std::size_t subgroup, std::size_t slot, std::int64_t from, Work& work);
-    void read_more(const Order& order, Work& work);
+    void read_more(const StageOrder& order, Work& work);
     bool is_shared(std::size_t slot) const { return slot >= kept_ + of_ahead_; }
     std::size_t next_slot(const Work& work) const {
         return kept_ + of_ahead_ + work.count % shared_;
     }
-    void run_overlapped(const Order& order);
-    void run_naively(const Order& order);
+    void run_overlapped(const StageOrder& order);
+    void run_naively(const StageOrder& order);
 
     const HandlerKind kind_;
     Device& device_;

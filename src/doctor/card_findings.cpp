@@ -1,7 +1,6 @@
-// What the doctor finds about cards. Called by findings.cpp.
-#include "doctor/card_findings.hpp"
-
+// What the doctor finds about cards. Called by doctor.cpp.
 #include "base/error.hpp"
+#include "doctor/doctor.hpp"
 #include "fpga/host/inventory.hpp"
 #include "fpga/host/pairing.hpp"
 

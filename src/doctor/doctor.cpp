@@ -8,14 +8,12 @@
 #include "checkpoint/checkpoint.hpp"
 #include "config/load.hpp"
 #include "csd/engine.hpp"
-#include "doctor/card_findings.hpp"
 #include "doctor/system.hpp"
 #include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
 #include "model/compute_device.hpp"
 #include "model/library.hpp"
 #include "model/network.hpp"
-#include "mpi/cuda_support.hpp"
 #include "mpi/library.hpp"
 #include "mpi/nccl/group.hpp"
 #include "mpi/topology.hpp"
@@ -44,7 +42,7 @@ struct Duties {
 
 std::string size_text(std::size_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
-Json find_cpu(const System& system) {
+Json find_cpu(const SystemFacts& system) {
     return {{"summary", text(system.processor.empty() ? "a processor" : system.processor, ", ",
                              system.usable_cpus, " of ", system.cpus,
                              " CPUs for this rank: ", joined(system.features, " "))},
@@ -54,7 +52,7 @@ Json find_cpu(const System& system) {
             {"features", system.features}};
 }
 
-Json find_memory(const System& system) {
+Json find_memory(const SystemFacts& system) {
     return {{"summary",
              text(size_text(system.memory_bytes), ", of which ", size_text(system.available_bytes),
                   " are available", system.is_memory_limited ? " (the limit of a cgroup)" : "")},
@@ -64,7 +62,7 @@ Json find_memory(const System& system) {
 }
 
 // Requests memory as a slot does, and checks what the kernel gave.
-Json find_huge_pages(const System& system) {
+Json find_huge_pages(const SystemFacts& system) {
     const memory::Buffer buffer(32 * MiB);
     const std::size_t backed = memory::huge_page_bytes(std::array{&buffer});
     return {{"summary", text(size_text(backed), " of ", size_text(buffer.size()),
@@ -76,7 +74,7 @@ Json find_huge_pages(const System& system) {
             {"given_bytes", backed}};
 }
 
-Json find_memory_lock(const System& system) {
+Json find_memory_lock(const SystemFacts& system) {
     return {{"summary", text(system.lock_bytes ? size_text(*system.lock_bytes) : "no limit",
                              " (RLIMIT_MEMLOCK); buffers are not locked, so that any limit does")},
             {"bytes", system.lock_bytes ? Json(*system.lock_bytes) : Json()}};
@@ -94,7 +92,7 @@ Json find_engine() {
 }
 
 Json find_model(const config::Run& run) {
-    const model::Library library = model::find_library();
+    const model::TorchLibrary library = model::find_library();
     std::string path;
     try {
         path = model::describe_backend(run.model, model::choose_device(run.model.device, 0));
@@ -113,7 +111,7 @@ Json find_model(const config::Run& run) {
             {"path", path}};
 }
 
-Json find_gpus(const System& system, const Json& model) {
+Json find_gpus(const SystemFacts& system, const Json& model) {
     const int seen = model["gpus"].get<int>();
     return {
         {"summary", text(system.gpus.empty() ? "NVIDIA's driver shows none" : joined(system.gpus),
@@ -228,7 +226,7 @@ Json find_nccl(const config::Run& run) {
 // of what was found and how a run with these settings uses it. To see what works, it allocates some
 // MiB, opens an io_uring and writes a page in each folder of csd.path, and leaves none of them
 // behind.
-Json find_all(const config::Run& run, const System& system, Duties duties) {
+Json find_all(const config::Run& run, const SystemFacts& system, Duties duties) {
     Json findings;
     findings["cpu"] = find_cpu(system);
     findings["memory"] = find_memory(system);
@@ -296,7 +294,7 @@ Json examine(const mpi::Communicator& world, const config::Run& run) {
         mpi::set_apart_from(mpi::discover_nodes(world), first_storage_rank(run, world.size()));
     std::string mine;
     if (nodes.rank_in_group(world.rank()) == 0) {
-        const System system = find_system();
+        const SystemFacts system = find_system();
         const Duties duties = duties_of(run, world.rank(), world.size());
         const Json node = {{"host", system.host},
                            {"kernel", system.kernel},

@@ -78,10 +78,10 @@ std::string chosen_word(const std::string& choices) {
                : choices.substr(open + 1, close - open - 1);
 }
 
-System find_system() {
+SystemFacts find_system() {
     const std::string cpuinfo = read_whole("/proc/cpuinfo");
     const MachineMemory memory = machine_memory();
-    System system;
+    SystemFacts system;
     utsname names{};
     if (::uname(&names) == 0) {
         system.host = std::begin(names.nodename);

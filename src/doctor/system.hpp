@@ -8,7 +8,7 @@
 
 namespace nearstep::doctor {
 
-struct System {
+struct SystemFacts {
     std::string host{};
     std::string kernel{};
     std::string processor{};              // empty if the kernel does not report it
@@ -23,7 +23,7 @@ struct System {
     std::vector<std::string> gpus{};          // names from NVIDIA's kernel driver
 };
 
-System find_system();
+SystemFacts find_system();
 
 // The words of `wanted` found in the line "flags" (x86) or "Features" (Arm) of /proc/cpuinfo, in
 // the order of `wanted`.

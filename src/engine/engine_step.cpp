@@ -1,5 +1,5 @@
 // A training step: parameters arrive before a block is computed, gradients leave after it, and the
-// update overlaps the next forward.
+// update overlaps the next forward. Called by clients for each block.
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "base/statistics.hpp"

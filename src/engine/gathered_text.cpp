@@ -1,10 +1,10 @@
+// Brings each rank's text to all ranks. Used by restarts, the state and the Python binding.
 #include "engine/gathered_text.hpp"
 
-#include "base/error.hpp"
+#include "base/packed.hpp"
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <iterator>
 #include <span>
 
@@ -41,9 +41,10 @@ std::vector<std::string> gather_text(const mpi::Communicator& world, const std::
     for (int distance = 1; distance < ranks; distance *= 2) {
         const std::vector<std::string> passed(known.begin(),
                                               known.begin() + std::min(distance, ranks - distance));
-        std::vector<std::string> came =
-            unpack(swap_text(world, pack(passed), (world.rank() + distance) % ranks,
-                             (world.rank() - distance + ranks) % ranks));
+        std::vector<std::string> came;
+        unpack(swap_text(world, packed(passed), (world.rank() + distance) % ranks,
+                         (world.rank() - distance + ranks) % ranks),
+               came);
         std::ranges::move(came, std::back_inserter(known));
     }
     std::vector<std::string> texts(known.size());
@@ -52,30 +53,6 @@ std::vector<std::string> gather_text(const mpi::Communicator& world, const std::
             std::move(known[static_cast<std::size_t>(before)]);
     }
     return texts;
-}
-
-// Each part follows its length.
-std::string pack(const std::vector<std::string>& parts) {
-    std::string packed;
-    for (const std::string& part : parts) {
-        const std::uint64_t bytes = part.size();
-        packed.append(reinterpret_cast<const char*>(&bytes), sizeof bytes).append(part);
-    }
-    return packed;
-}
-
-std::vector<std::string> unpack(const std::string& packed) {
-    std::vector<std::string> parts;
-    for (std::size_t at = 0; at < packed.size();) {
-        std::uint64_t bytes = 0;
-        expects(at + sizeof bytes <= packed.size(), "a part has a length");
-        std::memcpy(&bytes, packed.data() + at, sizeof bytes);
-        at += sizeof bytes;
-        expects(bytes <= packed.size() - at, "a part has its length");
-        parts.push_back(packed.substr(at, bytes));
-        at += bytes;
-    }
-    return parts;
 }
 
 }  // namespace nearstep::engine

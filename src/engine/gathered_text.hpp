@@ -12,8 +12,4 @@ namespace nearstep::engine {
 // number of ranks as messages.
 std::vector<std::string> gather_text(const mpi::Communicator& world, const std::string& mine);
 
-// Joins several texts into one, and splits it again.
-std::string pack(const std::vector<std::string>& parts);
-std::vector<std::string> unpack(const std::string& packed);
-
 }  // namespace nearstep::engine

@@ -14,27 +14,27 @@ namespace nearstep::engine {
 namespace {
 
 // Sets are sorted by group, then by updates. The tensors that a step leaves out are the last set.
-struct Key {
+struct SetKey {
     std::size_t group = 0;
     std::int64_t update = 0;
 
-    friend bool operator==(const Key&, const Key&) = default;
-    friend bool operator<(const Key& a, const Key& b) {
+    friend bool operator==(const SetKey&, const SetKey&) = default;
+    friend bool operator<(const SetKey& a, const SetKey& b) {
         return std::tie(a.group, a.update) < std::tie(b.group, b.update);
     }
 };
 
 constexpr std::size_t kSkippedGroup = std::numeric_limits<std::size_t>::max();
 
-std::vector<Key> distinct(std::vector<Key> keys) {
+std::vector<SetKey> distinct(std::vector<SetKey> keys) {
     std::sort(keys.begin(), keys.end());
     keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
     return keys;
 }
 
 // Replaces each group by the first one with the same settings.
-void merge_equal_groups(std::vector<Key>& of_tensor, const std::vector<Hyper>& groups) {
-    for (Key& key : of_tensor) {
+void merge_equal_groups(std::vector<SetKey>& of_tensor, const std::vector<Hyper>& groups) {
+    for (SetKey& key : of_tensor) {
         if (key.group != kSkippedGroup) {
             const auto first = std::ranges::find(groups, groups[key.group]);
             key.group = static_cast<std::size_t>(first - groups.begin());
@@ -42,7 +42,7 @@ void merge_equal_groups(std::vector<Key>& of_tensor, const std::vector<Hyper>& g
     }
 }
 
-[[noreturn]] void refuse_groups(const std::vector<Key>& keys, std::size_t most) {
+[[noreturn]] void refuse_groups(const std::vector<SetKey>& keys, std::size_t most) {
     throw ConfigError(
         text("The parameter groups of this step have ", keys.size(),
              " different settings (learning rate, betas, epsilon, weight decay, left out), and ",
@@ -54,7 +54,7 @@ void merge_equal_groups(std::vector<Key>& of_tensor, const std::vector<Hyper>& g
 
 // Removes the key whose tensors change least if they share the next key's set. Returns false if no
 // two keys are of one group.
-bool merge_closest(std::vector<Key>& keys, const std::vector<Hyper>& groups) {
+bool merge_closest(std::vector<SetKey>& keys, const std::vector<Hyper>& groups) {
     std::size_t closest = keys.size();
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i + 1 < keys.size(); ++i) {
@@ -97,16 +97,17 @@ bool ScalarSets::begin_step(const Step& step, std::int64_t update) {
     for (const std::size_t tensor : step.skipped) {
         is_skipped_.at(tensor) = true;
     }
-    std::vector<Key> of_tensor;
+    std::vector<SetKey> of_tensor;
     for (std::size_t i = 0; i < groups_.size(); ++i) {
         const bool counts = corrects_bias(step.groups[groups_[i]].optimizer);
-        of_tensor.push_back(is_skipped_[i] ? Key{kSkippedGroup, update}
-                                           : Key{groups_[i], update - (counts ? missed_[i] : 0)});
+        of_tensor.push_back(is_skipped_[i]
+                                ? SetKey{kSkippedGroup, update}
+                                : SetKey{groups_[i], update - (counts ? missed_[i] : 0)});
     }
     if (groups_.empty()) {  // a vector without tensors belongs to group 0
         of_tensor.push_back({0, update});
     }
-    std::vector<Key> keys = distinct(of_tensor);
+    std::vector<SetKey> keys = distinct(of_tensor);
     if (keys.size() > most_) {
         merge_equal_groups(of_tensor, step.groups);
         keys = distinct(of_tensor);
@@ -117,7 +118,7 @@ bool ScalarSets::begin_step(const Step& step, std::int64_t update) {
         }
     }
     sets_.clear();
-    for (const Key& key : keys) {
+    for (const SetKey& key : keys) {
         sets_.push_back(key.group == kSkippedGroup
                             ? ScalarSet{.hyper = {.is_skipped = true}, .update = key.update}
                             : ScalarSet{.hyper = step.groups.at(key.group), .update = key.update});

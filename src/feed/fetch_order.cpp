@@ -14,14 +14,14 @@ namespace {
 constexpr int kNobody = -1;
 constexpr int kNever = std::numeric_limits<int>::max();
 
-struct Slot {
+struct FeedSlot {
     int block = kNobody;
     int last_read = -1;  // visit
 };
 
-class Order {
+class FetchPlanner {
 public:
-    Order(const std::vector<Visit>& visits, int blocks, int slots)
+    FetchPlanner(const std::vector<Visit>& visits, int blocks, int slots)
         : visits_(visits),
           visits_of_(static_cast<std::size_t>(blocks)),
           place_of_(static_cast<std::size_t>(blocks), kNobody),
@@ -53,7 +53,7 @@ public:
 
 private:
     int& place_of(int block) { return place_of_.at(static_cast<std::size_t>(block)); }
-    Slot& slot(int number) { return slots_.at(static_cast<std::size_t>(number)); }
+    FeedSlot& slot(int number) { return slots_.at(static_cast<std::size_t>(number)); }
 
     int next_visit(int block, int visit) const {
         const std::vector<int>& all = visits_of_[static_cast<std::size_t>(block)];
@@ -63,7 +63,7 @@ private:
 
     void bring(int block, int visit) {
         const int number = room_for(block, visit);
-        Slot& room = slot(number);
+        FeedSlot& room = slot(number);
         fetches_.push_back(
             {.block = block, .slot = number, .after = room.last_read, .before = visit});
         if (room.block != kNobody) {
@@ -79,7 +79,7 @@ private:
             return block;
         }
         int best = kNobody;
-        const auto is_better = [&](const Slot& one, const Slot& other) {
+        const auto is_better = [&](const FeedSlot& one, const FeedSlot& other) {
             const bool one_is_idle = one.last_read < visit - 1;
             if (one_is_idle != (other.last_read < visit - 1)) {
                 return one_is_idle;
@@ -89,7 +89,7 @@ private:
             return one_next != other_next ? one_next > other_next : one.last_read < other.last_read;
         };
         for (int number = 0; number < slots; ++number) {
-            const Slot& room = slot(number);
+            const FeedSlot& room = slot(number);
             if (room.block == kNobody) {
                 return number;
             }
@@ -103,14 +103,14 @@ private:
     const std::vector<Visit>& visits_;
     std::vector<std::vector<int>> visits_of_;  // per block
     std::vector<int> place_of_;                // per block: its slot
-    std::vector<Slot> slots_;
+    std::vector<FeedSlot> slots_;
     std::vector<Fetch> fetches_;
 };
 
 }  // namespace
 
 std::vector<Fetch> order_fetches(const std::vector<Visit>& visits, int blocks, int slots) {
-    return Order(visits, blocks, slots).fetches();
+    return FetchPlanner(visits, blocks, slots).fetches();
 }
 
 std::vector<Visit> visits_of_step(const std::vector<Visit>& reads) {

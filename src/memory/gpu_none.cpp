@@ -1,4 +1,4 @@
-// memory/gpu.hpp for a build without CUDA.
+// memory/gpu.hpp for a build without CUDA, where nobody calls what needs a GPU.
 #include "memory/gpu.hpp"
 
 namespace nearstep::memory {

@@ -16,13 +16,13 @@ extern const Architecture llama_architecture;
 
 namespace {
 
-// In the order of config::Network.
-constexpr std::array<const Architecture*, kWords<config::Network>.size()> kArchitectures{
+// In the order of config::ModelFamily.
+constexpr std::array<const Architecture*, kWords<config::ModelFamily>.size()> kArchitectures{
     &gpt_architecture, &llama_architecture};
 
 }  // namespace
 
-const Architecture& architecture_of(config::Network network) {
+const Architecture& architecture_of(config::ModelFamily network) {
     return *kArchitectures.at(index_of(network));
 }
 
@@ -59,7 +59,7 @@ void append_block(Geometry& geometry, std::string name) {
 }
 
 void append_parameter(Geometry& geometry, std::string name, std::vector<std::int64_t> shape,
-                      Start start) {
+                      StartRule start) {
     std::size_t elems = 1;
     for (const std::int64_t extent : shape) {
         elems *= static_cast<std::size_t>(extent);

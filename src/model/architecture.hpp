@@ -21,7 +21,7 @@ struct Architecture {
     std::vector<BlockFunction> (*make_functions)(const config::ModelSettings& settings);
 };
 
-const Architecture& architecture_of(config::Network network);
+const Architecture& architecture_of(config::ModelFamily network);
 
 // The block that owns the parameter with this index.
 int block_of(const Geometry& geometry, std::size_t parameter);
@@ -33,12 +33,12 @@ std::vector<feed::Visit> blocks_read(const Geometry& geometry,
 // For describe functions: append a block to the geometry, and a parameter to the last block.
 void append_block(Geometry& geometry, std::string name);
 void append_parameter(Geometry& geometry, std::string name, std::vector<std::int64_t> shape,
-                      Start start);
+                      StartRule start);
 
 // GPT-2's start values. Weights that add to the residual stream are divided by the square root of
 // the number of additions.
 struct Starts {
-    Start zero, one, weight, residual;
+    StartRule zero, one, weight, residual;
 };
 Starts starts_for(int layers);
 

@@ -1,8 +1,10 @@
-// Chooses the device that a rank computes on, and makes torch repeat its bits. Called by the
-// trainer.
+// Chooses the device that a rank computes on and its format, measures it, and makes torch repeat
+// its bits. Called by the trainer.
 #include "model/compute_device.hpp"
 
 #include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "model/torch_types.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
@@ -10,6 +12,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/cuda.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
@@ -72,6 +76,23 @@ void make_first_calls() {
     });
 }
 
+constexpr std::int64_t kLeast = 256;
+constexpr std::int64_t kMost = 4096;
+
+// The best rate of `times` products of square matrices with `size` rows.
+double rate_of(std::int64_t size, int times, const at::TensorOptions& options) {
+    const at::Tensor left = at::full({size, size}, 0.5, options);
+    const at::Tensor right = at::full({size, size}, 0.5, options);
+    const double operations = 2 * std::pow(static_cast<double>(size), 3);
+    double best = 0;
+    for (int i = 0; i < times; ++i) {
+        Stopwatch watch;
+        at::matmul(left, right)[0][0].item<float>();  // waits for a GPU
+        best = std::max(best, operations / watch.lap());
+    }
+    return best;
+}
+
 }  // namespace
 
 ComputeDevice choose_device(config::Processor wanted, int local_rank) {
@@ -102,6 +123,32 @@ void repeat_bit_for_bit(const ComputeDevice& device) {
         at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
         at::globalContext().setDeterministicFillUninitializedMemory(false);
     }
+}
+
+Dtype compute_format(const config::ModelSettings& settings, const ComputeDevice& device) {
+    using config::ProductFormat;
+    const ProductFormat compute = settings.compute;
+    if (compute == ProductFormat::bf16 && settings.dtype == Dtype::fp16) {
+        throw ConfigError(
+            "model.compute is bf16 and model.dtype is fp16, whose digits bf16 would drop: set "
+            "model.compute to fp32 or model.dtype to bf16.");
+    }
+    if (compute == ProductFormat::automatic && device.is_gpu()) {
+        return settings.dtype;
+    }
+    const bool is_fast = settings.dtype == Dtype::bf16 && __builtin_cpu_supports("avx512bf16") != 0;
+    return compute == ProductFormat::bf16 || (compute == ProductFormat::automatic && is_fast)
+               ? Dtype::bf16
+               : Dtype::fp32;
+}
+
+double measure_product_rate(const ComputeDevice& device, Dtype compute) {
+    const auto options =
+        at::TensorOptions().dtype(scalar_type(compute)).device(torch_device(device));
+    const double estimate = rate_of(kLeast, 2, options);
+    // A product of about 2 ms.
+    const auto size = static_cast<std::int64_t>(std::cbrt(estimate * 2e-3 / 2)) / 64 * 64;
+    return rate_of(std::clamp(size, kLeast, kMost), 3, options);
 }
 
 }  // namespace nearstep::model

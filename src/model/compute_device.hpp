@@ -1,7 +1,8 @@
-// The device on which a rank's model computes: the CPU or one of the node's GPUs.
+// The device on which a rank's model computes: the CPU or one of the node's GPUs, and the format.
 #pragma once
 
-#include "config/enumerations.hpp"
+#include "base/dtype.hpp"
+#include "config/run.hpp"
 
 #include <optional>
 
@@ -20,5 +21,14 @@ ComputeDevice choose_device(config::Processor wanted, int local_rank);
 // Makes torch give the same bits for the same arguments: chooses deterministic algorithms and makes
 // first calls on one thread. Process-wide; call it before torch computes with several threads.
 void repeat_bit_for_bit(const ComputeDevice& device);
+
+// The format of activations and matrix products. On a GPU, "auto" is the parameters' format. On a
+// CPU it is bf16 for bf16 parameters if the CPU has AVX512_BF16, else fp32: torch's fp16 products
+// on a CPU are a hundred times slower. Throws ConfigError for an unknown or impossible choice.
+Dtype compute_format(const config::ModelSettings& settings, const ComputeDevice& device = {});
+
+// Operations per second of a large matrix product on the device, in the given format: the best of
+// three, measured in about 10 ms. Ranks that share a device measure it at the same time.
+double measure_product_rate(const ComputeDevice& device, Dtype compute);
 
 }  // namespace nearstep::model

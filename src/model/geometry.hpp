@@ -12,7 +12,7 @@
 namespace nearstep::model {
 
 // A parameter's initial values: normal with a standard deviation, or a constant.
-struct Start {
+struct StartRule {
     double deviation = 0;
     double value = 0;
 };
@@ -22,7 +22,7 @@ struct Parameter {
     std::vector<std::int64_t> shape;  // row-major
     std::size_t offset = 0;           // first element in the parameter vector
     std::size_t elems = 0;
-    Start start;
+    StartRule start;
 };
 
 // The parameters of one layer: a range of the parameter vector and of Geometry::parameters.

@@ -6,7 +6,7 @@
 #include "feed/block_parts.hpp"
 #include "feed/fetch_order.hpp"
 #include "model/architecture.hpp"
-#include "model/compute_format.hpp"
+#include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 #include "model/lean_products.hpp"
 
@@ -30,9 +30,10 @@ std::size_t with_margin(std::size_t bytes) { return bytes + bytes / 8 + 128 * Mi
 // Adds the allocator's rounding of many large tensors.
 std::size_t with_slack(std::size_t bytes) { return bytes + bytes / 32; }
 
-class Sizes {
+class ModelSizes {
 public:
-    Sizes(const config::ModelSettings& settings, const GpuWork& work, const ComputeDevice& device)
+    ModelSizes(const config::ModelSettings& settings, const GpuWork& work,
+               const ComputeDevice& device)
         : geometry_(describe(settings)),
           functions_(architecture_of(settings.architecture).make_functions(settings)),
           reads_(blocks_read(geometry_, functions_)),
@@ -153,7 +154,7 @@ private:
 };
 
 // A plan without parameters.
-GpuPlan plan_of(const Sizes& sizes, const GpuWork& work, std::size_t budget, bool is_on_host) {
+GpuPlan plan_of(const ModelSizes& sizes, const GpuWork& work, std::size_t budget, bool is_on_host) {
     GpuPlan plan{.residence = {.slots = 0, .are_inputs_on_host = is_on_host},
                  .blocks = sizes.blocks(),
                  .budget_bytes = budget};
@@ -171,7 +172,7 @@ GpuPlan plan_of(const Sizes& sizes, const GpuWork& work, std::size_t budget, boo
 }
 
 // Adds as many slots of parameters as fit; nullopt if two slots do not fit.
-std::optional<GpuPlan> filled(GpuPlan plan, const Sizes& sizes, const GpuWork& work) {
+std::optional<GpuPlan> filled(GpuPlan plan, const ModelSizes& sizes, const GpuWork& work) {
     const std::size_t fixed = plan.total_bytes();
     const std::size_t left = plan.budget_bytes > fixed ? plan.budget_bytes - fixed : 0;
     if (!work.is_streamed && sizes.all_parameters() <= left) {
@@ -193,7 +194,7 @@ std::optional<GpuPlan> filled(GpuPlan plan, const Sizes& sizes, const GpuWork& w
 }
 
 // Keeps as many of the last blocks as fit in `room` bytes; returns the bytes that they hold.
-std::size_t keep_blocks(const Sizes& sizes, std::size_t room, Residence& residence) {
+std::size_t keep_blocks(const ModelSizes& sizes, std::size_t room, Residence& residence) {
     std::size_t bytes = 0;
     for (int number = sizes.blocks() - 2; number >= 0; --number) {
         const std::size_t kept = sizes.kept(number);
@@ -207,7 +208,7 @@ std::size_t keep_blocks(const Sizes& sizes, std::size_t room, Residence& residen
 }
 
 // Blocks that can be kept.
-int keepable(const Sizes& sizes) {
+int keepable(const ModelSizes& sizes) {
     Residence all;
     keep_blocks(sizes, std::numeric_limits<std::size_t>::max(), all);
     return all.kept_blocks;
@@ -215,7 +216,7 @@ int keepable(const Sizes& sizes) {
 
 std::string gigabytes(std::size_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
-[[noreturn]] void refuse(const GpuPlan& plan, const Sizes& sizes, double wanted_gb) {
+[[noreturn]] void refuse(const GpuPlan& plan, const ModelSizes& sizes, double wanted_gb) {
     const std::size_t least =
         plan.total_bytes() + std::min(kFewestSlots * sizes.slot(), sizes.all_parameters());
     const double least_gb = std::ceil(static_cast<double>(least) / 1e8) / 10;
@@ -233,7 +234,7 @@ std::string gigabytes(std::size_t bytes) { return human_bytes(static_cast<double
 
 GpuPlan plan_gpu(const config::ModelSettings& settings, const GpuWork& work,
                  std::size_t budget_bytes) {
-    const Sizes sizes(settings, work, {.gpu = 0});
+    const ModelSizes sizes(settings, work, {.gpu = 0});
     const bool keeps_all = settings.activations == config::Activations::all;
     std::optional<GpuPlan> best;
     std::optional<GpuPlan> smallest;  // excludes parameters
@@ -274,7 +275,7 @@ Residence plan_cpu(const config::ModelSettings& settings, const GpuWork& work,
     if (settings.activations == config::Activations::all ||
         settings.activations == config::Activations::automatic) {
         const bool is_limited = settings.activations == config::Activations::automatic;
-        keep_blocks(Sizes(settings, work, {}),
+        keep_blocks(ModelSizes(settings, work, {}),
                     is_limited ? budget_bytes : std::numeric_limits<std::size_t>::max(), residence);
     }
     return residence;

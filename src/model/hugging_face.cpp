@@ -130,7 +130,7 @@ public:
 
     const Json& all() const { return json_; }
 
-    std::vector<config::Entry> entries() && { return std::move(entries_); }
+    std::vector<config::TomlEntry> entries() && { return std::move(entries_); }
 
 private:
     template <typename T>
@@ -150,7 +150,7 @@ private:
 
     std::string origin_;
     Json json_;
-    std::vector<config::Entry> entries_;
+    std::vector<config::TomlEntry> entries_;
 };
 
 void read_gpt2(Published& json) {
@@ -271,7 +271,7 @@ OrderedJson write_llama(const config::ModelSettings& settings) {
 }
 
 struct Family {
-    config::Network network;
+    config::ModelFamily network;
     std::vector<std::string_view> types;  // the model_type of a config.json
     void (*read)(Published& json);
     OrderedJson (*write)(const config::ModelSettings& settings);
@@ -279,8 +279,8 @@ struct Family {
 
 const std::vector<Family>& families() {
     static const std::vector<Family> all = {
-        {config::Network::gpt, {"gpt2"}, read_gpt2, write_gpt2},
-        {config::Network::llama, {"llama", "qwen2"}, read_llama, write_llama},
+        {config::ModelFamily::gpt, {"gpt2"}, read_gpt2, write_gpt2},
+        {config::ModelFamily::llama, {"llama", "qwen2"}, read_llama, write_llama},
     };
     return all;
 }
@@ -303,8 +303,8 @@ const Family& family_of(const Published& json) {
 
 }  // namespace
 
-std::vector<config::Entry> read_hugging_face_config(const std::string& path,
-                                                    std::string_view content) {
+std::vector<config::TomlEntry> read_hugging_face_config(const std::string& path,
+                                                        std::string_view content) {
     Published json(path, content);
     if (json.find("quantization_config") != nullptr) {
         json.refuse("describes quantised weights", "name the model in F32, F16 or BF16");
@@ -324,8 +324,8 @@ std::vector<config::Entry> read_hugging_face_config(const std::string& path,
     return std::move(json).entries();
 }
 
-std::vector<config::Entry> read_generation_config(const std::string& path,
-                                                  std::string_view content) {
+std::vector<config::TomlEntry> read_generation_config(const std::string& path,
+                                                      std::string_view content) {
     Published json(path, content);
     json.set("generation_config", on_one_line(json.all()));
     return std::move(json).entries();

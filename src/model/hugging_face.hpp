@@ -13,13 +13,13 @@ namespace nearstep::model {
 // The settings that the config.json of a GPT-2, Llama or Qwen2 gives keys of [model]. `path`: for
 // messages. Throws ConfigError if it is no JSON object, lacks a key, or asks for something that our
 // networks do not have.
-std::vector<config::Entry> read_hugging_face_config(const std::string& path,
-                                                    std::string_view content);
+std::vector<config::TomlEntry> read_hugging_face_config(const std::string& path,
+                                                        std::string_view content);
 
 // The setting that the published model's generation_config.json gives, for exports. Throws
 // ConfigError if it is no JSON object.
-std::vector<config::Entry> read_generation_config(const std::string& path,
-                                                  std::string_view content);
+std::vector<config::TomlEntry> read_generation_config(const std::string& path,
+                                                      std::string_view content);
 
 // Throws ConfigError if model.token_ids or model.generation_config is not what an export can write.
 void check_export_settings(const config::ModelSettings& settings);

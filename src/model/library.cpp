@@ -24,13 +24,13 @@ bool is_on(const std::string& value) { return value == "1" || value == "ON"; }
 
 }  // namespace
 
-Library find_library() {
+TorchLibrary find_library() {
     const std::string config = at::show_config();
-    Library library{.version = TORCH_VERSION,
-                    .cpu_capability = at::get_cpu_capability(),
-                    .has_nccl = is_on(setting_of(config, "USE_NCCL")),
-                    .gpus = static_cast<int>(torch::cuda::device_count()),
-                    .threads = model::threads()};
+    TorchLibrary library{.version = TORCH_VERSION,
+                         .cpu_capability = at::get_cpu_capability(),
+                         .has_nccl = is_on(setting_of(config, "USE_NCCL")),
+                         .gpus = static_cast<int>(torch::cuda::device_count()),
+                         .threads = model::threads()};
     if (is_on(setting_of(config, "USE_CUDA"))) {
         const std::string version = setting_of(config, "CUDA_VERSION");
         library.cuda = version.empty() ? "some version" : version;

@@ -5,7 +5,7 @@
 
 namespace nearstep::model {
 
-struct Library {
+struct TorchLibrary {
     std::string version{};         // of the headers that we were built with: "2.13.0"
     std::string cpu_capability{};  // the vector instructions that it uses here: "AVX512"
     std::string cuda{};            // the CUDA version that it was built for; empty: CPU only
@@ -14,7 +14,7 @@ struct Library {
     int threads = 0;
 };
 
-Library find_library();
+TorchLibrary find_library();
 
 // Threads of its arithmetic on the CPU.
 int threads();

@@ -7,7 +7,6 @@
 #include "memory/gpu.hpp"
 #include "model/architecture.hpp"
 #include "model/block_inputs.hpp"
-#include "model/compute_format.hpp"
 #include "model/loss.hpp"
 #include "model/parameter_store.hpp"
 #include "model/torch_types.hpp"
@@ -215,7 +214,7 @@ private:
         at::Tensor output;
     };
     // A block's forward of all micro-batches; without passes, backward computes it again.
-    struct Kept {
+    struct KeptForward {
         Tensors leaves;
         std::vector<Pass> passes;
     };
@@ -313,7 +312,7 @@ private:
     void pass_on(int block) {
         const bool is_kept = block >= first_kept_ && functions_[index_of(block)].kept_elems > 0;
         const c10::AutoGradMode with_grad(is_kept);
-        Kept& kept = kept_[index_of(block)];
+        KeptForward& kept = kept_[index_of(block)];
         const Tensors parameters = is_kept ? leaves_of(block) : parameters_of(block);
         kept.leaves = is_kept ? parameters : Tensors();
         for (std::size_t i = 0; i < micros_.size(); ++i) {
@@ -378,7 +377,7 @@ private:
     // Adds the block's gradients of all micro-batches to `sums`.
     void add_gradients(int block, const Tensors& sums) {
         const c10::AutoGradMode with_grad(true);
-        Kept kept = std::exchange(kept_[index_of(block)], {});
+        KeptForward kept = std::exchange(kept_[index_of(block)], {});
         const bool is_kept = !kept.passes.empty();
         const Tensors leaves = is_kept ? std::move(kept.leaves) : leaves_of(block);
         for (std::size_t i = 0; i < micros_.size(); ++i) {
@@ -423,7 +422,7 @@ private:
 
     std::vector<Micro> micros_;
     int first_kept_ = 0;
-    std::vector<Kept> kept_;  // of each block
+    std::vector<KeptForward> kept_;  // of each block
     at::Tensor last_gradient_;
     std::map<std::size_t, at::Tensor> borrowed_gradients_;  // by parameter index
     double token_weight_ = 0;

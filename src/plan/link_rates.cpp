@@ -25,10 +25,10 @@ double update_rate_of(const config::EngineSettings& settings) {
 }
 
 double gpu_bytes_of_node(const config::LinkSettings& link, int ranks, double vector_bytes) {
-    if (link.gpu_traffic == config::GpuShare::apart) {
+    if (link.gpu_traffic == config::GpuLinkUse::apart) {
         return 0;
     }
-    return link.gpu_traffic == config::GpuShare::whole ? vector_bytes * ranks : vector_bytes;
+    return link.gpu_traffic == config::GpuLinkUse::whole ? vector_bytes * ranks : vector_bytes;
 }
 
 std::string describe_links(const config::EngineSettings& settings) {

@@ -1,3 +1,4 @@
+// Numbers that follow from a problem and a choice. Used by the other files of plan.
 #include "plan/numbers.hpp"
 
 #include "plan/formulas.hpp"

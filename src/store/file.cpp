@@ -5,7 +5,6 @@
 #include "base/log.hpp"
 #include "base/plain_file.hpp"
 #include "base/wording.hpp"
-#include "store/damage.hpp"
 #include "store/folder.hpp"
 
 #include <fcntl.h>
@@ -27,7 +26,7 @@ namespace {
 bool is_page_multiple(std::uintptr_t value) { return value % kPageBytes == 0; }
 
 // Drops the first `bytes` of the rest.
-void skip(Request& request, std::size_t bytes) {
+void skip(IoRequest& request, std::size_t bytes) {
     request.offset += static_cast<std::int64_t>(bytes);
     while (!request.is_complete() && bytes >= request.pieces[request.first].iov_len) {
         bytes -= request.pieces[request.first].iov_len;
@@ -179,7 +178,7 @@ void File::write_at(std::span<const std::byte> from, std::int64_t offset) {
     transfer({Direction::write, {{const_cast<std::byte*>(from.data()), from.size()}}, offset});
 }
 
-void File::sync() { transfer(Request::flush()); }
+void File::sync() { transfer(IoRequest::flush()); }
 
 memory::Buffer File::map(std::size_t bytes) {
     struct stat status {};
@@ -192,7 +191,7 @@ memory::Buffer File::map(std::size_t bytes) {
     return memory::Buffer::of_file(descriptor_.get(), bytes);
 }
 
-void File::prepare(Request& request) {
+void File::prepare(IoRequest& request) {
     expects(request.offset >= 0 && is_page_multiple(static_cast<std::uintptr_t>(request.offset)),
             "the offset of a transfer is a multiple of 4096");
     for (const iovec& piece : request.pieces) {
@@ -205,7 +204,7 @@ void File::prepare(Request& request) {
     }
 }
 
-void File::transfer(Request request, const ResultFilter& filter) {
+void File::transfer(IoRequest request, const ResultFilter& filter) {
     prepare(request);
     const auto call = request.direction == Direction::read ? &Storage::read : &Storage::write;
     const bool is_flush = request.direction == Direction::flush;
@@ -222,7 +221,7 @@ void File::transfer(Request request, const ResultFilter& filter) {
     }
 }
 
-void File::settle(Request& request, bool was_direct, std::int64_t result) {
+void File::settle(IoRequest& request, bool was_direct, std::int64_t result) {
     const char* verb = verb_of(request.direction);
     if (result == 0 && request.direction == Direction::flush) {
         request.first = request.pieces.size();

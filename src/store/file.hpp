@@ -28,7 +28,7 @@ constexpr std::size_t kMostPieces = 1024;
 enum class Direction { read, write, flush };
 
 // A transfer, or the rest of one: pieces of memory that are contiguous in the file.
-struct Request {
+struct IoRequest {
     Direction direction = Direction::read;
     std::vector<iovec> pieces;
     std::int64_t offset = 0;
@@ -36,12 +36,12 @@ struct Request {
 
     bool is_complete() const { return first == pieces.size(); }
 
-    static Request flush() { return {Direction::flush, {{nullptr, 0}}}; }
+    static IoRequest flush() { return {Direction::flush, {{nullptr, 0}}}; }
 };
 
 // Replaces the kernel's result of a call (bytes moved or a negative errno) before it is used. Runs
 // on the thread that made the transfer. May be empty; tests inject faults here.
-using ResultFilter = std::function<std::int64_t(const Request& request, std::int64_t result)>;
+using ResultFilter = std::function<std::int64_t(const IoRequest& request, std::int64_t result)>;
 
 // Any thread may read and write; calls may overlap if their ranges do not. I/O bypasses the page
 // cache (O_DIRECT). If the filesystem refuses that, it is logged once and I/O is buffered.
@@ -66,15 +66,15 @@ public:
     void write_at(std::span<const std::byte> from, std::int64_t offset);
 
     // The same for any request.
-    void transfer(Request request, const ResultFilter& filter = {});
+    void transfer(IoRequest request, const ResultFilter& filter = {});
 
     // The parts of transfer(), for callers that use descriptor() themselves. prepare() checks the
     // request's alignment and drops empty pieces.
     // settle() applies the result of one call (bytes moved or a negative errno) for the request's
     // pieces from `first` on. The caller repeats the call until the request is complete.
     // `was_direct` is is_direct() before that call. Throws IoError if a retry cannot help.
-    static void prepare(Request& request);
-    void settle(Request& request, bool was_direct, std::int64_t result);
+    static void prepare(IoRequest& request);
+    void settle(IoRequest& request, bool was_direct, std::int64_t result);
 
     // Maps the first `bytes` of a file that lies in memory. Throws DamageError if the file is
     // shorter.

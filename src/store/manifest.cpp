@@ -6,7 +6,6 @@
 #include "base/plain_file.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
-#include "store/damage.hpp"
 #include "store/folder.hpp"
 #include "store/scanner.hpp"
 

@@ -23,7 +23,7 @@ public:
 
     IoKind kind() const override { return IoKind::threads; }
 
-    Ticket submit(std::size_t file, Request request) override {
+    Ticket submit(std::size_t file, IoRequest request) override {
         Member& member = *members_.at(file);
         Executor& thread = request.direction == Direction::read ? member.reads : member.writes;
         return thread.submit([this, &member, request = std::move(request)] {

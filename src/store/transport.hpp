@@ -31,7 +31,7 @@ public:
     virtual IoKind kind() const = 0;
 
     // `file` is the position in the list.
-    virtual Ticket submit(std::size_t file, Request request) = 0;
+    virtual Ticket submit(std::size_t file, IoRequest request) = 0;
 };
 
 // One io_uring, used only by its own thread. Throws ConfigError naming the kernel's reason.

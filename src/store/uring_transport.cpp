@@ -32,23 +32,23 @@ constexpr std::size_t kDepth = kDirections * kDepthOfDirection;
 constexpr std::uint64_t kWakeUp = kDepth;  // user data of the event read that new work completes
 
 // A request in progress: the ring's thread cuts chunks off its front.
-struct Operation {
+struct RingOperation {
     std::size_t file = 0;
-    Request rest;
+    IoRequest rest;
     Completion done = {};
     std::size_t chunks = 0;  // in flight
     std::exception_ptr error = nullptr;
 };
 
 struct Chunk {
-    std::list<Operation>::iterator operation;
-    Request request;
+    std::list<RingOperation>::iterator operation;
+    IoRequest request;
     bool was_direct = false;
 };
 
 // Moves the first kChunkBytes of `rest`, or all of it if it is smaller, into a request of its own.
-Request cut_chunk(Request& rest) {
-    Request chunk{.direction = rest.direction, .pieces = {}, .offset = rest.offset};
+IoRequest cut_chunk(IoRequest& rest) {
+    IoRequest chunk{.direction = rest.direction, .pieces = {}, .offset = rest.offset};
     std::size_t room = kChunkBytes;
     while (room > 0 && !rest.is_complete() && chunk.pieces.size() < kMostPieces) {
         iovec& piece = rest.pieces[rest.first];
@@ -71,17 +71,17 @@ public:
     ~UringTransport() override;
 
     IoKind kind() const override { return IoKind::io_uring; }
-    Ticket submit(std::size_t file, Request request) override;
+    Ticket submit(std::size_t file, IoRequest request) override;
 
 private:
     // Work of one direction.
     struct Queue {
-        std::list<Operation> operations;      // with chunks left to start
+        std::list<RingOperation> operations;  // with chunks left to start
         std::vector<std::size_t> free_slots;  // indices into chunks_
     };
 
     // Flushes go with the writes.
-    Queue& queue_of(const Operation& operation) {
+    Queue& queue_of(const RingOperation& operation) {
         return operation.rest.direction == Direction::read ? queues_.front() : queues_.back();
     }
     void wake_up();
@@ -104,11 +104,11 @@ private:
     std::uint64_t event_count_ = 0;  // read from event_
     bool is_waiting_ = false;        // the ring holds a pending read of event_
     std::array<Queue, kDirections> queues_;
-    std::list<Operation> started_;  // with all chunks in flight
+    std::list<RingOperation> started_;  // with all chunks in flight
     std::array<Chunk, kDepth> chunks_;
 
     std::mutex mutex_;
-    std::list<Operation> new_work_;
+    std::list<RingOperation> new_work_;
     bool is_closing_ = false;
     std::thread thread_;
 };
@@ -169,13 +169,13 @@ void UringTransport::wake_up() {
     }
 }
 
-Ticket UringTransport::submit(std::size_t file, Request request) {
+Ticket UringTransport::submit(std::size_t file, IoRequest request) {
     expects(file < files_.size(), "a request names one of the transport's files");
     File::prepare(request);
     if (request.is_complete()) {
         return {};
     }
-    std::list<Operation> work;
+    std::list<RingOperation> work;
     work.push_back({.file = file, .rest = std::move(request)});
     Ticket ticket = work.front().done.ticket();
     {
@@ -214,7 +214,7 @@ void UringTransport::run(std::promise<void>& opened) {
 bool UringTransport::take_new_work() {
     const std::lock_guard lock(mutex_);
     while (!new_work_.empty()) {
-        std::list<Operation>& operations = queue_of(new_work_.front()).operations;
+        std::list<RingOperation>& operations = queue_of(new_work_.front()).operations;
         operations.splice(operations.end(), new_work_, new_work_.begin());
     }
     const bool is_idle = started_.empty() && std::ranges::all_of(queues_, [](const Queue& queue) {
@@ -288,7 +288,7 @@ void UringTransport::collect() {
 
 void UringTransport::settle(std::size_t slot, std::int64_t result) {
     Chunk& chunk = chunks_.at(slot);
-    Operation& operation = *chunk.operation;
+    RingOperation& operation = *chunk.operation;
     try {
         files_[operation.file]->settle(chunk.request, chunk.was_direct,
                                        filter_ && chunk.request.direction != Direction::flush

@@ -11,7 +11,7 @@ namespace nearstep::store {
 
 namespace {
 
-std::size_t bytes_of(const Request& request) {
+std::size_t bytes_of(const IoRequest& request) {
     return std::accumulate(request.pieces.begin(), request.pieces.end(), std::size_t{0},
                            [](std::size_t sum, const iovec& piece) { return sum + piece.iov_len; });
 }
@@ -59,16 +59,16 @@ std::size_t Volume::file_bytes(const VolumeSettings& settings) {
     return round_up(settings.bytes, stripe_bytes) / settings.files.size();
 }
 
-std::vector<Request> Volume::parts_of(Direction direction, std::span<std::byte> memory,
-                                      std::int64_t offset) const {
+std::vector<IoRequest> Volume::parts_of(Direction direction, std::span<std::byte> memory,
+                                        std::int64_t offset) const {
     const auto begin = static_cast<std::size_t>(offset);
     expects(offset >= 0 && begin + memory.size() <= bytes_, "a transfer lies within the volume");
-    std::vector<Request> parts(files_.size());
+    std::vector<IoRequest> parts(files_.size());
     for (std::size_t done = 0; done < memory.size();) {
         const std::size_t chunk = (begin + done) / chunk_bytes_;
         const std::size_t within = (begin + done) % chunk_bytes_;
         const std::size_t count = std::min(chunk_bytes_ - within, memory.size() - done);
-        Request& part = parts[chunk % files_.size()];
+        IoRequest& part = parts[chunk % files_.size()];
         if (part.pieces.empty()) {
             part.direction = direction;
             part.offset = static_cast<std::int64_t>(chunk / files_.size() * chunk_bytes_ + within);
@@ -81,7 +81,7 @@ std::vector<Request> Volume::parts_of(Direction direction, std::span<std::byte> 
 
 Ticket Volume::submit(Direction direction, std::span<std::byte> memory, std::int64_t offset,
                       Speed speed) {
-    std::vector<Request> parts = parts_of(direction, memory, offset);
+    std::vector<IoRequest> parts = parts_of(direction, memory, offset);
     const bool is_shaped = !paths_.empty() && speed == Speed::shaped;
     const link::Time ready = is_shaped ? pacer_->now() : 0;
     Ticket all;
@@ -130,7 +130,7 @@ std::vector<std::uint64_t> Volume::written_bytes() const {
 Ticket Volume::sync() {
     Ticket all;
     for (std::size_t i = 0; i < files_.size(); ++i) {
-        all.add(transport_->submit(i, Request::flush()));
+        all.add(transport_->submit(i, IoRequest::flush()));
     }
     return all;
 }

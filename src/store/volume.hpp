@@ -79,8 +79,8 @@ private:
     Ticket submit(Direction direction, std::span<std::byte> memory, std::int64_t offset,
                   Speed speed);
     // The part of a transfer in each file.
-    std::vector<Request> parts_of(Direction direction, std::span<std::byte> memory,
-                                  std::int64_t offset) const;
+    std::vector<IoRequest> parts_of(Direction direction, std::span<std::byte> memory,
+                                    std::int64_t offset) const;
 
     std::size_t bytes_;
     std::size_t bytes_of_file_;

@@ -3,7 +3,7 @@
 
 #include "base/error.hpp"
 #include "memory/gpu.hpp"
-#include "model/compute_format.hpp"
+#include "model/compute_device.hpp"
 #include "model/gpu_memory.hpp"
 #include "model/gpu_peak.hpp"
 

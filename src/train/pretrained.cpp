@@ -97,7 +97,7 @@ bool Pretrained::is_copy(const std::string& name, const checkpoint::StoredTensor
 
 void Pretrained::refuse_leftovers(const std::string& path, const model::Geometry& geometry) const {
     std::set<const checkpoint::StoredTensor*> used;
-    for (const Part& part : parts_) {
+    for (const TensorPart& part : parts_) {
         used.insert(part.tensor);
     }
     std::vector<std::string> left;
@@ -118,7 +118,7 @@ void Pretrained::refuse_leftovers(const std::string& path, const model::Geometry
 
 void Pretrained::fill(std::size_t begin, std::span<float> values) const {
     const std::size_t end = begin + values.size();
-    for (const Part& part : parts_) {
+    for (const TensorPart& part : parts_) {
         const std::size_t first = std::max(begin, part.offset);
         const std::size_t last = std::min(end, part.offset + part.elems);
         if (first < last) {

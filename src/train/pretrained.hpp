@@ -29,14 +29,14 @@ private:
     bool is_copy(const std::string& name, const checkpoint::StoredTensor& tensor,
                  const model::Geometry& geometry) const;
 
-    struct Part {
+    struct TensorPart {
         std::size_t offset = 0;  // in the parameter vector
         std::size_t elems = 0;
         const checkpoint::StoredTensor* tensor = nullptr;
     };
 
     checkpoint::Safetensors files_;
-    std::vector<Part> parts_;
+    std::vector<TensorPart> parts_;
 };
 
 }  // namespace nearstep::train

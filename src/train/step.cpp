@@ -1,4 +1,5 @@
-// A training step: forward, backward, and the update, which overlaps the next forward.
+// A training step: forward, backward, and the update, which overlaps the next forward. Called
+// by run.cpp and compare.cpp.
 #include "base/error.hpp"
 #include "base/stop_request.hpp"
 #include "base/stopwatch.hpp"

@@ -201,7 +201,7 @@ TEST(ValidateForRanks, CountsSpeedsForDrivesAndNotForMemory) {
 // The run whose keys are overridden by those that print() wrote.
 Run read_back(const Run& run) {
     Sources sources{.config_path = "other.toml"};
-    for (const Entry& entry : read_toml("printed", print(run))) {
+    for (const TomlEntry& entry : read_toml("printed", print(run))) {
         if (!entry.is_section) {
             sources.overrides.push_back(entry.key + '=' + written(entry.value));
         }

@@ -24,7 +24,7 @@ protected:
                 .files = {folder_.file("a"), folder_.file("b"), folder_.file("c")},
                 .bytes = static_cast<std::size_t>(kBegin) + kStagedTiles * kTileBytes,
                 .chunk_bytes = 16 * store::kPageBytes,
-                .filter = [this](const store::Request& request, std::int64_t result) {
+                .filter = [this](const store::IoRequest& request, std::int64_t result) {
                     writes_ += request.direction == store::Direction::write ? 1 : 0;
                     return is_failing_ ? -EIO : result;
                 }});

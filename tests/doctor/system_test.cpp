@@ -23,8 +23,8 @@ TEST(ChosenWord, StandsInBrackets) {
     EXPECT_EQ(chosen_word(""), "");
 }
 
-TEST(System, IsFound) {
-    const System system = find_system();
+TEST(SystemFacts, IsFound) {
+    const SystemFacts system = find_system();
     EXPECT_FALSE(system.host.empty());
     EXPECT_FALSE(system.kernel.empty());
     EXPECT_GE(system.cpus, 1);

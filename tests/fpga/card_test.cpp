@@ -17,8 +17,8 @@ constexpr std::size_t kBytes = 8192;
 const KernelDescription& updater() { return kKernels[0]; }
 const KernelDescription& digest() { return kKernels[1]; }
 
-Buffer random_buffer(Card& card, BufferKind kind) {
-    const Buffer buffer = card.allocate(kind, kBytes, digest(), "memory", "a test");
+CardBuffer random_buffer(Card& card, BufferKind kind) {
+    const CardBuffer buffer = card.allocate(kind, kBytes, digest(), "memory", "a test");
     std::size_t i = 0;
     for (std::byte& byte : buffer.host()) {
         byte = static_cast<std::byte>(i++ * 37 % 251);
@@ -26,9 +26,9 @@ Buffer random_buffer(Card& card, BufferKind kind) {
     return buffer;
 }
 
-std::uint64_t digest_of(Card& card, const Buffer& buffer) {
-    const Buffer result = card.allocate(BufferKind::normal, 4096, digest(), "digest", "a test");
-    fpga::Run run = card.make_run(digest());
+std::uint64_t digest_of(Card& card, const CardBuffer& buffer) {
+    const CardBuffer result = card.allocate(BufferKind::normal, 4096, digest(), "digest", "a test");
+    fpga::KernelRun run = card.make_run(digest());
     run.set("memory", buffer);
     run.set("digest", result);
     run.set("offset", std::uint64_t{0});
@@ -52,30 +52,30 @@ TEST_F(CardTest, DigestsWhatIsInItsMemory) {
     EXPECT_EQ(card.units(updater()), 2);
     EXPECT_TRUE(card.has_peer_to_peer());
     EXPECT_THAT(card.name(), AllOf(HasSubstr("0000:e0:00.1"), HasSubstr("xilinx_u2")));
-    const Buffer seen = random_buffer(card, BufferKind::peer_to_peer);
+    const CardBuffer seen = random_buffer(card, BufferKind::peer_to_peer);
     EXPECT_EQ(digest_of(card, seen), xxh3(seen.host()));
-    const Buffer copied = random_buffer(card, BufferKind::normal);
+    const CardBuffer copied = random_buffer(card, BufferKind::normal);
     EXPECT_NE(digest_of(card, copied), xxh3(copied.host())) << "it was not copied";
     copied.to_card(0, kBytes);
     EXPECT_EQ(digest_of(card, copied), xxh3(copied.host()));
 }
 
 TEST_F(CardTest, RefusesWhatIsNotAligned) {
-    const Buffer buffer = random_buffer(card, BufferKind::normal);
+    const CardBuffer buffer = random_buffer(card, BufferKind::normal);
     EXPECT_THROW(buffer.to_card(8, 64), ContractError);
     EXPECT_THROW(buffer.from_card(0, 65), ContractError);
     EXPECT_THROW(buffer.to_card(kBytes, 64), ContractError);
     ScratchFolder folder;
     store::File file(folder.file("data"));
     file.reserve(2 * kBytes);
-    const Buffer window = random_buffer(card, BufferKind::peer_to_peer);
+    const CardBuffer window = random_buffer(card, BufferKind::peer_to_peer);
     EXPECT_THROW(file.write_at(window.host(), 64), ContractError);
     EXPECT_THROW(file.write_at(window.host().subspan(64, 4096), 0), ContractError);
     EXPECT_NO_THROW(file.write_at(window.host(), 4096));
 }
 
 TEST_F(CardTest, RefusesArgumentsThatAreNotThoseOfItsTable) {
-    fpga::Run run = card.make_run(digest());
+    fpga::KernelRun run = card.make_run(digest());
     EXPECT_THROW(run.set("memories", std::uint64_t{0}), ContractError);
     EXPECT_THROW(run.set("offset", std::uint32_t{0}), ContractError);
     EXPECT_THROW(run.set("offset", 0.0F), ContractError);
@@ -92,7 +92,7 @@ TEST_F(CardTest, NamesWhatItHasNoRoomFor) {
         return message_of<XrtError>(
             [&] { card.allocate(kind, bytes, digest(), "memory", "the purpose"); });
     };
-    const Buffer other = random_buffer(card, BufferKind::normal);
+    const CardBuffer other = random_buffer(card, BufferKind::normal);
     EXPECT_THAT(refusal(BufferKind::peer_to_peer, kMostBufferBytes),
                 AllOf(HasSubstr("0000:e0:00.1"), HasSubstr("the purpose")))
         << "the other one has some of the 4 GiB";
@@ -107,7 +107,7 @@ TEST_F(CardTest, IsGivenUpAfterATimeOutAndSaysSoAtOnce) {
                   .xclbin = csd::emulated_xclbin(),
                   .longest_run = std::chrono::milliseconds(300)});
     plan_faults("lost_completion=1:1");
-    const Buffer buffer = random_buffer(hanging, BufferKind::peer_to_peer);
+    const CardBuffer buffer = random_buffer(hanging, BufferKind::peer_to_peer);
     const std::string reason = message_of<XrtError>([&] { digest_of(hanging, buffer); });
     EXPECT_THAT(reason, AllOf(HasSubstr("time-out"), HasSubstr("nearstep_digest (to test)"),
                               HasSubstr("exchange.timeout_s")));
@@ -125,12 +125,12 @@ TEST(CardFilesTest, RefuseABufferInABankThatItsPortIsNotConnectedTo) {
     two.banks = {{.base = 0x4000000000, .bytes = 1ULL << 28U},
                  {.name = "other", .base = 0x5000000000, .bytes = 1ULL << 28U}};
     Card card({.card = "2", .xclbin = csd::write_xclbin(folder, two)});
-    const Buffer buffer =
+    const CardBuffer buffer =
         card.allocate(BufferKind::normal, kBytes, updater(), "master_in", "a test");
-    fpga::Run run = card.make_run(digest());
+    fpga::KernelRun run = card.make_run(digest());
     EXPECT_THAT(message_of<XrtError>([&] { run.set("memory", buffer); }),
                 AllOf(HasSubstr("bank 0"), HasSubstr("bank 1")));
-    const Buffer right = random_buffer(card, BufferKind::peer_to_peer);
+    const CardBuffer right = random_buffer(card, BufferKind::peer_to_peer);
     EXPECT_EQ(digest_of(card, right), xxh3(right.host()));
 }
 

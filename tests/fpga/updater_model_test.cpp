@@ -15,8 +15,8 @@ Process source_of(Fifo* out, std::uint64_t steps) {
     return {.name = "source", .steps = steps, .writes = {{out, always}}};
 }
 
-TEST(Network, ASlowReaderBlocksItsWriter) {
-    Network network({});
+TEST(TokenNetwork, ASlowReaderBlocksItsWriter) {
+    TokenNetwork network({});
     Fifo* fifo = network.add_fifo(2);
     network.add(source_of(fifo, 10));
     network.add(Process{
@@ -28,8 +28,8 @@ TEST(Network, ASlowReaderBlocksItsWriter) {
     EXPECT_GT(network.processes()[0].activity.blocked, 10U);
 }
 
-TEST(Network, TellsADeadlock) {
-    Network network({});
+TEST(TokenNetwork, TellsADeadlock) {
+    TokenNetwork network({});
     Fifo* first = network.add_fifo(4);
     Fifo* second = network.add_fifo(4);
     network.add(Process{.name = "writer",
@@ -50,8 +50,8 @@ TEST(Network, TellsADeadlock) {
     }
 }
 
-TEST(Network, SharesTheMemoryByBursts) {
-    Network network({.words_per_cycle = 0.5, .burst_words = 8});
+TEST(TokenNetwork, SharesTheMemoryByBursts) {
+    TokenNetwork network({.words_per_cycle = 0.5, .burst_words = 8});
     Fifo* fifo = network.add_fifo(16);
     network.add(Channel{.name = "in", .fifo = fifo, .words = 40});
     network.add(Channel{.name = "others", .words = 40});
@@ -167,7 +167,7 @@ TEST(UpdaterModel, KeepsTheLanesBusyWhereMemoryHasNoLimit) {
                                                .codec = static_cast<GradientCodec>(codec),
                                                .sources = sources};
                 const double ideal = ideal_cycles(settings);
-                const UpdaterRun run = run_updater(settings, {}, Traffic::none);
+                const UpdaterRun run = run_updater(settings, {}, StepTraffic::none);
                 // Encoding moments adds one block of cycles per tile.
                 EXPECT_GE(run.cycles_per_tile, ideal) << codec << " " << sources;
                 EXPECT_LE(run.cycles_per_tile, 1.03 * ideal) << codec << " " << sources;
@@ -180,14 +180,14 @@ TEST(UpdaterModel, KeepsTheLanesBusyWhereMemoryHasNoLimit) {
 TEST(UpdaterModel, TakesTheCyclesOfTheLanesAndOfTheSumsOfSquares) {
     for (const auto delivery : {ParameterDelivery::parameters, ParameterDelivery::deltas}) {
         const UpdaterRun run =
-            run_updater({.codec = GradientCodec::q4, .delivery = delivery}, {}, Traffic::none);
+            run_updater({.codec = GradientCodec::q4, .delivery = delivery}, {}, StepTraffic::none);
         EXPECT_DOUBLE_EQ(run.cycles_per_tile, 65536.0 / 4 + 64);
     }
 }
 
 TEST(UpdaterModel, IsBoundByTheMergeWhereEverythingIsKept) {
     const UpdaterRun run =
-        run_updater({.codec = GradientCodec::topk_bf16, .keep = 1}, {}, Traffic::none);
+        run_updater({.codec = GradientCodec::topk_bf16, .keep = 1}, {}, StepTraffic::none);
     EXPECT_NEAR(run.cycles_per_tile, kTileElems + kTileGroups, 0.01 * kTileElems);
 }
 
@@ -198,7 +198,7 @@ TEST(UpdaterModel, IsBoundByMemoryWhereThatIsSlow) {
     const double words_per_cycle =
         card.dram_share * card.dram_bytes_per_s / card.clock_hz / kWordBytes;
     const double ideal = words_per_tile(settings) / words_per_cycle;
-    const UpdaterRun run = run_updater(settings, card, Traffic::kernel);
+    const UpdaterRun run = run_updater(settings, card, StepTraffic::kernel);
     EXPECT_NEAR(run.cycles_per_tile, ideal, 0.01 * ideal);
 }
 
@@ -206,18 +206,18 @@ TEST(UpdaterModel, IsBoundByMemoryWhereThatIsSlow) {
 // compared.
 TEST(UpdaterModel, NeedsRoomForATileOfParametersThatWaitForTheirForm) {
     UpdaterSettings settings{.delivery = ParameterDelivery::deltas};
-    EXPECT_LE(run_updater(settings, {}, Traffic::none).cycles_per_tile,
+    EXPECT_LE(run_updater(settings, {}, StepTraffic::none).cycles_per_tile,
               1.03 * kTileElems / kUpdateLanes);
     settings.fresh_depth = kTileWordsOfHalves;
-    EXPECT_GT(run_updater(settings, {}, Traffic::none).cycles_per_tile,
+    EXPECT_GT(run_updater(settings, {}, StepTraffic::none).cycles_per_tile,
               1.03 * kTileElems / kUpdateLanes);
     settings.fresh_depth = kTileWordsOfHalves - 1;
-    EXPECT_THROW(run_updater(settings, {}, Traffic::none), Error);
+    EXPECT_THROW(run_updater(settings, {}, StepTraffic::none), Error);
 }
 
 TEST(UpdaterModel, NeedsRoomForATileOfSumsOfSeveralPayloads) {
     const UpdaterRun run =
-        run_updater({.sources = 4, .sum_depth = kShallowDepth}, {}, Traffic::none);
+        run_updater({.sources = 4, .sum_depth = kShallowDepth}, {}, StepTraffic::none);
     EXPECT_GT(run.cycles_per_tile, 1.5 * kTileElems / kUpdateLanes);
 }
 
@@ -241,32 +241,32 @@ TEST(UpdaterModel, DividesEachResourceByItsBytes) {
         // and parameters cross twice each.
         const double by_memory = 0.75 * 19.2e9 / (6 * one.state + 2 * (2 + 2));
         EXPECT_NEAR(seen.dram, by_memory, 0.01 * by_memory);
-        EXPECT_EQ(seen.bound, seen.dram < seen.ssd ? Bound::dram : Bound::ssd);
+        EXPECT_EQ(seen.bound, seen.dram < seen.ssd ? LimitedBy::dram : LimitedBy::ssd);
     }
 }
 
 TEST(UpdaterModel, SaysWhatBoundsTheCard) {
     const CardRates card;
     const CardEstimate by_default = estimate({}, card);
-    EXPECT_EQ(by_default.bound, Bound::ssd);
+    EXPECT_EQ(by_default.bound, LimitedBy::ssd);
     EXPECT_DOUBLE_EQ(by_default.card, card.ssd_write_bytes_per_s / 12);
     EXPECT_GT(by_default.lanes_starved, 0.4);
     CardRates fast_ssd = card;
     fast_ssd.ssd_read_bytes_per_s = 1e12;
     fast_ssd.ssd_write_bytes_per_s = 1e12;
     const CardEstimate by_dram = estimate({}, fast_ssd);
-    EXPECT_EQ(by_dram.bound, Bound::dram);
+    EXPECT_EQ(by_dram.bound, LimitedBy::dram);
     // 28 of the kernel, 48 of state and its digests, 4 over the host link.
     const double bytes = 28 + 48 + 4;
     EXPECT_NEAR(by_dram.card, card.dram_share * card.dram_bytes_per_s / bytes, 2e6);
     CardRates fast_memory = fast_ssd;
     fast_memory.dram_bytes_per_s = 1e12;
-    EXPECT_EQ(estimate({}, fast_memory).bound, Bound::digest);
+    EXPECT_EQ(estimate({}, fast_memory).bound, LimitedBy::digest);
     EXPECT_EQ(
         estimate({.format = StateFormat::compact, .codec = GradientCodec::topk_bf16, .keep = 1},
                  fast_memory)
             .bound,
-        Bound::lanes);
+        LimitedBy::lanes);
 }
 
 }  // namespace

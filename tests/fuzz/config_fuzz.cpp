@@ -56,7 +56,7 @@ void read(Bytes bytes) {
     const config::Run run = config::parse(sources);
     const std::string printed = config::print(run);
     config::Sources again{.config_path = "config.toml"};
-    for (const config::Entry& entry : config::read_toml("printed", printed)) {
+    for (const config::TomlEntry& entry : config::read_toml("printed", printed)) {
         if (!entry.is_section) {
             again.overrides.push_back(entry.key + '=' + written(entry.value));
         }

@@ -84,7 +84,7 @@ protected:
     }
 
     void make_llama() {
-        settings_.architecture = config::Network::llama;
+        settings_.architecture = config::ModelFamily::llama;
         settings_.kv_heads = 1;
         settings_.tied = false;
         settings_.qkv_bias = true;

@@ -111,7 +111,7 @@ TEST(GpuPlan, CountsBuffersOfGradientsBesideTheNetwork) {
 
 TEST(GpuPlan, KnowsLlamasAndLargeVocabularies) {
     config::ModelSettings llama{
-        .architecture = config::Network::llama, .layers = 32, .heads = 32, .width = 4096};
+        .architecture = config::ModelFamily::llama, .layers = 32, .heads = 32, .width = 4096};
     llama.kv_heads = 8;
     llama.hidden = 14336;
     llama.context = 4096;

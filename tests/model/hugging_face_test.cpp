@@ -70,7 +70,7 @@ std::string refusal(const Json& json, std::vector<std::string> overrides = {}) {
 
 TEST(HuggingFaceConfig, GivesTheSettingsOfPublishedModels) {
     const config::ModelSettings ours = settings_of(llama(), {"model.context=4096"});
-    EXPECT_EQ(ours.architecture, config::Network::llama);
+    EXPECT_EQ(ours.architecture, config::ModelFamily::llama);
     EXPECT_EQ(ours.layers, 32);
     EXPECT_EQ(ours.heads, 32);
     EXPECT_EQ(ours.kv_heads, 8);
@@ -92,7 +92,7 @@ TEST(HuggingFaceConfig, GivesTheSettingsOfPublishedModels) {
     EXPECT_EQ(qwen.rope_scaling, "");
 
     const config::ModelSettings gpt = settings_of(gpt2(), {"model.layers=12"});
-    EXPECT_EQ(gpt.architecture, config::Network::gpt);
+    EXPECT_EQ(gpt.architecture, config::ModelFamily::gpt);
     EXPECT_EQ(gpt.context, 1024);
     EXPECT_EQ(gpt.hidden_width(), 3072);
     EXPECT_TRUE(gpt.tied);
@@ -151,7 +151,7 @@ TEST(HuggingFaceConfig, KeepsTheTokenIds) {
 TEST(HuggingFaceConfig, KeepsTheGenerationConfig) {
     const Json generation = {{"eos_token_id", {1, 2}}, {"temperature", 0.6}};
     config::Sources sources = sources_of(gpt2());
-    for (const config::Entry& entry :
+    for (const config::TomlEntry& entry :
          read_generation_config("m/generation_config.json", generation.dump(2))) {
         sources.model.push_back(entry);
     }

@@ -89,7 +89,7 @@ TEST(Llama, EqualsTheWholeGraphInLossAndEveryGradient) {
 config::ModelSettings published(int layers, int heads, int kv_heads, int width, int hidden,
                                 int vocabulary) {
     config::ModelSettings settings{
-        .architecture = config::Network::llama, .layers = layers, .heads = heads};
+        .architecture = config::ModelFamily::llama, .layers = layers, .heads = heads};
     settings.kv_heads = kv_heads;
     settings.width = width;
     settings.hidden = hidden;

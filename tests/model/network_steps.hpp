@@ -32,7 +32,7 @@ inline config::ModelSettings tiny(Dtype dtype = Dtype::fp32,
 inline config::ModelSettings tiny_llama(
     Dtype dtype = Dtype::fp32, config::ProductFormat compute = config::ProductFormat::fp32) {
     config::ModelSettings settings = tiny(dtype, compute);
-    settings.architecture = config::Network::llama;
+    settings.architecture = config::ModelFamily::llama;
     settings.heads = 4;
     settings.kv_heads = 2;
     settings.hidden = 24;

@@ -6,7 +6,8 @@ namespace nearstep::model {
 namespace {
 
 config::ModelSettings scaled(const std::string& scaling, int positions, double theta = 10000) {
-    config::ModelSettings settings{.architecture = config::Network::llama, .heads = 4, .width = 32};
+    config::ModelSettings settings{
+        .architecture = config::ModelFamily::llama, .heads = 4, .width = 32};
     settings.positions = positions;
     settings.rope_theta = theta;
     settings.rope_scaling = scaling;

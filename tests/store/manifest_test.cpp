@@ -1,7 +1,7 @@
 #include "store/manifest.hpp"
 
 #include "base/digest.hpp"
-#include "store/damage.hpp"
+#include "base/error.hpp"
 #include "support/test.hpp"
 
 #include <sys/stat.h>

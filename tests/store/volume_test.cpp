@@ -129,7 +129,7 @@ TEST_P(VolumeOf, GoesOnAfterShortTransfersAndInterruptions) {
     const ScratchFolder folder;
     std::atomic<int> faults{0};
     // Four of five calls are cut to one page, or fail without moving data.
-    const auto disturb = [&](const Request&, std::int64_t result) -> std::int64_t {
+    const auto disturb = [&](const IoRequest&, std::int64_t result) -> std::int64_t {
         const int turn = faults++ % 5;
         if (turn == 0 || turn == 1) {
             return turn == 0 ? -EINTR : -EAGAIN;
@@ -162,7 +162,7 @@ TEST_P(VolumeOf, NamesFileOffsetAndReasonOfAFaultAndGoesOnWithOtherTransfers) {
         const ScratchFolder folder;
         const std::vector<std::string> paths = files_in(folder, files());
         std::atomic<bool> is_failing{true};
-        const auto fail = [&](const Request& request, std::int64_t result) -> std::int64_t {
+        const auto fail = [&](const IoRequest& request, std::int64_t result) -> std::int64_t {
             return is_failing && request.direction == Direction::write ? -fault.reason : result;
         };
         Volume volume({.files = paths, .bytes = 40 * MiB, .io = io(), .filter = fail});

@@ -16,7 +16,7 @@ struct Stored {
 
 class PretrainedTest : public testing::Test {
 protected:
-    explicit PretrainedTest(config::Network architecture = config::Network::gpt) {
+    explicit PretrainedTest(config::ModelFamily architecture = config::ModelFamily::gpt) {
         settings_ = {.architecture = architecture,
                      .layers = 1,
                      .heads = 2,
@@ -107,7 +107,7 @@ TEST_F(PretrainedTest, NamesWhatIsLeftOver) {
 TEST_F(PretrainedTest, LeavesOutConstantsThatModelsCompute) {
     EXPECT_EQ(refusal_of_more({"h.0.attn.bias", {1, 1, 2, 2}, {1, 0, 1, 1}}), "");
     EXPECT_EQ(refusal_of_more({"transformer.h.0.attn.masked_bias", {}, {-1e4F}}), "");
-    settings_.architecture = config::Network::llama;
+    settings_.architecture = config::ModelFamily::llama;
     settings_.tied = false;
     EXPECT_EQ(refusal_of_more({"model.layers.0.self_attn.rotary_emb.inv_freq", {1}, {1}}), "");
 }

@@ -11,7 +11,6 @@
 #include "csd/gpu_device.hpp"
 #include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
-#include "engine/placement/granted_devices.hpp"
 #include "engine/placement/tiers.hpp"
 #include "fpga/host/pairing.hpp"
 #include "memory/shared_memory.hpp"

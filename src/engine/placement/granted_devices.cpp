@@ -1,7 +1,6 @@
-#include "engine/placement/granted_devices.hpp"
-
 #include "base/error.hpp"
 #include "config/slurm_grant.hpp"
+#include "engine/placement/placed.hpp"
 
 #include <sstream>
 

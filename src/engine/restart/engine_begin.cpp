@@ -1,6 +1,7 @@
 // Brings an engine to the chosen starting point.
 
 #include "base/error.hpp"
+#include "base/packed.hpp"
 #include "base/plain_file.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/owner.hpp"
@@ -11,7 +12,6 @@
 #include "engine/placement/site_links.hpp"
 #include "engine/restart/job_record.hpp"
 #include "engine/restart/search.hpp"
-#include "store/damage.hpp"
 #include "store/folder.hpp"
 #include "store/manifest.hpp"
 #include "store/provenance.hpp"
@@ -51,10 +51,10 @@ public:
         partial_ = manifest_path(settings, world.rank(), 1 - set_) + ".partial";
         const std::vector<std::string> mine =
             state_files(settings, world.rank(), world.size(), set_);
-        for (const std::string& of_rank : gather_text(world, pack(mine))) {
-            for (const std::string& file : unpack(of_rank)) {
-                files_.insert(file);
-            }
+        for (const std::string& of_rank : gather_text(world, packed(mine))) {
+            std::vector<std::string> files;
+            unpack(of_rank, files);
+            files_.insert(files.begin(), files.end());
         }
     }
 
@@ -155,7 +155,7 @@ private:
         try {
             const std::optional<store::Manifest> now = store::ManifestFile(path).read();
             return now && now->state == state;
-        } catch (const store::DamageError&) {
+        } catch (const DamageError&) {
             return false;
         }
     }

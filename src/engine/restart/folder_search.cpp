@@ -12,7 +12,6 @@
 #include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
-#include "store/damage.hpp"
 #include "store/folder.hpp"
 #include "store/manifest.hpp"
 #include "store/names.hpp"
@@ -118,7 +117,7 @@ FoundManifest read_manifest(const std::string& path, store::RankFileName name,
             file.report_damage(fault);
         }
         found.manifest = std::move(manifest);
-    } catch (const store::DamageError& damage) {
+    } catch (const DamageError& damage) {
         found.damage = damage.what();
     }
     if (found.manifest) {

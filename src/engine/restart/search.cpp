@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/machine.hpp"
+#include "base/packed.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/restart/folder_search.hpp"
@@ -12,9 +13,51 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 #include <vector>
 
+namespace nearstep::store {
+
+template <typename Archive>
+void list(Archive& archive, Branch& one) {
+    archive(one.run, one.step);
+}
+
+template <typename Archive>
+void list(Archive& archive, Lineage& one) {
+    archive(one.run, one.parents);
+}
+
+template <typename Archive>
+void list(Archive& archive, Commit& one) {
+    archive(one.step, one.generation, one.loss_scale, one.good_steps, one.norm, one.missed);
+}
+
+template <typename Archive>
+void list(Archive& archive, Manifest& one) {
+    archive(one.line, one.model, one.layout, one.seed, one.data, one.dtype, one.threads, one.steps,
+            one.state, one.replaces, one.files, one.copy, one.places, one.commits);
+}
+
+}  // namespace nearstep::store
+
 namespace nearstep::engine {
+
+template <typename Archive>
+void list(Archive& archive, FoundManifest& one) {
+    archive(one.path, one.rank, one.set, one.manifest, one.damage, one.files);
+}
+
+template <typename Archive>
+void list(Archive& archive, FoundRemains& one) {
+    archive(one.path, one.generation);
+}
+
+template <typename Archive>
+void list(Archive& archive, FoundCheckpoint& one) {
+    archive(one.path, one.step, one.generation, one.steps, one.line, one.model, one.damage,
+            one.state_folders);
+}
 
 bool is_first_of_node(const mpi::Communicator& world, const Found& found) {
     const auto rank = static_cast<std::size_t>(world.rank());
@@ -24,122 +67,73 @@ bool is_first_of_node(const mpi::Communicator& world, const Found& found) {
 
 namespace {
 
-std::string packed(const FoundManifest& one) {
-    std::vector<std::string> parts = {one.path, std::to_string(one.rank), std::to_string(one.set),
-                                      one.manifest ? store::print_manifest(*one.manifest) : "",
-                                      one.damage};
-    parts.insert(parts.end(), one.files.begin(), one.files.end());
-    return pack(parts);
+// What a rank tells the others: its seat and, if it is its node's first, what the node sees.
+struct SeenHere {
+    std::string host = {};
+    Seat seat = {};
+    std::vector<FoundManifest> manifests = {};
+    std::vector<FoundRemains> remains = {};
+};
+
+template <typename Archive>
+void list(Archive& archive, SeenHere& one) {
+    archive(one.host, one.seat.manifests, one.seat.files, one.manifests, one.remains);
 }
 
-FoundManifest unpack_manifest(const std::string& text, int node) {
-    std::vector<std::string> parts = unpack(text);
-    FoundManifest one{.node = node,
-                      .path = parts.at(0),
-                      .rank = std::stoi(parts.at(1)),
-                      .set = std::stoi(parts.at(2)),
-                      .manifest = store::parse_manifest(parts.at(3)),
-                      .damage = parts.at(4)};
-    one.files.assign(parts.begin() + 5, parts.end());
-    return one;
-}
-
-std::string packed(const FoundCheckpoint& one) {
-    return pack(std::vector<std::string>{one.path, std::to_string(one.step),
-                                         std::to_string(one.generation), std::to_string(one.steps),
-                                         one.line.run, store::print_parents(one.line.parents),
-                                         one.model, one.damage, pack(one.state_folders)});
-}
-
-FoundCheckpoint unpack_checkpoint(const std::string& text) {
-    const std::vector<std::string> parts = unpack(text);
-    return {.path = parts.at(0),
-            .step = std::stoll(parts.at(1)),
-            .generation = std::stoll(parts.at(2)),
-            .steps = std::stoll(parts.at(3)),
-            .line = {.run = parts.at(4),
-                     .parents =
-                         store::parse_parents(parts.at(5)).value_or(std::vector<store::Branch>())},
-            .model = parts.at(6),
-            .damage = parts.at(7),
-            .state_folders = unpack(parts.at(8))};
-}
-
-std::string packed(const FoundRemains& one) {
-    return pack(std::vector<std::string>{one.path, std::to_string(one.generation)});
-}
-
-template <typename Item>
-std::string pack_all(const std::vector<Item>& items) {
-    std::vector<std::string> parts;
-    parts.reserve(items.size());
-    for (const Item& item : items) {
-        parts.push_back(packed(item));
+SeenHere look_here(const Placed& settings, int rank, int ranks, bool is_first_of_node) {
+    SeenHere seen{.host = own_host()};
+    for (int set = 0; set < kSets; ++set) {
+        const auto at = static_cast<std::size_t>(set);
+        seen.seat.manifests.at(at) = manifest_path(settings, rank, set);
+        seen.seat.files.at(at) = state_files(settings, rank, ranks, set);
     }
-    return pack(parts);
-}
-
-// What this rank tells the others: its seat and, if it is its node's first, what the node sees.
-std::string look_here(const Placed& settings, int rank, int ranks, bool is_first_of_node) {
-    std::vector<FoundManifest> manifests;
-    std::vector<FoundRemains> remains;
     if (is_first_of_node) {
-        manifests = look_for_manifests(settings);
-        remains = look_for_remains(settings, manifests);
+        seen.manifests = look_for_manifests(settings);
+        seen.remains = look_for_remains(settings, seen.manifests);
     }
-    return pack(std::vector<std::string>{
-        own_host(), manifest_path(settings, rank, 0), manifest_path(settings, rank, 1),
-        pack_all(manifests), pack_all(remains), pack(state_files(settings, rank, ranks, 0)),
-        pack(state_files(settings, rank, ranks, 1))});
+    return seen;
 }
 
 void look_at_state(const mpi::Communicator& world, const Placed& settings, Found& found) {
     const mpi::Topology machines = mpi::discover_nodes(world);
     std::string mine;
     world.together([&] {
-        mine = look_here(settings, world.rank(), world.size(),
-                         machines.rank_in_group(world.rank()) == 0);
+        mine = packed(look_here(settings, world.rank(), world.size(),
+                                machines.rank_in_group(world.rank()) == 0));
     });
     found.hosts.resize(static_cast<std::size_t>(machines.groups()));
     for (const std::string& of_rank : gather_text(world, mine)) {
-        const int node = machines.group_of[found.ranks.size()];
-        const std::vector<std::string> parts = unpack(of_rank);
-        found.hosts[static_cast<std::size_t>(node)] = parts.at(0);
-        found.ranks.push_back({.node = node,
-                               .manifests = {parts.at(1), parts.at(2)},
-                               .files = {unpack(parts.at(5)), unpack(parts.at(6))}});
-        for (const std::string& manifest : unpack(parts.at(3))) {
-            found.manifests.push_back(unpack_manifest(manifest, node));
+        SeenHere seen;
+        unpack(of_rank, seen);
+        seen.seat.node = machines.group_of[found.ranks.size()];
+        found.hosts[static_cast<std::size_t>(seen.seat.node)] = seen.host;
+        for (FoundManifest& one : seen.manifests) {
+            one.node = seen.seat.node;
+            found.manifests.push_back(std::move(one));
         }
-        for (const std::string& one : unpack(parts.at(4))) {
-            const std::vector<std::string> fields = unpack(one);
-            found.remains.push_back(
-                {.node = node, .path = fields.at(0), .generation = std::stoll(fields.at(1))});
+        for (FoundRemains& one : seen.remains) {
+            one.node = seen.seat.node;
+            found.remains.push_back(std::move(one));
         }
+        found.ranks.push_back(std::move(seen.seat));
     }
 }
 
 // Rank 0 looks; all ranks get the same.
 void look_at_checkpoints(const mpi::Communicator& world, const config::EngineSettings& settings,
                          const StepsOf& steps_of, Found& found) {
-    std::string in_folder;
-    std::string named;
+    std::string seen;
     world.together([&] {
         if (world.rank() == 0) {
             const bool is_new = found.wish.kind == Wish::Kind::none;
-            in_folder = pack_all(look_for_checkpoints(settings, is_new ? steps_of : StepsOf()));
+            found.checkpoints = look_for_checkpoints(settings, is_new ? steps_of : StepsOf());
             if (!found.wish.path.empty()) {
-                named = packed(open_checkpoint(found.wish.path, {}));
+                found.named = open_checkpoint(found.wish.path, {});
             }
+            seen = packed(found.checkpoints, found.named);
         }
     });
-    for (const std::string& one : unpack(world.broadcast(in_folder, 0))) {
-        found.checkpoints.push_back(unpack_checkpoint(one));
-    }
-    named = world.broadcast(named, 0);
-    if (!named.empty()) {
-        found.named = unpack_checkpoint(named);
-    }
+    unpack(world.broadcast(seen, 0), found.checkpoints, found.named);
 }
 
 // Checks that no other process uses files that may be read or replaced.

@@ -61,7 +61,7 @@ GpuTransport::GpuTransport(const mpi::Communicator& world, const config::EngineS
     find_parameters(world, settings, conditions, usable);
 }
 
-void GpuTransport::start(Way& way, const mpi::Communicator& ranks, int gpu,
+void GpuTransport::start(DeviceExchange& way, const mpi::Communicator& ranks, int gpu,
                          const config::EngineSettings& settings) {
     if (!watchdog_) {
         watchdog_.emplace();

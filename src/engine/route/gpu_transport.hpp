@@ -66,7 +66,7 @@ public:
 
 private:
     // An exchange that NCCL does between GPUs if nothing prevents it.
-    struct Way {
+    struct DeviceExchange {
         bool is_needed = false;
         std::string obstacle = {};  // why not NCCL, as the end of a sentence; the same on all ranks
         std::optional<nccl::Group> ranks = std::nullopt;  // if this rank takes part
@@ -83,16 +83,16 @@ private:
                        const GpuConditions& conditions);
     void find_parameters(const mpi::Communicator& world, const config::EngineSettings& settings,
                          const GpuConditions& conditions, std::optional<int> gpu);
-    void start(Way& way, const mpi::Communicator& ranks, int gpu,
+    void start(DeviceExchange& way, const mpi::Communicator& ranks, int gpu,
                const config::EngineSettings& settings);
 
     bool has_gpu_;
     bool encodes_on_host_;  // whatever GPU there is
     std::optional<int> gradient_gpu_;
     std::optional<nccl::Watchdog> watchdog_;  // outlives the groups
-    Way sums_;
-    Way payloads_;
-    Way parameters_;
+    DeviceExchange sums_;
+    DeviceExchange payloads_;
+    DeviceExchange parameters_;
 };
 
 }  // namespace nearstep::engine

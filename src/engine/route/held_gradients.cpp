@@ -19,7 +19,7 @@ HeldGradients::HeldGradients(std::span<const shard::ElementRange> blocks,
 
 void HeldGradients::begin_step() {
     left_ = blocks_.size();
-    for (Block& block : blocks_) {
+    for (HeldBlock& block : blocks_) {
         block.is_held = false;
         block.is_complete = false;
     }
@@ -30,7 +30,7 @@ std::optional<std::size_t> HeldGradients::next() const {
 }
 
 std::span<float> HeldGradients::hold(std::size_t block) {
-    Block& of = blocks_.at(block);
+    HeldBlock& of = blocks_.at(block);
     expects(!of.is_complete, "a block's gradient is put once in a step");
     of.is_held = true;
     if (!stream_) {
@@ -65,7 +65,7 @@ void HeldGradients::complete(std::size_t block) {
 
 void HeldGradients::release(std::span<float> to) {
     --left_;
-    Block& of = blocks_[left_];
+    HeldBlock& of = blocks_[left_];
     if (!of.is_held) {
         return;
     }

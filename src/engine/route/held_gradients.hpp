@@ -37,7 +37,7 @@ public:
     void release(std::span<float> to);
 
 private:
-    struct Block {
+    struct HeldBlock {
         std::size_t elems = 0;
         bool is_held = false;
         bool is_complete = false;
@@ -46,7 +46,7 @@ private:
     };
 
     std::optional<memory::Stream> stream_;
-    std::vector<Block> blocks_;
+    std::vector<HeldBlock> blocks_;
     std::size_t left_ = 0;  // blocks before this one are not released yet
 };
 

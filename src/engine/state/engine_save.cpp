@@ -1,4 +1,5 @@
 // Writes a checkpoint and what it describes, restores residuals from one, computes digests.
+// Called by clients between steps, and by begin().
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"

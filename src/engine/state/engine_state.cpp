@@ -1,4 +1,4 @@
-// The engine's storage: start values, state files and checkpoints.
+// The engine's storage: start values, state files and checkpoints. Called by begin() and clients.
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
@@ -7,7 +7,6 @@
 #include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
-#include "store/damage.hpp"
 
 #include <unistd.h>
 
@@ -336,7 +335,7 @@ std::optional<std::string> Engine::restore_state(const Decision& decision,
                          device.read_state(subgroup, commit.generation, state);
                      },
                  .after = std::bind_front(&Engine::load_into_vector, this)});
-        } catch (const store::DamageError& found) {
+        } catch (const DamageError& found) {
             damage = found.what();
         }
     });

@@ -6,7 +6,6 @@
 #include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
-#include "store/damage.hpp"
 
 #include <algorithm>
 #include <map>
@@ -133,8 +132,9 @@ OtherLayout::OtherLayout(const mpi::Communicator& world, std::size_t parameters,
             }
         }
     }
-    std::sort(pieces_.begin(), pieces_.end(),
-              [](const Piece& a, const Piece& b) { return a.tiles.begin < b.tiles.begin; });
+    std::sort(pieces_.begin(), pieces_.end(), [](const MovedPiece& a, const MovedPiece& b) {
+        return a.tiles.begin < b.tiles.begin;
+    });
     world.together([&] { open(mine); });
 }
 
@@ -148,7 +148,7 @@ void OtherLayout::open(const std::vector<csd::StateVolumeSettings>& settings) {
 // subgroups that still lack tiles.
 std::optional<std::string> OtherLayout::read(std::int64_t generation,
                                              const shard::Ownership& owners, const Take& take) {
-    std::vector<Piece> round;
+    std::vector<MovedPiece> round;
     std::set<int> readers;
     for (std::size_t i = 0; i <= pieces_.size(); ++i) {
         if (i == pieces_.size() || readers.count(pieces_[i].reader) > 0) {
@@ -166,20 +166,20 @@ std::optional<std::string> OtherLayout::read(std::int64_t generation,
     return std::nullopt;
 }
 
-std::string OtherLayout::read_piece(const Piece& piece, std::int64_t generation,
+std::string OtherLayout::read_piece(const MovedPiece& piece, std::int64_t generation,
                                     std::span<float> arrays) {
     const std::size_t elems = arrays.size() / 3;
     try {
         volumes_[piece.volume]->read_state(
             piece.subgroup, generation,
             {arrays.first(elems), arrays.subspan(elems, elems), arrays.last(elems)});
-    } catch (const store::DamageError& damage) {
+    } catch (const DamageError& damage) {
         return damage.what();
     }
     return "";
 }
 
-std::optional<std::string> OtherLayout::read_round(const std::vector<Piece>& round,
+std::optional<std::string> OtherLayout::read_round(const std::vector<MovedPiece>& round,
                                                    std::int64_t generation,
                                                    const shard::Ownership& owners,
                                                    const Take& take) {
@@ -188,7 +188,7 @@ std::optional<std::string> OtherLayout::read_round(const std::vector<Piece>& rou
     std::size_t first_tile = 0;
     std::string damage;
     world_.together([&] {
-        for (const Piece& piece : round) {
+        for (const MovedPiece& piece : round) {
             if (piece.reader == world_.rank()) {
                 first_tile = piece.tiles.begin;
                 arrays.resize(piece.tiles.size() * kTileFloats);
@@ -220,12 +220,12 @@ std::optional<std::string> OtherLayout::read_round(const std::vector<Piece>& rou
     return std::nullopt;
 }
 
-OtherLayout::Exchange OtherLayout::exchange_of(const std::vector<Piece>& round,
+OtherLayout::Exchange OtherLayout::exchange_of(const std::vector<MovedPiece>& round,
                                                const shard::Ownership& owners) const {
     const auto ranks = static_cast<std::size_t>(world_.size());
     Exchange tiles{.sent = std::vector<std::vector<std::size_t>>(ranks),
                    .received = std::vector<std::vector<std::size_t>>(ranks)};
-    for (const Piece& piece : round) {
+    for (const MovedPiece& piece : round) {
         for (std::size_t tile = piece.tiles.begin; tile < piece.tiles.end; ++tile) {
             for (const int owner : owners_of(owners, tile)) {
                 if (owner == world_.rank()) {

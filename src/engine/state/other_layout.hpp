@@ -35,7 +35,7 @@ public:
 
 private:
     // Adjacent tiles in one old file.
-    struct Piece {
+    struct MovedPiece {
         shard::TileRange tiles;
         int reader = 0;            // rank
         std::size_t volume = 0;    // of the reader
@@ -49,15 +49,18 @@ private:
     };
 
     void open(const std::vector<csd::StateVolumeSettings>& settings);
-    Exchange exchange_of(const std::vector<Piece>& round, const shard::Ownership& owners) const;
+    Exchange exchange_of(const std::vector<MovedPiece>& round,
+                         const shard::Ownership& owners) const;
     // Returns a sentence if the piece is damaged; else empty.
-    std::string read_piece(const Piece& piece, std::int64_t generation, std::span<float> arrays);
-    std::optional<std::string> read_round(const std::vector<Piece>& round, std::int64_t generation,
-                                          const shard::Ownership& owners, const Take& take);
+    std::string read_piece(const MovedPiece& piece, std::int64_t generation,
+                           std::span<float> arrays);
+    std::optional<std::string> read_round(const std::vector<MovedPiece>& round,
+                                          std::int64_t generation, const shard::Ownership& owners,
+                                          const Take& take);
 
     const mpi::Communicator& world_;
     trace::Traffic traffic_;
-    std::vector<Piece> pieces_;                               // in tile order
+    std::vector<MovedPiece> pieces_;                          // in tile order
     std::vector<std::unique_ptr<csd::StateVolume>> volumes_;  // those this rank reads
 };
 

@@ -19,7 +19,7 @@ constexpr std::size_t kRoundedAtOnce = 4 * KiB;  // elements, in the cache
 static_assert(kPieceElems % csd::Device::kReadElems == 0, "pieces are whole pages");
 
 // Masters that are under way to `to`, or to memory from which they are rounded there.
-struct Piece {
+struct ReadPiece {
     std::span<std::byte> to;
     memory::Buffer stored;
     Ticket ticket;  // last, because it waits for the memory's reads
@@ -45,9 +45,9 @@ void ParameterReader::read(shard::ElementRange range, std::span<std::byte> to) c
     expects(to.size() == (range.end - range.begin) * element_bytes,
             "the memory has the size of the parameters");
     const std::int64_t generation = generation_;
-    std::array<Piece, kInFlight> pieces;
+    std::array<ReadPiece, kInFlight> pieces;
     std::size_t count = 0;
-    const auto finish = [&](Piece& piece) {
+    const auto finish = [&](ReadPiece& piece) {
         piece.ticket.wait();
         if (stored_ != dtype_) {
             round(stored_, piece.stored.span(), dtype_, piece.to);
@@ -62,7 +62,7 @@ void ParameterReader::read(shard::ElementRange range, std::span<std::byte> to) c
         const std::size_t first = source->tiles.begin * shard::kTileElems;
         const std::size_t end = source->tiles.end * shard::kTileElems;
         const std::size_t next = std::min({range.end, end, at + kPieceElems});
-        Piece& piece = pieces.at(count++ % kInFlight);
+        ReadPiece& piece = pieces.at(count++ % kInFlight);
         finish(piece);
         piece.to = to.subspan((at - range.begin) * element_bytes, (next - at) * element_bytes);
         if (stored_ != dtype_ && piece.stored.size() == 0) {

@@ -38,12 +38,12 @@ private:
 
 double visit_subgroups(offload::StepPipeline& pipeline, Executor& pool,
                        const SubgroupStages& stages) {
-    struct Owned {
+    struct OwnedSubgroup {
         csd::Device* device;
         std::size_t subgroup;
         shard::TileRange tiles;
     };
-    std::vector<Owned> owned;  // in tile order: neighbours are on different devices
+    std::vector<OwnedSubgroup> owned;  // in tile order: neighbours are on different devices
     pipeline.visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
             owned.push_back({&device, subgroup, tiles});
@@ -51,7 +51,7 @@ double visit_subgroups(offload::StepPipeline& pipeline, Executor& pool,
     Occupancy moves;
     std::vector<csd::StateMemory> memory(static_cast<std::size_t>(pool.members()));
     pool.share(owned.size(), [&](std::size_t i, int member) {
-        const Owned& of = owned[i];
+        const OwnedSubgroup& of = owned[i];
         const csd::StateArrays state =
             memory[static_cast<std::size_t>(member)].of(of.tiles.size() * shard::kTileElems);
         if (stages.before) {

@@ -1,6 +1,6 @@
 // GPT-2 (Radford et al. 2019): pre-norm decoder, learned positions, output layer tied to the token
 // embedding unless model.tied is false. Weights are input x output, as in the published
-// checkpoints.
+// checkpoints. Used by architecture.cpp's table.
 #include "base/error.hpp"
 #include "model/architecture.hpp"
 #include "model/lean_products.hpp"
@@ -21,7 +21,7 @@ void append_layer(Geometry& geometry, const std::string& name,
                   const config::ModelSettings& settings, const Starts& starts) {
     const std::int64_t width = settings.width;
     const std::int64_t hidden = settings.hidden_width();
-    const auto append = [&](const char* suffix, std::vector<std::int64_t> shape, Start start) {
+    const auto append = [&](const char* suffix, std::vector<std::int64_t> shape, StartRule start) {
         append_parameter(geometry, name + "." + suffix, std::move(shape), start);
     };
     append_block(geometry, name);

@@ -1,6 +1,7 @@
 // Llama (Touvron et al. 2023) and Qwen2: pre-norm decoder with RMS norms, rotary positions, a gated
 // hidden layer and, if model.kv_heads says so, several attention heads for each head of keys and
-// values. Weights are output x input, as in the published checkpoints.
+// values. Weights are output x input, as in the published checkpoints. Used by
+// architecture.cpp's table.
 #include "base/error.hpp"
 #include "model/architecture.hpp"
 #include "model/lean_products.hpp"
@@ -24,7 +25,7 @@ void append_llama_layer(Geometry& geometry, const std::string& name,
     const std::int64_t width = settings.width;
     const std::int64_t key_width = settings.key_width();
     const std::int64_t hidden = settings.hidden_width();
-    const auto append = [&](const char* suffix, std::vector<std::int64_t> shape, Start start) {
+    const auto append = [&](const char* suffix, std::vector<std::int64_t> shape, StartRule start) {
         append_parameter(geometry, name + "." + suffix, std::move(shape), start);
     };
     append_block(geometry, name.substr(name.find('.') + 1));

@@ -1,6 +1,15 @@
+// What a rank of a simulation does otherwise: it was not launched, and it waits inside MPI.
+#include "mpi/launch.hpp"
+#include "mpi/library.hpp"
 #include "mpi/request_state.hpp"
 
 namespace nearstep::mpi {
+
+Launch launch_of_process() { return Launch::ranks; }
+
+int tasks_of_step() { return 1; }
+
+std::vector<std::string> settings_in_force() { return {}; }
 
 // Simulated time passes only while a rank waits inside MPI, so polling would cost simulated time.
 // The time limit uses the system's clock, so it does not apply; the simulator reports deadlocks.
