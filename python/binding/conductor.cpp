@@ -282,6 +282,9 @@ void Conductor::open_run(const engine::Wish& wish) {
                                             return config::print(run);
                                         },
                                     .threads = threads_};
+    if (gpu_ && memory::gpus() > 0 && is_alone_ && parameters_ == engine::ParameterHome::vector) {
+        tensors_.emplace(*gpu_, layout_.elems, layout_.tensors.size());
+    }
     opened_ = engine::Run::open(
         world, run_, layout_, wish, identity,
         {.gpu = gpu_,
@@ -289,6 +292,7 @@ void Conductor::open_run(const engine::Wish& wish) {
          .fills_gpu = fills_gpu_,
          .grant = grant_,
          .parameters = parameters_,
+         .tensors = tensors_ ? &*tensors_ : nullptr,
          .steps_of = [](const std::string&, const std::string&) { return kNoEnd; },
          .clips_by_last_norm = run_.train.clipping == config::Clipping::delayed,
          .loss_scale = {.first = run_.train.loss_scale,

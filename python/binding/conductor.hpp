@@ -6,6 +6,7 @@
 #include "base/stopwatch.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "config/run.hpp"
+#include "csd/gpu_tensors.hpp"
 #include "engine/run.hpp"
 #include "memory/gpu.hpp"
 #include "python/binding/mpi_thread.hpp"
@@ -45,6 +46,14 @@ namespace nearstep::python {
 struct TensorMemory {
     void* address = nullptr;
     Dtype dtype = Dtype::fp32;
+};
+
+// Where a GPU may write new parameters, for one rank alone: numbers of tensors, ascending, and
+// their memory in the vector's format, which stays until those of another step are given or the
+// engine is closed. `unused` (a cudaEvent_t) is over when nobody reads the old values.
+struct GpuPlaces {
+    std::vector<std::pair<std::size_t, std::byte*>> tensors = {};
+    CUevent_st* unused = nullptr;
 };
 
 // Start values of a tensor: in host memory, or in a file of which a rank reads its own tiles.
@@ -144,7 +153,11 @@ public:
                        CUevent_st* made);
     // Call after put() for all blocks. The update continues in the background. `absent`: the
     // tensors without a gradient on this rank. With `is_given_up` no rank's step takes place.
-    void end_step(const std::vector<std::size_t>& absent, bool is_given_up);
+    void end_step(const std::vector<std::size_t>& absent, bool is_given_up,
+                  const GpuPlaces& places);
+    // Ranges of a tensor's elements, whose block was awaited, that vector() has. The GPU has
+    // written the others to the places of the last end_step() that gave some.
+    std::vector<std::pair<std::size_t, std::size_t>> elements_on_host(std::size_t tensor) const;
     // Replaces the masters of these tensors by values that the program gave its parameters. A
     // master that rounds to its value stays. All ranks call it between two steps, with the same
     // tensors and values, or none. Keep the pieces until is_done(). `is_last`: before close(), for
@@ -251,7 +264,9 @@ private:
                       bool is_given_up);
     void put_on_all(std::size_t block, std::span<const TensorMemory> pieces, float factor,
                     CUevent_st* made);
-    void end_on_all(const std::vector<std::size_t>& absent, bool is_given_up);
+    void end_on_all(const std::vector<std::size_t>& absent, bool is_given_up,
+                    const GpuPlaces& places = {});
+    void use_places(const GpuPlaces& places);
     void expect_on_all();
     std::string claim_on_all(const std::string& folder);
     std::string save_on_all(const std::string& folder, const std::string& program);
@@ -284,6 +299,7 @@ private:
     std::optional<mpi::Communicator> servers_;  // rank 0 and those that serve
     memory::Buffer served_;                     // rank 0's values of the tiles that this rank owns
     std::uint64_t number_ = 0;                  // see Order
+    std::optional<csd::GpuTensors> tensors_;    // of one rank with a GPU; set in open()
     std::optional<engine::Run> opened_;
     Stopwatch begun_;       // of the step
     bool is_void_ = false;  // the step was given up before it began

@@ -153,7 +153,8 @@ void Conductor::end_void_step(bool is_given_up) {
     changed_.notify_all();
 }
 
-void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_up) {
+void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_up,
+                         const GpuPlaces& places) {
     {
         // Set before posting, because the work may be finished when post() returns.
         const std::lock_guard lock(mutex_);
@@ -162,10 +163,41 @@ void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_u
         steps_ += is_given_up ? 0 : 1;
         blocks_here_ = 0;
     }
-    post([this, absent, is_given_up] { end_on_all(absent, is_given_up); });
+    post([this, absent, is_given_up, places] { end_on_all(absent, is_given_up, places); });
 }
 
-void Conductor::end_on_all(const std::vector<std::size_t>& absent, bool is_given_up) {
+void Conductor::use_places(const GpuPlaces& places) {
+    std::vector<csd::GpuTensor> tensors;
+    for (const auto& [tensor, memory] : places.tensors) {
+        const engine::Tensor& of = layout_.tensors.at(tensor);
+        tensors.push_back({of.offset, of.offset + elems_of(of), memory});
+    }
+    if (tensors_) {
+        tensors_->use(tensors, places.unused);
+    }
+}
+
+std::vector<std::pair<std::size_t, std::size_t>> Conductor::elements_on_host(
+    std::size_t tensor) const {
+    const engine::Tensor& of = layout_.tensors.at(tensor);
+    const std::size_t elems = elems_of(of);
+    std::vector<std::pair<std::size_t, std::size_t>> ranges;
+    for (std::size_t begin = 0; begin < elems;) {
+        const std::size_t tile = (of.offset + begin) / shard::kTileElems;
+        const std::size_t end = std::min(elems, (tile + 1) * shard::kTileElems - of.offset);
+        if (!tensors_ || !tensors_->have(tile)) {
+            if (ranges.empty() || ranges.back().second != begin) {
+                ranges.emplace_back(begin, begin);
+            }
+            ranges.back().second = end;
+        }
+        begin = end;
+    }
+    return ranges;
+}
+
+void Conductor::end_on_all(const std::vector<std::size_t>& absent, bool is_given_up,
+                           const GpuPlaces& places) {
     tell(Deed::end_step);
     if (is_void_) {
         end_void_step(is_given_up);
@@ -184,6 +216,7 @@ void Conductor::end_on_all(const std::vector<std::size_t>& absent, bool is_given
     stats.guesses = guesses_;
     stats.misses = misses_;
     stats.gradients_s = begun_.lap();
+    use_places(places);
     engine().update();
     stats.step = engine().steps_done();
     stats.is_of_step = true;

@@ -16,7 +16,7 @@ constexpr std::array kCounterNames = {
     "host_state_read",   "host_state_write",   "host_gradients_read", "host_gradients_write",
     "host_parameters",   "host_masters_read",  "internal_read",       "internal_write",
     "network_gradients", "network_parameters", "node_gradients",      "node_parameters",
-    "gpu_state_read",    "gpu_state_write",    "checkpoint"};
+    "gpu_state_read",    "gpu_state_write",    "gpu_parameters",      "checkpoint"};
 static_assert(kCounterNames.size() == trace::kCounters);
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "memory/gpu.hpp"
 #include "python/binding/conductor.hpp"
 #include "python/binding/conversions.hpp"
+#include "python/binding/keepers.hpp"
 #include "python/binding/mpi_thread.hpp"
 #include "python/binding/server.hpp"
 
@@ -24,7 +25,6 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -103,23 +103,6 @@ void add_on_gpu(std::uintptr_t sums, const GpuPiece& one, const GpuPiece& other,
                        at<const void>(other.first), dtype_of(other.second),
                        memory::Stream::borrowed(at<CUstream_st>(stream)));
 }
-
-// Tensors that the engine may still read. They belong to C++, so that no collection of Python
-// objects frees them earlier.
-class Keepers {
-public:
-    void hold(std::uint64_t work, nb::object tensors) {
-        kept_.emplace_back(work, std::move(tensors));
-    }
-    void drop_until(const Conductor& conductor) {
-        while (!kept_.empty() && conductor.is_done(kept_.front().first)) {
-            kept_.pop_front();
-        }
-    }
-
-private:
-    std::deque<std::pair<std::uint64_t, nb::object>> kept_;
-};
 
 // The conductor ends before what it reads.
 struct Driver : Keepers, Conductor {
@@ -318,7 +301,21 @@ NB_MODULE(_engine, m) {
                           std::move(tensors));
             },
             nb::arg("about"), nb::arg("pieces"), nb::arg("made"), nb::arg("tensors").none())
-        .def("end_step", &Conductor::end_step, nb::arg("absent"), nb::arg("is_given_up") = false)
+        .def(
+            "end_step",
+            [](Driver& self, const std::vector<std::size_t>& absent, bool is_given_up,
+               const std::vector<std::pair<std::size_t, std::uintptr_t>>& places,
+               std::uintptr_t unused) {
+                GpuPlaces on_gpu{.unused = at<CUevent_st>(unused)};
+                for (const auto& [tensor, address] : places) {
+                    on_gpu.tensors.emplace_back(tensor, at<std::byte>(address));
+                }
+                self.end_step(absent, is_given_up, on_gpu);
+            },
+            nb::arg("absent"), nb::arg("is_given_up") = false,
+            nb::arg("places") = std::vector<std::pair<std::size_t, std::uintptr_t>>(),
+            nb::arg("unused") = 0)
+        .def("elements_on_host", &Conductor::elements_on_host, nb::arg("tensor"))
         .def(
             "change_masters",
             [](Driver& self,

@@ -17,6 +17,8 @@
 
 namespace nearstep::csd {
 
+class GpuTensors;
+
 // How new parameters leave a device: as plain values, as deltas against the values it sent last, or
 // not at all: read_masters() reads them from the state.
 enum class Delivery { parameters, deltas, none };
@@ -94,6 +96,9 @@ public:
     // Sets the parameter group of each element from now on. Not during an update. Throws
     // ConfigError if the device cannot separate these groups.
     virtual void use_groups(const GroupMap& groups) = 0;
+    // A GPU that makes new parameters may write them to these tensors, which outlive the updates,
+    // and then not to `landing`; null: none. Not during an update.
+    virtual void deliver_to(GpuTensors* /*tensors*/) {}
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
     // in rank order, and their sum. The device uses the sum if takes_sums(), and else the payloads.
     // The spans may be reused on return.

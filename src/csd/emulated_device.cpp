@@ -99,7 +99,6 @@ void EmulatedDevice::make_gpu_engine() {
         .lanes_on_gpu = on_gpu,
         .lane_bytes = bytes,
         .thread_blocks = std::max(1U, kThreadBlocks / static_cast<unsigned>(settings_.helped))});
-    deliveries_.emplace(1);
 }
 
 std::string EmulatedDevice::describe_io() const {
@@ -240,15 +239,14 @@ Ticket EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::by
                           place_of(landing, subgroup, s.message_bytes).begin());
         cross_host_link(s.message_bytes);
     } else if (!is_on_host()) {  // update() wrote them to their place
-        const std::size_t bytes = parameter_bytes(subgroup);
-        if (gpu_ && gpu_->has_updated(static_cast<std::size_t>(slot))) {
-            return deliveries_->submit([this, slot, bytes, landed] {
-                gpu_->deliver(static_cast<std::size_t>(slot));
-                cross_host_link(bytes);
-                landed();
-            });
+        const auto lane = static_cast<std::size_t>(slot);
+        if (gpu_ && gpu_->has_updated(lane)) {
+            const std::size_t stayed = gpu_->bytes_in_tensors(lane);
+            traffic_->add(Counter::gpu_parameters, stayed);
+            cross_host_link(parameter_bytes(subgroup) - stayed);
+            return gpu_->deliver(lane, landed);
         }
-        cross_host_link(bytes);
+        cross_host_link(parameter_bytes(subgroup));
     }
     landed();
     return {};
@@ -266,12 +264,8 @@ void EmulatedDevice::cross_host_link(std::size_t bytes) {
 // Extents are sealed while others are updated and written.
 Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
-    const auto lane = static_cast<std::size_t>(slot);
-    Ticket here = gpu_ ? gpu_->write(lane) : Ticket();
-    const auto seal_and_write = [this, &s, lane, subgroup, generation] {
-        if (gpu_) {
-            gpu_->await_update(lane);
-        }
+    Ticket here = gpu_ ? gpu_->write(static_cast<std::size_t>(slot)) : Ticket();
+    const auto seal_and_write = [this, &s, subgroup, generation] {
         state_.seal(s.updated, subgroup, generation);
         sealed_[subgroup] = generation;
         if (!is_mapped()) {

@@ -29,6 +29,7 @@ public:
     void reserve() override;
     void expect_updates() override;
     void use_codec(const codec::Codec& codec) override;
+    void deliver_to(GpuTensors* tensors) override { tensors_ = tensors; }
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
     bool takes_sums() const override { return is_on_host(); }
     bool takes_tiles_in_order() const override { return gradients_.has_value(); }
@@ -111,9 +112,9 @@ private:
     std::size_t kept_slots_ = 0;
     // For each subgroup the last generation that write() sealed; kNone: none.
     std::vector<std::atomic<std::int64_t>> sealed_;
-    std::optional<GradientStaging> staging_;        // on_host only
-    std::optional<GpuEngine> gpu_;                  // mapped state only
-    std::optional<Executor> deliveries_;            // waits for the GPU
+    std::optional<GradientStaging> staging_;  // on_host only
+    std::optional<GpuEngine> gpu_;            // mapped state only
+    GpuTensors* tensors_ = nullptr;
     std::optional<link::TransferQueue> gradients_;  // near_storage and shaped only
 };
 

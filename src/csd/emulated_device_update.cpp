@@ -163,7 +163,7 @@ std::vector<std::size_t> EmulatedDevice::begin_on_gpu(std::size_t slot, std::siz
     all.parameter_dtype = settings_.parameter_dtype;
     all.first_tile = settings_.subgroups[subgroup].tiles.begin;
     all.tiles = layout().tiles_in(subgroup);
-    std::vector<std::size_t> others = gpu_->begin(slot, all, settings_.groups, scalars);
+    std::vector<std::size_t> others = gpu_->begin(slot, all, settings_.groups, scalars, tensors_);
     const std::size_t bytes = (all.tiles - others.size()) * (state_bytes(settings_.state, 64) / 64);
     if (!gpu_->was_read(slot)) {  // else read() counted it
         traffic_->add(Counter::gpu_state_read, bytes);

@@ -49,6 +49,10 @@ private:
     std::atomic<int>& count_;
 };
 
+std::size_t bytes_of_parameters(const GpuTiles& tiles) {
+    return tiles.tiles * shard::kTileElems * size_bytes(tiles.parameter_dtype);
+}
+
 }  // namespace
 
 GpuEngine::GpuEngine(const GpuEngineSettings& settings)
@@ -116,10 +120,15 @@ bool GpuEngine::takes(std::size_t lane, std::span<const std::byte> vector) {
 }
 
 std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subgroup,
-                                          const GroupMap& groups, const StepScalars& scalars) {
+                                          const GroupMap& groups, const StepScalars& scalars,
+                                          GpuTensors* tensors) {
     memory::use_gpu(settings_.gpu);
     Lane& to = lanes_.at(lane);
-    const memory::Stream& stream = updates_.at(lane % kMostAtOnce);
+    const memory::Stream& stream = updates_.at(begun_++ % kStreams);
+    to.in_tensors = 0;
+    if (tensors != nullptr) {
+        stream.wait_for(tensors->unused());
+    }
     GpuTiles all = subgroup;
     if (to.is_read) {  // an update in place
         const std::size_t bytes = state_bytes(subgroup.format, subgroup.tiles);
@@ -130,7 +139,14 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
     }
     TilesByGroup tiles = tiles_by_group(subgroup.first_tile, subgroup.tiles, groups, scalars);
     for (const TilesByGroup::Run& one : tiles.runs) {
-        const GpuTiles run = run_of(all, one, scalars);
+        GpuTiles run = run_of(all, one, scalars);
+        if (tensors != nullptr && tensors->cover(run.first_tile, run.tiles)) {
+            const auto on_gpu = tensors->of(run.first_tile, run.tiles);
+            run.tensors = on_gpu.data();
+            run.tensor_count = on_gpu.size();
+            tensors->note(run.first_tile, run.tiles);
+            to.in_tensors += bytes_of_parameters(run);
+        }
         update_on_gpu(run, stream.handle(), settings_.thread_blocks);
         if (to.is_read) {
             to.leaving.push_back({run, part_of(subgroup, one.begin, one.end - one.begin)});
@@ -141,17 +157,25 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
     return std::move(tiles.others);
 }
 
-void GpuEngine::deliver(std::size_t lane) {
-    Lane& of = lanes_.at(lane);
+void GpuEngine::deliver_now(Lane& lane) {
     const OneLess delivered(to_deliver_);
     memory::use_gpu(settings_.gpu);
-    of.updated.wait();
-    for (const auto& [from, to] : of.leaving) {
-        const std::size_t bytes = from.tiles * shard::kTileElems * size_bytes(from.parameter_dtype);
-        copy_to_host({to.parameters, bytes}, {from.parameters, bytes}, deliveries_);
+    lane.updated.wait();
+    for (const auto& [from, to] : lane.leaving) {
+        if (from.tensors == nullptr) {
+            const std::size_t bytes = bytes_of_parameters(from);
+            copy_to_host({to.parameters, bytes}, {from.parameters, bytes}, deliveries_);
+        }
     }
-    of.delivered.record(deliveries_);
-    of.delivered.wait();
+    lane.delivered.record(deliveries_);
+    lane.delivered.wait();
+}
+
+Ticket GpuEngine::deliver(std::size_t lane, std::function<void()> landed) {
+    return waits_.submit([this, &of = lanes_.at(lane), landed = std::move(landed)] {
+        deliver_now(of);
+        landed();
+    });
 }
 
 // Arrays that are neighbours in both places go in one copy.
@@ -173,8 +197,11 @@ void GpuEngine::copy_state(const Leaving& tiles, const memory::Stream& stream) {
 
 Ticket GpuEngine::write(std::size_t lane) {
     Lane& of = lanes_.at(lane);
-    if (!of.is_updated || of.leaving.empty()) {
+    if (!of.is_updated) {
         return {};
+    }
+    if (of.leaving.empty()) {  // the update has written it
+        return waits_.submit([&of] { of.updated.wait(); });
     }
     return copies_.submit([this, &of] {
         memory::use_gpu(settings_.gpu);
@@ -188,14 +215,6 @@ Ticket GpuEngine::write(std::size_t lane) {
         of.written.record(writes_);
         of.written.wait();
     });
-}
-
-void GpuEngine::await_update(std::size_t lane) {
-    Lane& of = lanes_.at(lane);
-    if (of.is_updated) {
-        memory::use_gpu(settings_.gpu);
-        of.updated.wait();
-    }
 }
 
 }  // namespace nearstep::csd

@@ -4,6 +4,7 @@
 
 #include "base/executor.hpp"
 #include "csd/gpu_kernels.hpp"
+#include "csd/gpu_tensors.hpp"
 #include "csd/group_map.hpp"
 #include "csd/step_scalars.hpp"
 #include "memory/gpu.hpp"
@@ -11,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,9 +64,10 @@ public:
 
     // Starts the update of a subgroup's tiles, whose scalars are those of their group. Returns the
     // tiles that it leaves to the host, counted from the first: those that groups share, and those
-    // of skipped groups.
+    // of skipped groups. New parameters go to `tensors`, if given, where they cover a run of tiles.
     std::vector<std::size_t> begin(std::size_t lane, const GpuTiles& subgroup,
-                                   const GroupMap& groups, const StepScalars& scalars);
+                                   const GroupMap& groups, const StepScalars& scalars,
+                                   GpuTensors* tensors = nullptr);
 
     // Whether the last takes() found the state in the GPU's memory, where begin() then updates it.
     bool was_read(std::size_t lane) const { return lanes_.at(lane).is_read; }
@@ -73,17 +76,22 @@ public:
     bool has_updated(std::size_t lane) const { return lanes_.at(lane).is_updated; }
     std::size_t lanes_on_gpu() const { return settings_.lanes_on_gpu; }
 
-    // After an update that the GPU began. Returns when the lane's parameters are in their place.
-    void deliver(std::size_t lane);
-    // After any update. State in the lane's memory begins to leave for its place once no parameters
-    // wait to leave, because the next forward waits for those. Returns at once.
+    // Bytes of parameters that the lane's last update wrote to tensors.
+    std::size_t bytes_in_tensors(std::size_t lane) const { return lanes_.at(lane).in_tensors; }
+
+    // After an update that the GPU began. `landed` is called when the lane's parameters are in
+    // their place. Returns at once.
+    Ticket deliver(std::size_t lane, std::function<void()> landed);
+    // After any update, and its deliver() if the GPU began it. State in the lane's memory begins to
+    // leave for its place once no parameters wait to leave, because the next forward waits for
+    // those. The ticket is complete when all state is there. Returns at once.
     Ticket write(std::size_t lane);
-    // After any update. Returns when it is over.
-    void await_update(std::size_t lane);
 
 private:
-    // One that computes and one that follows: the link stays busy, and the host gets the others.
-    static constexpr int kMostAtOnce = 2;
+    // One that computes on each stream, and one that follows while the host has its turn: the link
+    // stays busy.
+    static constexpr int kStreams = 2;
+    static constexpr int kMostAtOnce = kStreams + 1;
 
     // Tiles that were updated in a lane's memory, and their places on the host.
     struct Leaving {
@@ -97,6 +105,7 @@ private:
         bool is_read = false;     // the update is in the lane's memory
         bool is_updated = false;  // the last update was the GPU's
         std::vector<Leaving> leaving;
+        std::size_t in_tensors = 0;  // bytes
         memory::Event read{memory::EventWait::sleeps};
         memory::Event updated{memory::EventWait::sleeps};
         memory::Event delivered{memory::EventWait::sleeps};
@@ -105,6 +114,7 @@ private:
 
     std::span<std::byte> memory_of(std::size_t lane, std::size_t bytes);
     bool reaches(std::span<const std::byte> vector);
+    void deliver_now(Lane& lane);
     static void copy_state(const Leaving& tiles, const memory::Stream& stream);
 
     GpuEngineSettings settings_;
@@ -118,10 +128,12 @@ private:
     memory::Stream reads_;
     memory::Stream deliveries_;
     memory::Stream writes_;
-    std::array<memory::Stream, kMostAtOnce> updates_{memory::Stream(memory::StreamPriority::high),
-                                                     memory::Stream(memory::StreamPriority::high)};
+    std::size_t begun_ = 0;
+    std::array<memory::Stream, kStreams> updates_{memory::Stream(memory::StreamPriority::high),
+                                                  memory::Stream(memory::StreamPriority::high)};
     std::optional<Ticket> pinning_;
     Executor copies_{1};  // pins first, then moves state to the lanes' memory and back
+    Executor waits_{1};   // for updates, in their order; last, so that it ends before what it uses
 };
 
 }  // namespace nearstep::csd

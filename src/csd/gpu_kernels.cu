@@ -260,6 +260,68 @@ __device__ inline void store_parameters(const float (&masters)[kOctet], Dtype dt
     }
 }
 
+// --- Parameters in the client's tensors
+// ------------------------------------------------------------
+
+// The last tensor that does not begin behind the element, if there is one, else the first.
+__device__ inline GpuTensor tensor_of(const GpuTiles& job, std::size_t element) {
+    const GpuTensor* tensors = job.tensors;
+    for (std::size_t count = job.tensor_count; count > 1;) {
+        const std::size_t half = count / 2;
+        const bool is_behind = tensors[half].begin <= element;
+        tensors += is_behind ? half : 0;
+        count = is_behind ? count - half : half;
+    }
+    return *tensors;
+}
+
+// Calls `visit` with each element's place in the octet and its memory. Padding is in no tensor.
+template <typename Element, typename Visit>
+__device__ inline void for_each_in_tensors(const GpuTiles& job, std::size_t element, Visit visit) {
+    GpuTensor tensor = tensor_of(job, element);
+    for (unsigned i = 0; i < kOctet; ++i, ++element) {
+        if (element >= tensor.end) {
+            tensor = tensor_of(job, element);
+        }
+        if (tensor.begin <= element && element < tensor.end) {
+            visit(i, reinterpret_cast<Element*>(tensor.memory) + (element - tensor.begin));
+        }
+    }
+}
+
+// The octet's memory if it lies in one tensor and is aligned, else null.
+template <typename Element>
+__device__ inline Element* octet_in_tensor(const GpuTiles& job, std::size_t element) {
+    const GpuTensor tensor = tensor_of(job, element);
+    auto* memory = reinterpret_cast<Element*>(tensor.memory) + (element - tensor.begin);
+    const bool is_whole = tensor.begin <= element && element + kOctet <= tensor.end;
+    return is_whole && reinterpret_cast<std::uintptr_t>(memory) % 16 == 0 ? memory : nullptr;
+}
+
+template <typename Element>
+__device__ inline void store_in_tensors(const float (&masters)[kOctet], const GpuTiles& job,
+                                        std::size_t element) {
+    if (Element* memory = octet_in_tensor<Element>(job, element)) {
+        memory::store_rounded(masters, job.parameter_dtype, memory);
+        return;
+    }
+    alignas(16) Element rounded[kOctet];
+    memory::store_rounded(masters, job.parameter_dtype, &rounded[0]);
+    for_each_in_tensors<Element>(job, element, [&](unsigned i, Element* to) { *to = rounded[i]; });
+}
+
+// `masters`: the stored ones, widened.
+__device__ inline void deliver_parameters(const float (&masters)[kOctet], const GpuTiles& job,
+                                          std::size_t at) {
+    if (job.tensors == nullptr) {
+        store_parameters(masters, job.parameter_dtype, job.parameters, at);
+    } else if (job.parameter_dtype == Dtype::fp32) {
+        store_in_tensors<float>(masters, job, job.first_tile * kTileElems + at);
+    } else {
+        store_in_tensors<std::uint16_t>(masters, job, job.first_tile * kTileElems + at);
+    }
+}
+
 // Elements [at, at + 8) of all tiles; `at` / 256 is the same for all threads of a warp.
 template <StateFormat kFormat>
 __device__ inline void update_octet(const GpuTiles& job, std::size_t at) {
@@ -311,7 +373,7 @@ __device__ inline void update_octet(const GpuTiles& job, std::size_t at) {
         masters[i] = widen(master[i]);
     }
     store(master, array_at<typename Types::Master>(job.updated.master, at));
-    store_parameters(masters, job.parameter_dtype, job.parameters, at);
+    deliver_parameters(masters, job, at);
     auto* to1 = array_at<typename Types::Moment1>(job.updated.moment1, at);
     auto* to2 = array_at<typename Types::Moment2>(job.updated.moment2, at);
     if (!arith::uses_moment1(optimizer)) {

@@ -5,6 +5,7 @@
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
 #include "csd/engine.hpp"
+#include "csd/gpu_tensors.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,8 @@ struct GpuTiles {
     unsigned sources = 1;
     codec::KernelForm codec;
     std::byte* parameters = nullptr;
+    const GpuTensor* tensors = nullptr;  // in GPU memory: take the parameters instead, if given
+    std::size_t tensor_count = 0;
     Dtype parameter_dtype = Dtype::bf16;
     std::uint64_t random_key = 0;
     std::size_t first_tile = 0;  // in the parameter vector

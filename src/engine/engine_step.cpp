@@ -4,11 +4,13 @@
 #include "base/random.hpp"
 #include "base/statistics.hpp"
 #include "base/stopwatch.hpp"
+#include "csd/gpu_tensors.hpp"
 #include "engine/engine.hpp"
 #include "engine/hyper.hpp"
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -120,7 +122,7 @@ void Engine::begin_backward(const Step& step) {
     read_ahead();
     if (const std::optional<double> factor = early_factor()) {
         world_.barrier();  // all ranks have committed the previous step before any writes
-        begin_update(*factor);
+        begin_update(*factor, nullptr);  // the client still uses its tensors
     }
 }
 
@@ -229,8 +231,14 @@ void Engine::judge_guess() {
 // --- The update ---
 
 // Commits are prepared after the update.
-void Engine::begin_update(double factor) {
+void Engine::begin_update(double factor, csd::GpuTensors* tensors) {
     begun_factor_ = factor;
+    if (options_.tensors != nullptr) {
+        options_.tensors->forget();
+    }
+    for (const auto& device : pipeline_->devices()) {
+        device->deliver_to(tensors);
+    }
     if (timeline_ != nullptr) {
         timeline_->begin_update(steps_done_ + 1);
     }
@@ -245,9 +253,11 @@ void Engine::begin_update(double factor) {
 
 // Undoes an update that began before the step was found not to take place. The devices wrote beside
 // the last step's state, which is intact. Their new parameters in the vector are replaced from that
-// state. Other ranks received none yet, and no delta was applied.
+// state, as are those that the vector lacks because the client's tensors have them. Other ranks
+// received none yet, and no delta was applied.
 void Engine::skip_update() {
-    if (pipeline_->skip_update()) {
+    const bool is_old = options_.tensors != nullptr && options_.tensors->have_any();
+    if (pipeline_->skip_update() || is_old) {
         load_last_parameters();
         world_.barrier();  // ranks of a node may share the vector
     }
@@ -255,12 +265,16 @@ void Engine::skip_update() {
 
 void Engine::load_last_parameters() {
     if (delivery(settings_, options_.parameters) == csd::Delivery::parameters) {
-        pipeline_->visit_subgroups(
-            [this](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-                const csd::StateArrays state = memory_.of(tiles.size() * shard::kTileElems);
-                device.read_state(subgroup, pipeline_->generation(), state);
-                load_into_vector(tiles, state);
-            });
+        visit_subgroups(
+            *pipeline_, pool_,
+            {.move =
+                 [this](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                     device.read_state(subgroup, pipeline_->generation(), state);
+                 },
+             .after = std::bind_front(&Engine::load_into_vector, this)});
+    }
+    if (options_.tensors != nullptr) {
+        options_.tensors->forget();
     }
 }
 
@@ -282,7 +296,7 @@ void Engine::begin_right_update() {
         pipeline_->cancel_update();
         faults_.pass(FaultPhase::after_undo);
     }
-    begin_update(right);
+    begin_update(right, options_.tensors);
 }
 
 // The update begins anew if it began with other tensors.

@@ -18,6 +18,10 @@
 
 struct CUstream_st;
 
+namespace nearstep::csd {
+class GpuTensors;
+}
+
 namespace nearstep::engine {
 
 struct EngineOptions {
@@ -31,6 +35,10 @@ struct EngineOptions {
     std::size_t gpu_work_bytes = 0;  // that the client's network will take of it; 0: unknown
     Grant grant = {};
     ParameterHome parameters = ParameterHome::vector;
+    // Of a client on one rank, whose GPU may write new parameters there instead of to
+    // Engine::parameters(), in an update that begins in Engine::update(). They outlive the engine;
+    // null: all go to Engine::parameters().
+    csd::GpuTensors* tensors = nullptr;
     bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()
     StepsOf steps_of = {};             // of the client's checkpoints; empty: none is unfinished
     bool clips_by_last_norm = false;   // clips by the norm of the previous step

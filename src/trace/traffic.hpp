@@ -27,7 +27,8 @@ enum class Counter : std::size_t {
     node_parameters,
     gpu_state_read,
     gpu_state_write,
-    checkpoint,  // state over the host link to initialise, export or restore; not in steps
+    gpu_parameters,  // new ones that a GPU wrote to its client's tensors, beside host_parameters
+    checkpoint,      // state over the host link to initialise, export or restore; not in steps
 };
 
 constexpr std::size_t kCounters = static_cast<std::size_t>(Counter::checkpoint) + 1;

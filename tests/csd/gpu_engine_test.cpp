@@ -86,9 +86,8 @@ public:
         run.tiles = tiles_;
         EXPECT_TRUE(engine.begin(kLane, run, GroupMap(), scalars_).empty());
         EXPECT_TRUE(engine.has_updated(kLane));
-        engine.deliver(kLane);
+        engine.deliver(kLane, [] {}).wait();
         engine.write(kLane).wait();
-        engine.await_update(kLane);
     }
 
     void update_on_host() {
@@ -204,7 +203,62 @@ INSTANTIATE_TEST_SUITE_P(All, GpuEngines, testing::ValuesIn(cases()),
 
 constexpr std::size_t kLaneBytes = std::size_t{3} * kTileElems * 7;  // of three tiles
 
-class GpuDevices : public testing::TestWithParam<std::size_t> {};
+// A client's 16-bit parameters in GPU memory: all of the vector in three tensors, one of which is
+// not aligned to an octet and ends within one.
+class Client {
+public:
+    Client() : tensors_(0, kParameters, 3), memory_(kElemBytes * (kParameters + 64)) {
+        constexpr std::array<std::size_t, 4> kEnds = {0, 777, 4 * shard::kTileElems + 5,
+                                                      kParameters};
+        constexpr std::array<std::size_t, 3> kGaps = {0, 8, 17};  // elements
+        for (std::size_t i = 0; i < kGaps.size(); ++i) {
+            all_.push_back({kEnds[i], kEnds[i + 1],
+                            memory_.span().data() + kElemBytes * (kEnds[i] + kGaps[i])});
+        }
+        unused_.record(stream_);
+    }
+
+    // For the next update.
+    GpuTensors* tensors() {
+        tensors_.use(all_, unused_.handle());
+        tensors_.forget();
+        return &tensors_;
+    }
+
+    // The vector with the newest parameters.
+    std::vector<std::byte> completed(std::vector<std::byte> vector) const {
+        for (const GpuTensor& tensor : all_) {
+            std::vector<std::byte> here(kElemBytes * (tensor.end - tensor.begin));
+            copy_to_host(here, {tensor.memory, here.size()}, stream_);
+            stream_.wait();
+            for (std::size_t i = 0; i < here.size(); ++i) {
+                const std::size_t at = kElemBytes * tensor.begin + i;
+                if (tensors_.have(at / kElemBytes / shard::kTileElems)) {
+                    vector[at] = here[i];
+                }
+            }
+        }
+        return vector;
+    }
+
+    bool has_any() const { return tensors_.have_any(); }
+
+private:
+    static constexpr std::size_t kElemBytes = 2;
+
+    GpuTensors tensors_;
+    memory::GpuBuffer memory_;
+    std::vector<GpuTensor> all_;
+    memory::Stream stream_;
+    memory::Event unused_;
+};
+
+struct HelpCase {
+    std::size_t lanes = 0;
+    bool has_client = false;
+};
+
+class GpuDevices : public testing::TestWithParam<HelpCase> {};
 
 // A device in memory with a GPU and one without, which take the same steps.
 TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
@@ -224,9 +278,10 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
                                  .parent = "/dev/shm"};
     HandledDevice on_host(settings);
     settings.gpu = 0;
-    settings.gpu_read_ahead_bytes = GetParam() * kLaneBytes;
+    settings.gpu_read_ahead_bytes = GetParam().lanes * kLaneBytes;
     HandledDevice with_gpu(settings);
     const memory::PinnedRange pinned{std::span<const std::byte>(with_gpu.vector)};
+    Client client;
     std::uint64_t gpu_bytes = 0;
     // The first steps pin the memory meanwhile.
     int helped = 0;
@@ -244,20 +299,31 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
             with_gpu.handler->drop_read_ahead();
         }
         with_gpu.put_gradients(step % 4);
+        // Sometimes the client uses its parameters.
+        const bool has_tensors = GetParam().has_client && step % 3 > 0;
+        with_gpu.device->deliver_to(has_tensors ? client.tensors() : nullptr);
         with_gpu.start(step, scalars);
         on_host.handler->finish();
         with_gpu.handler->finish();
         ASSERT_EQ(on_host.states(step + 1), with_gpu.states(step + 1)) << "step " << step;
-        ASSERT_EQ(on_host.vector, with_gpu.vector) << "step " << step;
+        ASSERT_EQ(on_host.vector, has_tensors ? client.completed(with_gpu.vector) : with_gpu.vector)
+            << "step " << step;
         const std::uint64_t now = with_gpu.traffic.snapshot()[trace::Counter::gpu_state_write];
         helped += now > gpu_bytes ? 1 : 0;
         gpu_bytes = now;
     }
     // Of its six tiles, two are not of one group that is updated.
     EXPECT_LE(gpu_bytes, 20 * state_bytes(StateFormat::compact, 64) / 16);
+    EXPECT_EQ(client.has_any(), GetParam().has_client);
 }
 
-INSTANTIATE_TEST_SUITE_P(LanesOnGpu, GpuDevices, testing::Values(0, 2, 5));
+INSTANTIATE_TEST_SUITE_P(LanesOnGpu, GpuDevices,
+                         testing::Values(HelpCase{0}, HelpCase{2}, HelpCase{5}, HelpCase{0, true},
+                                         HelpCase{2, true}, HelpCase{5, true}),
+                         [](const auto& of) {
+                             return std::to_string(of.param.lanes) +
+                                    (of.param.has_client ? "_to_a_client" : "");
+                         });
 
 }  // namespace
 }  // namespace nearstep::csd

@@ -353,7 +353,7 @@ class Intake:
             about, memory, tensors = kept
             made = self._event()
             self._conductor.keep(about, memory, made.cuda_event if made else 0, (tensors, made))
-        self._conductor.end_step(absent)
+        self._conductor.end_step(absent, False, *self._parameters.places())
         self._after(_Where.used)
         passes = max(self._passes, default=0)
         self._learned = self._fixed or max(passes, self._learned)

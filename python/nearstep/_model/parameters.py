@@ -23,7 +23,8 @@ def _named(names: list) -> str:
 
 class Parameters:
     """Each parameter has a value in the engine's vector, which is in host memory. A parameter is a copy of it, or, if it
-    was empty and is on the CPU, the value itself. A streamed one is its value, too, unless its layer is in a slot. Where
+    was empty and is on the CPU, the value itself. Of one process's parameters on a GPU, the GPU itself may write new values
+    to them, and then the vector keeps old ones. A streamed one is its value, too, unless its layer is in a slot. Where
     values stay in storage, the vector has memory only for those that were read there since the last step.
 
     Until a parameter has the values of the last step it is watched, so that any use brings them. What the program
@@ -57,11 +58,13 @@ class Parameters:
         self._said_lost = False  # in this step
         self._watchers = [self._watcher(i) for i in range(len(params))]
         self.give_up_dropped = lambda: None  # ends a step whose gradients the program has dropped
+        self._places: dict = {}  # memory that the last update may have written, by number
+        self._is_checked: set = set()  # numbers of those that may have new values and were digested before
         if device.type == "cuda":
             # A block is copied while the digests of others are computed.
             self._looks, self._copies, self._notes = (torch.cuda.Stream(device) for _ in range(3))
             self._copied = [torch.cuda.Event() for _ in blocks]
-            self._used = torch.cuda.Event()
+            self._used, self._unused = torch.cuda.Event(), torch.cuda.Event()
             self._used.record(torch.cuda.current_stream(device))
 
     # --- Where the values are ---
@@ -180,11 +183,12 @@ class Parameters:
             copied = self._copies_of(block)
             if self.device.type == "cuda":
                 with torch.cuda.stream(self._looks):
-                    self._digests.before_overwriting(copied)
+                    self._digests.before_overwriting([i for i in copied if i not in self._is_checked])
+                self._is_checked.difference_update(copied)
                 self._copies.wait_stream(self._looks)
                 with torch.cuda.stream(self._copies):
                     for i in copied:
-                        self._params[i].copy_(self.values[i], non_blocking=True)
+                        self._copy(i)
                 self._notes.wait_stream(self._copies)
                 with torch.cuda.stream(self._notes):
                     self._note(block)
@@ -195,6 +199,41 @@ class Parameters:
                     self._params[i].copy_(self.values[i])
                 self._note(block)
         self._is_fetched[block] = True
+
+    def _copy(self, i: int) -> None:
+        """Copies to the GPU what the GPU has not written itself."""
+        p, value, place = self._params[i], self.values[i], self._places.get(i)
+        if place is None:
+            p.copy_(value, non_blocking=True)
+            return
+        for begin, end in self._conductor.elements_on_host(i):
+            place.view(-1)[begin:end].copy_(value.view(-1)[begin:end], non_blocking=True)
+        if p.data_ptr() == place.data_ptr():
+            torch.autograd.graph.increment_version(p)
+        else:  # the program has given it other memory
+            p.copy_(place)
+
+    @torch.no_grad()
+    def places(self) -> tuple:
+        """Where the GPU may write the values of the step that ends: numbers and addresses, and a CUDA event that is over when
+        nobody reads the old ones."""
+        if self.device.type != "cuda" or self._streaming is not None or not self._conductor.is_alone:
+            return [], 0
+        with torch._C.DisableTorchFunctionSubclass():
+            self._places = {i: p.detach() for i, p in enumerate(self._params) if self._is_like_value(i)}
+            numbers = list(self._places)
+            self._used.record(torch.cuda.current_stream(self.device))
+            self._looks.wait_event(self._used)
+            with torch.cuda.stream(self._looks):
+                self._digests.before_overwriting(numbers)
+                self._unused.record(self._looks)
+            self._is_checked = set(numbers)
+            return [(i, place.data_ptr()) for i, place in self._places.items()], self._unused.cuda_event
+
+    def _is_like_value(self, i: int) -> bool:
+        """Whether the parameter is another tensor with the value's elements in the same order."""
+        p, value = self._params[i], self.values[i]
+        return not self.is_value(i) and p.is_contiguous() and p.numel() > 0 and (p.device, p.dtype, p.shape) == (self.device, value.dtype, value.shape)
 
     def bring(self, block: int) -> None:
         """Updates the block's parameters to the last step, for work that the device receives from now on."""
@@ -278,7 +317,7 @@ class Parameters:
                 p.grad = None
         if self._is_from_storage:
             make_empty([self._params[i] for i in range(len(self._params)) if self.is_value(i)], self.device)
-        self.values, self._vector = [], None
+        self.values, self._vector, self._places = [], None, {}
 
     # --- What the program writes ---
 
@@ -298,8 +337,9 @@ class Parameters:
     def _equals_value(self, i: int) -> bool:
         """For a parameter that never was the value itself, which the program may have written then."""
         self._conductor.await_start()
-        p, value = self._params[i], self.values[i]
-        return p.shape == value.shape and torch.equal(p.detach().cpu(), value.to(p.dtype))
+        p, value = self._params[i], self._places.get(i, self.values[i])
+        is_written_itself = i in self._places and p.data_ptr() == value.data_ptr()
+        return not is_written_itself and p.shape == value.shape and torch.equal(p.detach().cpu(), value.cpu().to(p.dtype))
 
     @torch.no_grad()
     def settle(self, is_thorough: bool, is_last: bool = False) -> None:

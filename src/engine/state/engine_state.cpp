@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/version.hpp"
 #include "checkpoint/owner.hpp"
+#include "csd/gpu_tensors.hpp"
 #include "engine/engine.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
@@ -369,6 +370,9 @@ void Engine::change_masters(const Change& change) {
                  },
              .after = std::bind_front(&Engine::load_into_vector, this)});
     });
+    if (options_.tensors != nullptr) {
+        options_.tensors->forget();
+    }
     go_on_from(old + 1);
     scalar_sets_.miss_update();
     pipeline_->gather();

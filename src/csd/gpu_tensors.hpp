@@ -1,0 +1,62 @@
+// A client's parameters in GPU memory, to which a GPU's update writes their new values.
+#pragma once
+
+#include "memory/gpu.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+struct CUevent_st;
+
+namespace nearstep::csd {
+
+// Elements [begin, end) of the parameter vector, side by side in the vector's format.
+struct GpuTensor {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::byte* memory = nullptr;
+    friend bool operator==(const GpuTensor&, const GpuTensor&) = default;
+};
+
+// New parameters are either here or in the vector in host memory, which has older ones of the tiles
+// that are here. The calls that change this come from one thread and not during an update, except
+// note(). Throws CudaError.
+class GpuTensors {
+public:
+    // Of a vector of so many elements, in so many tensors at most.
+    GpuTensors(int gpu, std::size_t elems, std::size_t most);
+
+    // Where the next update writes: ascending tensors, which stay until another call or the end of
+    // the last update. Nobody reads their old values once `unused` (a cudaEvent_t) is over.
+    void use(const std::vector<GpuTensor>& tensors, CUevent_st* unused);
+
+    // Whether all elements of the tiles are here, or padding.
+    bool cover(std::size_t first_tile, std::size_t tiles) const;
+    // Those that have elements of the tiles. In GPU memory, for kernels that follow unused() in
+    // their stream.
+    std::span<const GpuTensor> of(std::size_t first_tile, std::size_t tiles) const;
+    CUevent_st* unused() const { return unused_; }
+
+    // An update writes the tiles' parameters here. Any thread may call, for different tiles.
+    void note(std::size_t first_tile, std::size_t tiles);
+    // The vector has all newest parameters, or will get those of an update.
+    void forget();
+    // Whether the tile's newest parameters are here, once the update has delivered them.
+    bool have(std::size_t tile) const { return is_here_.at(tile); }
+    bool have_any() const;
+
+private:
+    void leave_out(std::size_t begin, std::size_t end);
+
+    int gpu_;
+    std::size_t elems_;
+    std::vector<GpuTensor> tensors_;
+    std::vector<bool> is_covered_;            // by tile
+    std::vector<std::atomic<bool>> is_here_;  // by tile
+    CUevent_st* unused_ = nullptr;
+    memory::GpuBuffer on_gpu_;
+};
+
+}  // namespace nearstep::csd
