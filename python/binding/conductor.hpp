@@ -54,6 +54,7 @@ struct TensorMemory {
 struct GpuPlaces {
     std::vector<std::pair<std::size_t, std::byte*>> tensors = {};
     CUevent_st* unused = nullptr;
+    const bool* are_written = nullptr;
 };
 
 // Start values of a tensor: in host memory, or in a file of which a rank reads its own tiles.

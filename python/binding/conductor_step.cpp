@@ -173,7 +173,7 @@ void Conductor::use_places(const GpuPlaces& places) {
         tensors.push_back({of.offset, of.offset + elems_of(of), memory});
     }
     if (tensors_) {
-        tensors_->use(tensors, places.unused);
+        tensors_->use(tensors, places.unused, places.are_written);
     }
 }
 

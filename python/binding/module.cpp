@@ -40,6 +40,8 @@ namespace {
 
 using checkpoint::Safetensors;
 using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::size_t>>;
+// Of tensors, by their numbers.
+using Addresses = std::vector<std::pair<std::size_t, std::uintptr_t>>;
 // Addresses and bytes.
 using Memories = std::vector<std::pair<std::uintptr_t, std::size_t>>;
 
@@ -304,17 +306,16 @@ NB_MODULE(_engine, m) {
         .def(
             "end_step",
             [](Driver& self, const std::vector<std::size_t>& absent, bool is_given_up,
-               const std::vector<std::pair<std::size_t, std::uintptr_t>>& places,
-               std::uintptr_t unused) {
-                GpuPlaces on_gpu{.unused = at<CUevent_st>(unused)};
+               const Addresses& places, std::uintptr_t unused, std::uintptr_t are_written) {
+                GpuPlaces on_gpu{.unused = at<CUevent_st>(unused),
+                                 .are_written = at<const bool>(are_written)};
                 for (const auto& [tensor, address] : places) {
                     on_gpu.tensors.emplace_back(tensor, at<std::byte>(address));
                 }
                 self.end_step(absent, is_given_up, on_gpu);
             },
-            nb::arg("absent"), nb::arg("is_given_up") = false,
-            nb::arg("places") = std::vector<std::pair<std::size_t, std::uintptr_t>>(),
-            nb::arg("unused") = 0)
+            nb::arg("absent"), nb::arg("is_given_up") = false, nb::arg("places") = Addresses(),
+            nb::arg("unused") = 0, nb::arg("are_written") = 0)
         .def("elements_on_host", &Conductor::elements_on_host, nb::arg("tensor"))
         .def(
             "change_masters",

@@ -96,8 +96,8 @@ public:
     // Sets the parameter group of each element from now on. Not during an update. Throws
     // ConfigError if the device cannot separate these groups.
     virtual void use_groups(const GroupMap& groups) = 0;
-    // A GPU that makes new parameters may write them to these tensors, which outlive the updates,
-    // and then not to `landing`; null: none. Not during an update.
+    // From now on a GPU that makes new parameters may write them to these tensors, which outlive
+    // the update, and then not to `landing`; null: none. Also for the rest of an update.
     virtual void deliver_to(GpuTensors* /*tensors*/) {}
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
     // in rank order, and their sum. The device uses the sum if takes_sums(), and else the payloads.

@@ -114,7 +114,7 @@ private:
     std::vector<std::atomic<std::int64_t>> sealed_;
     std::optional<GradientStaging> staging_;  // on_host only
     std::optional<GpuEngine> gpu_;            // mapped state only
-    GpuTensors* tensors_ = nullptr;
+    std::atomic<GpuTensors*> tensors_ = nullptr;
     std::optional<link::TransferQueue> gradients_;  // near_storage and shaped only
 };
 

@@ -166,7 +166,7 @@ std::vector<std::size_t> EmulatedDevice::begin_on_gpu(std::size_t slot, std::siz
     std::vector<std::size_t> others = gpu_->begin(slot, all, settings_.groups, scalars, tensors_);
     const std::size_t bytes = (all.tiles - others.size()) * (state_bytes(settings_.state, 64) / 64);
     if (!gpu_->was_read(slot)) {  // else read() counted it
-        traffic_->add(Counter::gpu_state_read, bytes);
+        traffic_->add(Counter::gpu_state_read, bytes - gpu_->masters_in_tensors(slot));
     }
     traffic_->add(Counter::gpu_state_write, bytes);
     return others;

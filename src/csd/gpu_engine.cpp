@@ -119,6 +119,20 @@ bool GpuEngine::takes(std::size_t lane, std::span<const std::byte> vector) {
     return of.is_updated;
 }
 
+void GpuEngine::use_tensors(GpuTensors& tensors, GpuTiles& run, Lane& lane) {
+    const std::span<const GpuTensor> on_gpu = tensors.of(run.first_tile, run.tiles);
+    run.tensors = on_gpu.data();
+    run.tensor_count = on_gpu.size();
+    lane.in_tensors += bytes_of_parameters(run);
+    const bool are_masters =
+        run.format == StateFormat::compact && run.parameter_dtype == Dtype::bf16;
+    if (are_masters && !lane.is_read && tensors.are_written() != nullptr) {
+        run.are_written = tensors.are_written();
+        lane.masters_in_tensors += bytes_of_parameters(run);
+    }
+    tensors.note(run.first_tile, run.tiles);
+}
+
 std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subgroup,
                                           const GroupMap& groups, const StepScalars& scalars,
                                           GpuTensors* tensors) {
@@ -126,6 +140,7 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
     Lane& to = lanes_.at(lane);
     const memory::Stream& stream = updates_.at(begun_++ % kStreams);
     to.in_tensors = 0;
+    to.masters_in_tensors = 0;
     if (tensors != nullptr) {
         stream.wait_for(tensors->unused());
     }
@@ -141,11 +156,7 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
     for (const TilesByGroup::Run& one : tiles.runs) {
         GpuTiles run = run_of(all, one, scalars);
         if (tensors != nullptr && tensors->cover(run.first_tile, run.tiles)) {
-            const auto on_gpu = tensors->of(run.first_tile, run.tiles);
-            run.tensors = on_gpu.data();
-            run.tensor_count = on_gpu.size();
-            tensors->note(run.first_tile, run.tiles);
-            to.in_tensors += bytes_of_parameters(run);
+            use_tensors(*tensors, run, to);
         }
         update_on_gpu(run, stream.handle(), settings_.thread_blocks);
         if (to.is_read) {

@@ -78,6 +78,10 @@ public:
 
     // Bytes of parameters that the lane's last update wrote to tensors.
     std::size_t bytes_in_tensors(std::size_t lane) const { return lanes_.at(lane).in_tensors; }
+    // Bytes of old masters that it had from tensors.
+    std::size_t masters_in_tensors(std::size_t lane) const {
+        return lanes_.at(lane).masters_in_tensors;
+    }
 
     // After an update that the GPU began. `landed` is called when the lane's parameters are in
     // their place. Returns at once.
@@ -88,10 +92,10 @@ public:
     Ticket write(std::size_t lane);
 
 private:
-    // One that computes on each stream, and one that follows while the host has its turn: the link
-    // stays busy.
+    // One that computes on each stream, and as many that follow while the host has its turn: the
+    // link stays busy.
     static constexpr int kStreams = 2;
-    static constexpr int kMostAtOnce = kStreams + 1;
+    static constexpr int kMostAtOnce = kStreams + 2;
 
     // Tiles that were updated in a lane's memory, and their places on the host.
     struct Leaving {
@@ -105,7 +109,8 @@ private:
         bool is_read = false;     // the update is in the lane's memory
         bool is_updated = false;  // the last update was the GPU's
         std::vector<Leaving> leaving;
-        std::size_t in_tensors = 0;  // bytes
+        std::size_t in_tensors = 0;          // bytes of parameters
+        std::size_t masters_in_tensors = 0;  // bytes
         memory::Event read{memory::EventWait::sleeps};
         memory::Event updated{memory::EventWait::sleeps};
         memory::Event delivered{memory::EventWait::sleeps};
@@ -114,6 +119,7 @@ private:
 
     std::span<std::byte> memory_of(std::size_t lane, std::size_t bytes);
     bool reaches(std::span<const std::byte> vector);
+    static void use_tensors(GpuTensors& tensors, GpuTiles& run, Lane& lane);
     void deliver_now(Lane& lane);
     static void copy_state(const Leaving& tiles, const memory::Stream& stream);
 

@@ -322,6 +322,20 @@ __device__ inline void deliver_parameters(const float (&masters)[kOctet], const 
     }
 }
 
+template <typename Master>
+__device__ inline void load_masters(const GpuTiles& job, std::size_t at, Master (&master)[kOctet]) {
+    if constexpr (sizeof(Master) == sizeof(std::uint16_t)) {
+        const std::size_t element = job.first_tile * kTileElems + at;
+        if (job.are_written != nullptr && !*job.are_written) {
+            if (const auto* memory = octet_in_tensor<Master>(job, element)) {
+                load(memory, master);
+                return;
+            }
+        }
+    }
+    load(array_at<Master>(job.old.master, at), master);
+}
+
 // Elements [at, at + 8) of all tiles; `at` / 256 is the same for all threads of a warp.
 template <StateFormat kFormat>
 __device__ inline void update_octet(const GpuTiles& job, std::size_t at) {
@@ -334,7 +348,7 @@ __device__ inline void update_octet(const GpuTiles& job, std::size_t at) {
     typename Types::Master master[kOctet];
     typename Types::Moment1 stored1[kOctet];
     typename Types::Moment2 stored2[kOctet];
-    load(array_at<typename Types::Master>(job.old.master, at), master);
+    load_masters(job, at, master);
     load(array_at<typename Types::Moment1>(job.old.moment1, at), stored1);
     load(array_at<typename Types::Moment2>(job.old.moment2, at), stored2);
     float scale1 = 0;

@@ -27,6 +27,9 @@ struct GpuTiles {
     std::byte* parameters = nullptr;
     const GpuTensor* tensors = nullptr;  // in GPU memory: take the parameters instead, if given
     std::size_t tensor_count = 0;
+    // In GPU memory, with compact state and bf16 tensors: whether these may differ from the old
+    // masters, which are read from them else. null: they may.
+    const bool* are_written = nullptr;
     Dtype parameter_dtype = Dtype::bf16;
     std::uint64_t random_key = 0;
     std::size_t first_tile = 0;  // in the parameter vector

@@ -20,8 +20,10 @@ GpuTensors::GpuTensors(int gpu, std::size_t elems, std::size_t most)
     on_gpu_ = memory::GpuBuffer(most * sizeof(GpuTensor));
 }
 
-void GpuTensors::use(const std::vector<GpuTensor>& tensors, CUevent_st* unused) {
+void GpuTensors::use(const std::vector<GpuTensor>& tensors, CUevent_st* unused,
+                     const bool* are_written) {
     unused_ = unused;
+    are_written_ = are_written;
     if (tensors == tensors_) {
         return;
     }

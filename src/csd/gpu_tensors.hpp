@@ -29,8 +29,11 @@ public:
     GpuTensors(int gpu, std::size_t elems, std::size_t most);
 
     // Where the next update writes: ascending tensors, which stay until another call or the end of
-    // the last update. Nobody reads their old values once `unused` (a cudaEvent_t) is over.
-    void use(const std::vector<GpuTensor>& tensors, CUevent_st* unused);
+    // the last update. Nobody reads their old values once `unused` (a cudaEvent_t) is over. Then
+    // `are_written`, in GPU memory, says whether the client has changed any since the last update;
+    // null: nobody knows.
+    void use(const std::vector<GpuTensor>& tensors, CUevent_st* unused,
+             const bool* are_written = nullptr);
 
     // Whether all elements of the tiles are here, or padding.
     bool cover(std::size_t first_tile, std::size_t tiles) const;
@@ -38,6 +41,7 @@ public:
     // their stream.
     std::span<const GpuTensor> of(std::size_t first_tile, std::size_t tiles) const;
     CUevent_st* unused() const { return unused_; }
+    const bool* are_written() const { return are_written_; }
 
     // An update writes the tiles' parameters here. Any thread may call, for different tiles.
     void note(std::size_t first_tile, std::size_t tiles);
@@ -56,6 +60,7 @@ private:
     std::vector<bool> is_covered_;            // by tile
     std::vector<std::atomic<bool>> is_here_;  // by tile
     CUevent_st* unused_ = nullptr;
+    const bool* are_written_ = nullptr;
     memory::GpuBuffer on_gpu_;
 };
 

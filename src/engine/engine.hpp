@@ -245,7 +245,8 @@ private:
     void put_complete_gradients();
     void send_gradient(std::size_t block);
     void read_ahead();
-    void begin_update(double factor, csd::GpuTensors* tensors);
+    void begin_update(double factor);
+    void deliver_to(csd::GpuTensors* tensors);
     void begin_right_update();
     void leave_out(const std::vector<std::size_t>& skipped);
     void use_scalars();

@@ -121,8 +121,9 @@ void Engine::begin_backward(const Step& step) {
                           codecs.handed, codecs.of_nodes);
     read_ahead();
     if (const std::optional<double> factor = early_factor()) {
-        world_.barrier();  // all ranks have committed the previous step before any writes
-        begin_update(*factor, nullptr);  // the client still uses its tensors
+        world_.barrier();     // all ranks have committed the previous step before any writes
+        deliver_to(nullptr);  // the client still uses its tensors
+        begin_update(*factor);
     }
 }
 
@@ -231,13 +232,10 @@ void Engine::judge_guess() {
 // --- The update ---
 
 // Commits are prepared after the update.
-void Engine::begin_update(double factor, csd::GpuTensors* tensors) {
+void Engine::begin_update(double factor) {
     begun_factor_ = factor;
     if (options_.tensors != nullptr) {
         options_.tensors->forget();
-    }
-    for (const auto& device : pipeline_->devices()) {
-        device->deliver_to(tensors);
     }
     if (timeline_ != nullptr) {
         timeline_->begin_update(steps_done_ + 1);
@@ -285,18 +283,25 @@ void Engine::abandon_step() {
     }
 }
 
+void Engine::deliver_to(csd::GpuTensors* tensors) {
+    for (const auto& device : pipeline_->devices()) {
+        device->deliver_to(tensors);
+    }
+}
+
 // The devices still have the step's gradients and the previous state. An update with a wrong factor
 // is cancelled, and the right one overwrites what it wrote.
 void Engine::begin_right_update() {
     const double right = factor();
-    if (pipeline_->is_updating()) {
-        if (begun_factor_ == right) {
-            return;
-        }
+    const bool has_begun = pipeline_->is_updating() && begun_factor_ == right;
+    if (pipeline_->is_updating() && !has_begun) {
         pipeline_->cancel_update();
         faults_.pass(FaultPhase::after_undo);
     }
-    begin_update(right, options_.tensors);
+    deliver_to(options_.tensors);
+    if (!has_begun) {
+        begin_update(right);
+    }
 }
 
 // The update begins anew if it began with other tensors.

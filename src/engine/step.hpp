@@ -36,8 +36,8 @@ struct EngineOptions {
     Grant grant = {};
     ParameterHome parameters = ParameterHome::vector;
     // Of a client on one rank, whose GPU may write new parameters there instead of to
-    // Engine::parameters(), in an update that begins in Engine::update(). They outlive the engine;
-    // null: all go to Engine::parameters().
+    // Engine::parameters(), from Engine::update() on. They outlive the engine; null: all go to
+    // Engine::parameters().
     csd::GpuTensors* tensors = nullptr;
     bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()
     StepsOf steps_of = {};             // of the client's checkpoints; empty: none is unfinished

@@ -215,12 +215,23 @@ public:
             all_.push_back({kEnds[i], kEnds[i + 1],
                             memory_.span().data() + kElemBytes * (kEnds[i] + kGaps[i])});
         }
-        unused_.record(stream_);
     }
 
-    // For the next update.
-    GpuTensors* tensors() {
-        tensors_.use(all_, unused_.handle());
+    // For the next update. The tensors have this vector, or have been written since.
+    GpuTensors* tensors(std::vector<std::byte> vector, bool are_written) {
+        if (are_written) {
+            std::ranges::fill(vector, std::byte{0x55});
+        }
+        for (const GpuTensor& tensor : all_) {
+            const std::size_t bytes = kElemBytes * (tensor.end - tensor.begin);
+            copy_to_gpu({tensor.memory, bytes},
+                        std::span(vector).subspan(kElemBytes * tensor.begin, bytes), stream_);
+        }
+        const auto says = static_cast<std::byte>(are_written);
+        copy_to_gpu(are_written_.span(), {&says, 1}, stream_);
+        unused_.record(stream_);
+        stream_.wait();
+        tensors_.use(all_, unused_.handle(), are_written_.as<bool>());
         tensors_.forget();
         return &tensors_;
     }
@@ -248,6 +259,7 @@ private:
 
     GpuTensors tensors_;
     memory::GpuBuffer memory_;
+    memory::GpuBuffer are_written_{1};
     std::vector<GpuTensor> all_;
     memory::Stream stream_;
     memory::Event unused_;
@@ -288,6 +300,10 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
     for (std::int64_t step = 0; helped < 20; ++step) {
         ASSERT_LT(step, 5000) << "the GPU never helped";
         scalars.random_key = static_cast<std::uint64_t>(step);
+        // Sometimes the client uses its parameters during the update, or has written them.
+        const bool has_tensors = GetParam().has_client && step % 3 > 0;
+        with_gpu.device->deliver_to(has_tensors ? client.tensors(on_host.vector, step % 3 == 2)
+                                                : nullptr);
         on_host.put_gradients(step % 4);
         on_host.start(step, scalars);
         // Sometimes nothing is read ahead, or in vain.
@@ -299,9 +315,6 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
             with_gpu.handler->drop_read_ahead();
         }
         with_gpu.put_gradients(step % 4);
-        // Sometimes the client uses its parameters.
-        const bool has_tensors = GetParam().has_client && step % 3 > 0;
-        with_gpu.device->deliver_to(has_tensors ? client.tensors() : nullptr);
         with_gpu.start(step, scalars);
         on_host.handler->finish();
         with_gpu.handler->finish();

@@ -49,6 +49,7 @@ class Digests:
         if self._on_gpu:
             self._noted, self._now = (torch.zeros(len(params), dtype=torch.int64, device=device) for _ in range(2))
             self._lost = torch.zeros(len(params), dtype=torch.bool, device=device)
+            self._has_lost = torch.zeros((), dtype=torch.bool, device=device)
             self._lost_on_host = torch.zeros(len(params), dtype=torch.bool, device="cpu", pin_memory=True)
             self._lost_is_here = None
             self._told: set = set()
@@ -107,6 +108,12 @@ class Digests:
             for first, end in _runs(known):  # a list of places would come by a copy, for which the host waits
                 self._lost[first:end] |= self._now[first:end] != self._noted[first:end]
         return []
+
+    def has_lost(self, numbers: list):
+        """A tensor on the GPU that says whether before_overwriting() found any; None if not all of these are known."""
+        if not all(self._is_known[i] for i in numbers):
+            return None
+        return torch.any(self._lost, 0, out=self._has_lost)
 
     def ask_lost(self) -> None:
         """Begins to bring what before_overwriting() found."""

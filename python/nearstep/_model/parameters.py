@@ -215,10 +215,10 @@ class Parameters:
 
     @torch.no_grad()
     def places(self) -> tuple:
-        """Where the GPU may write the values of the step that ends: numbers and addresses, and a CUDA event that is over when
-        nobody reads the old ones."""
+        """Where the GPU may write the values of the step that ends: numbers and addresses, a CUDA event that is over when nobody
+        reads the old ones, and where it says then, on the GPU, whether the program has changed any."""
         if self.device.type != "cuda" or self._streaming is not None or not self._conductor.is_alone:
-            return [], 0
+            return [], 0, 0
         with torch._C.DisableTorchFunctionSubclass():
             self._places = {i: p.detach() for i, p in enumerate(self._params) if self._is_like_value(i)}
             numbers = list(self._places)
@@ -226,9 +226,11 @@ class Parameters:
             self._looks.wait_event(self._used)
             with torch.cuda.stream(self._looks):
                 self._digests.before_overwriting(numbers)
+                are_written = self._digests.has_lost(numbers)
                 self._unused.record(self._looks)
             self._is_checked = set(numbers)
-            return [(i, place.data_ptr()) for i, place in self._places.items()], self._unused.cuda_event
+            return ([(i, place.data_ptr()) for i, place in self._places.items()], self._unused.cuda_event,
+                    0 if are_written is None else are_written.data_ptr())
 
     def _is_like_value(self, i: int) -> bool:
         """Whether the parameter is another tensor with the value's elements in the same order."""
