@@ -6,7 +6,7 @@ import restart_round
 import shutil
 import signal
 import time
-from restart_round import Layout, STEPS
+from restart_round import Layout, STEPS, harm
 
 RESUMES = (["--resume"], ["--resume-if-any"])
 PHASES = {"after_scatter": 40, "after_gradients": 20, "mid_read": 40, "mid_write": 60, "before_commit": 20, "before_flush": 40,
@@ -201,21 +201,6 @@ def moved_away(this):
 
 def emptied(this):
     lose_device(this, is_moved=False)
-
-
-def harm(this, path, how, begin=0, end=None):
-    """Cuts the file, or flips a bit of it, at a random offset in [begin, end)."""
-    at = this.draw.randrange(begin, end or path.stat().st_size)
-    if how == "torn":
-        with open(path, "rb+") as file:
-            file.truncate(at)
-    else:
-        with open(path, "rb+") as file:
-            file.seek(at)
-            byte = file.read(1)[0]
-            file.seek(at)
-            file.write(bytes([byte ^ (1 << this.draw.randrange(8))]))
-    this.commands.append(f"{how} at byte {at}: {path.relative_to(this.folder)}")
 
 
 def harmed_manifest(this):

@@ -210,6 +210,21 @@ def digest_of(folders):
     return digest.hexdigest()
 
 
+def harm(this, path, how, begin=0, end=None):
+    """Cuts the file, or flips a bit of it, at a random offset in [begin, end)."""
+    at = this.draw.randrange(begin, end or path.stat().st_size)
+    if how == "torn":
+        with open(path, "rb+") as file:
+            file.truncate(at)
+    else:
+        with open(path, "rb+") as file:
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ (1 << this.draw.randrange(8))]))
+    this.commands.append(f"{how} at byte {at}: {path.relative_to(this.folder)}")
+
+
 def arguments_of(layout, line, settings, flags):
     """The arguments of a life. Its working folder is in the campaign's, which has the config and the text."""
     keys = {**layout.settings(), **line.settings(), **settings}
