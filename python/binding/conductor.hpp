@@ -49,8 +49,8 @@ struct TensorMemory {
 };
 
 // Where a GPU may write new parameters, for one rank alone: numbers of tensors, ascending, and
-// their memory in the vector's format, which stays until those of another step are given or the
-// engine is closed. `unused` (a cudaEvent_t) is over when nobody reads the old values.
+// their memory in the vector's format, which stays until their blocks were awaited or the engine is
+// closed. `unused` (a cudaEvent_t) is over when nobody reads the old values.
 struct GpuPlaces {
     std::vector<std::pair<std::size_t, std::byte*>> tensors = {};
     CUevent_st* unused = nullptr;

@@ -120,7 +120,8 @@ def is_left_in_step(conductor) -> bool:
 def _is_said(error: str) -> bool:
     """Whether another rank of this host has ended with the same words. The launcher's folder of this run knows, also torchrun's,
     which has a file in a folder of each rank's there."""
-    folder = os.environ.get("PMIX_SERVER_TMPDIR") or os.path.dirname(os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", "")))
+    of_torchrun = os.environ.get("TORCHELASTIC_ERROR_FILE", "") if "TORCHELASTIC_RUN_ID" in os.environ else ""
+    folder = os.environ.get("PMIX_SERVER_TMPDIR") or os.path.dirname(os.path.dirname(of_torchrun))
     if not folder:
         return False
     try:

@@ -141,7 +141,7 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
     const memory::Stream& stream = updates_.at(begun_++ % kStreams);
     to.in_tensors = 0;
     to.masters_in_tensors = 0;
-    if (tensors != nullptr) {
+    if (tensors != nullptr && tensors->unused() != nullptr) {
         stream.wait_for(tensors->unused());
     }
     GpuTiles all = subgroup;

@@ -21,8 +21,8 @@ struct GpuTensor {
 };
 
 // New parameters are either here or in the vector in host memory, which has older ones of the tiles
-// that are here. The calls that change this come from one thread and not during an update, except
-// note(). Throws CudaError.
+// that are here. The calls that change this come from one thread and not during an update that
+// writes here, except note(). Throws CudaError.
 class GpuTensors {
 public:
     // Of a vector of so many elements, in so many tensors at most.
@@ -40,6 +40,7 @@ public:
     // Those that have elements of the tiles. In GPU memory, for kernels that follow unused() in
     // their stream.
     std::span<const GpuTensor> of(std::size_t first_tile, std::size_t tiles) const;
+    // Null until use() has given tensors.
     CUevent_st* unused() const { return unused_; }
     const bool* are_written() const { return are_written_; }
 

@@ -1,9 +1,12 @@
 """A GPU that updates state in memory writes new parameters to the model itself, with the bits of an update by the host, whatever
 the program does with its parameters. One process, one rank; NEARSTEP_TEST_DEVICE=cuda: on a GPU, with NEARSTEP_SCRATCH in
 memory. Else the host updates in both runs, and the test shows that the programs below are repeatable."""
+import unittest
+
 import launcher
 from package import Package
 
+import nearstep
 import torch
 
 DEVICE = launcher.DEVICE
@@ -38,6 +41,11 @@ def write(model, opt, number):
     opt.step()
     with torch.no_grad():
         model[1][0].weight.mul_(0.99)
+
+
+def write_and_move(model, opt, number):
+    write(model, opt, number)
+    model[1][0].weight.data = model[1][0].weight.data.clone()
 
 
 def move(model, opt, number):
@@ -93,19 +101,31 @@ class UpdateOnGpu(Package):
         settings = {"state": "compact", "codec": "q4", "clip_norm": 1e-3, "lr": 1e-2, "devices": 2, "path": self.folder / f"state-{len(self.opened)}", **settings}
         return self.make(make(), config=config, **settings)
 
-    def compare(self, *ways, make=lambda: network(256), passes=1, **settings):
-        """``ways``: what the program does in the steps, one after the other."""
+    def train_helped(self, model, opt, counter):
+        """Steps, until the GPU has helped in some. Returns how many."""
+        helped = steps = 0
+        while helped < STEPS and steps < (MOST if DEVICE == "cuda" else STEPS):
+            step(model, opt, steps)
+            opt.finish()
+            helped += opt.stats()["bytes"][counter] > 0
+            opt.zero_grad()
+            steps += 1
+        self.assertEqual(helped, STEPS if DEVICE == "cuda" else 0)
+        return steps
+
+    def compare(self, *ways, of_host=None, make=lambda: network(256), passes=1, **settings):
+        """``ways``: what the program does in the steps, one after the other; ``of_host``: what it does where the host updates."""
         runs = [self.begin(make, {"accumulation": passes, **settings}, config) for config in ({}, {"csd.device": "host"})]
         helped, number = 0, 0
         while helped < STEPS and number < (MOST if DEVICE == "cuda" else STEPS):
-            way, read = ways[number % len(ways)], []
-            for model, opt in runs:
+            read = []
+            for (model, opt), way in zip(runs, (ways, of_host or ways)):
                 for more in range(1, passes):
                     backward(model, more * MOST + number)
-                read.append(way(model, opt, number) or [])
+                read.append(way[number % len(way)](model, opt, number) or [])
                 opt.zero_grad()
             for one, other in zip(*read, strict=True):
-                self.assertTrue(torch.equal(one, other), f"step {number}: {way.__name__}")
+                self.assertTrue(torch.equal(one, other), f"step {number}")
             for _, opt in runs:
                 opt.finish()
                 opt.synchronize()
@@ -128,6 +148,35 @@ class UpdateOnGpu(Package):
         for ways in ((step, drop), (step, write), (step, move), (step, swap), (step, freeze), (step, save), (read_at_once,)):
             with self.subTest(ways[-1].__name__):
                 self.compare(*ways)
+
+    def test_a_write_before_a_move(self):
+        self.compare(step, write_and_move, of_host=(step, write))
+
+    def test_a_graph_of_old_values_cannot_be_used(self):
+        model, opt = self.begin(lambda: network(256), {}, {})
+        for number in range(STEPS):
+            loss = (model(torch.ones(4, 256, device=DEVICE, dtype=torch.bfloat16)) - 1).square().mean()
+            loss.backward(retain_graph=True)
+            opt.step()
+            opt.finish()
+            opt.synchronize()
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                loss.backward()
+            opt.zero_grad()
+
+    @unittest.skipIf(DEVICE == "cpu", "counts the memory of a GPU")
+    def test_memory_that_a_model_left_is_free(self):
+        model, opt = self.begin(lambda: network(256), {}, {})
+        step(model, opt, 0)
+        opt.synchronize()
+        before = torch.cuda.memory_allocated()
+        for p in model.parameters():
+            p.data = p.data.clone()
+        self.assertEqual(torch.cuda.memory_allocated(), before)
+
+    def test_a_streamed_model(self):
+        model, opt = self.begin(lambda: network(256), {"stream": nearstep.Stream(slots=2)}, {})
+        self.train_helped(model, opt, "gpu_state_write")
 
     def test_skipped_steps(self):
         self.compare(step, step, skip)
@@ -156,14 +205,12 @@ class UpdateOnGpu(Package):
 
     def test_a_resumed_run(self):
         model, opt = self.begin(lambda: network(256), {"durability": "step"}, {})
-        for number in range(3):
-            step(model, opt, number)
-            opt.zero_grad()
+        steps = self.train_helped(model, opt, "gpu_parameters")
         digest = opt.masters_digest()
         kept = [(name, p.detach().clone()) for name, p in model.named_parameters()]
         opt.close()
         model, opt = self.make(network(256), state="compact", codec="q4", clip_norm=1e-3, lr=1e-2, devices=2, path=self.folder / "state-0", config={})
-        self.assertEqual(opt.resume(), 3)
+        self.assertEqual(opt.resume(), steps)
         self.assert_equal_tensors(model.named_parameters(), kept)
         self.assertEqual(opt.masters_digest(), digest)
 

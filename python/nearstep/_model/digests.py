@@ -56,14 +56,16 @@ class Digests:
         else:
             self._noted = [0] * len(params)
 
-    def _compute(self, numbers: list, out) -> None:
+    def _compute(self, numbers: list, out, tensors=None) -> None:
+        """``tensors``: in place of all parameters. On a GPU those that the program has moved to the host come by copies."""
+        tensors = tensors or self._params
         if _engine.has_gpu_kernels():
-            kept = [_memory_of(self._params[i]) for i in numbers]
+            kept = [_memory_of(tensors[i].to(out.device)) for i in numbers]
             pieces = [(p.data_ptr(), p.numel() * p.element_size(), out.data_ptr() + 8 * i) for i, p in zip(numbers, kept)]
             _engine.digest_on_gpu(pieces, torch.cuda.current_stream(out.device).cuda_stream)
         else:
             for i in numbers:
-                _by_pytorch(self._params[i], out[i])
+                _by_pytorch(tensors[i].to(out.device), out[i])
 
     @torch.no_grad()
     def note(self, numbers: list) -> None:
@@ -96,6 +98,17 @@ class Digests:
         self._compute(known, self._now)
         differs = (self._now != self._noted).tolist()
         return [i for i in known if differs[i]]
+
+    @torch.no_grad()
+    def has_noted_value(self, i: int, dtype: torch.dtype) -> bool:
+        """Whether the parameter, which was noted as a contiguous tensor of ``dtype`` on a GPU, has that value still: in other memory,
+        or in another type that has it exactly."""
+        p = self._params[i]
+        as_noted = p.to(self._now.device, dtype).contiguous()
+        if not torch.equal(as_noted.to(p.device, p.dtype), p):
+            return False
+        self._compute([i], self._now, {i: as_noted})
+        return bool(self._now[i] == self._noted[i])
 
     @torch.no_grad()
     def before_overwriting(self, numbers: list) -> list:

@@ -58,8 +58,8 @@ class Parameters:
         self._said_lost = False  # in this step
         self._watchers = [self._watcher(i) for i in range(len(params))]
         self.give_up_dropped = lambda: None  # ends a step whose gradients the program has dropped
-        self._places: dict = {}  # memory that the last update may have written, by number
-        self._is_checked: set = set()  # numbers of those that may have new values and were digested before
+        self._places: dict = {}  # memory that an update may write, by number, until the parameter was fetched
+        self._were_places: set = set()  # numbers of those of the last update
         if device.type == "cuda":
             # A block is copied while the digests of others are computed.
             self._looks, self._copies, self._notes = (torch.cuda.Stream(device) for _ in range(3))
@@ -182,13 +182,14 @@ class Parameters:
         with torch._C.DisableTorchFunctionSubclass(), temporarily_clear_interpreter_stack():  # also in torch.func's transforms
             copied = self._copies_of(block)
             if self.device.type == "cuda":
+                on_host = {i: self._conductor.elements_on_host(i) for i in copied if i in self._places}
                 with torch.cuda.stream(self._looks):
-                    self._digests.before_overwriting([i for i in copied if i not in self._is_checked])
-                self._is_checked.difference_update(copied)
+                    # places() has looked at those of which the GPU has written a part since.
+                    self._digests.before_overwriting([i for i in copied if i not in on_host or on_host[i] == [(0, self.values[i].numel())]])
                 self._copies.wait_stream(self._looks)
                 with torch.cuda.stream(self._copies):
                     for i in copied:
-                        self._copy(i)
+                        self._copy(i, on_host.get(i, []))
                 self._notes.wait_stream(self._copies)
                 with torch.cuda.stream(self._notes):
                     self._note(block)
@@ -200,18 +201,17 @@ class Parameters:
                 self._note(block)
         self._is_fetched[block] = True
 
-    def _copy(self, i: int) -> None:
-        """Copies to the GPU what the GPU has not written itself."""
-        p, value, place = self._params[i], self.values[i], self._places.get(i)
+    def _copy(self, i: int, on_host: list) -> None:
+        """Copies to the GPU what the GPU has not written itself: ranges of elements, or all if it had no place."""
+        p, value, place = self._params[i], self.values[i], self._places.pop(i, None)
         if place is None:
             p.copy_(value, non_blocking=True)
             return
-        for begin, end in self._conductor.elements_on_host(i):
+        for begin, end in on_host:
             place.view(-1)[begin:end].copy_(value.view(-1)[begin:end], non_blocking=True)
-        if p.data_ptr() == place.data_ptr():
-            torch.autograd.graph.increment_version(p)
-        else:  # the program has given it other memory
+        if p.data_ptr() != place.data_ptr():  # the program has given it other memory
             p.copy_(place)
+            place.record_stream(self._copies)
 
     @torch.no_grad()
     def places(self) -> tuple:
@@ -228,7 +228,9 @@ class Parameters:
                 self._digests.before_overwriting(numbers)
                 are_written = self._digests.has_lost(numbers)
                 self._unused.record(self._looks)
-            self._is_checked = set(numbers)
+            self._were_places = set(numbers)
+            for i in numbers:
+                torch.autograd.graph.increment_version(self._params[i])  # graphs that were made before have the old values
             return ([(i, place.data_ptr()) for i, place in self._places.items()], self._unused.cuda_event,
                     0 if are_written is None else are_written.data_ptr())
 
@@ -339,9 +341,10 @@ class Parameters:
     def _equals_value(self, i: int) -> bool:
         """For a parameter that never was the value itself, which the program may have written then."""
         self._conductor.await_start()
-        p, value = self._params[i], self._places.get(i, self.values[i])
-        is_written_itself = i in self._places and p.data_ptr() == value.data_ptr()
-        return not is_written_itself and p.shape == value.shape and torch.equal(p.detach().cpu(), value.cpu().to(p.dtype))
+        p, value = self._params[i], self.values[i]
+        if i in self._were_places:  # the vector may have older values
+            return p.shape == value.shape and self._digests.has_noted_value(i, value.dtype)
+        return p.shape == value.shape and torch.equal(p.detach().cpu(), value.to(p.dtype))
 
     @torch.no_grad()
     def settle(self, is_thorough: bool, is_last: bool = False) -> None:
