@@ -127,6 +127,9 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
                     .nodes = nodes,
                     .storage_nodes = storage};
                 problem.site.csds = csds;
+                if (!arguments.storage_nodes.empty()) {  // compares whole moves
+                    problem.site.csds_beside = 0;
+                }
                 if (arguments.has_systems) {
                     const auto hidden = parse_word<plan::Hidden>("--hidden", arguments.hidden);
                     const auto of_problem = plan::systems_of(

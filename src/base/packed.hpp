@@ -73,12 +73,14 @@ private:
             if constexpr (requires { value.resize(count); }) {
                 value.resize(count);
             }
+            expects(count == value.size(), "an array has as many elements as were packed");
             for (auto& each : value) {
                 take(each);
             }
         } else if constexpr (requires { value.has_value(); }) {
             bool has_value = false;
             take(has_value);
+            value.reset();
             if (has_value) {
                 take(value.emplace());
             }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 namespace nearstep::plan {
@@ -33,7 +34,9 @@ void set_csds(const config::Run& run, int ranks, Site& site) {
     } else {
         const auto middle = per_rank.begin() + computing;
         site.csds = std::max(all_of(middle, per_rank.end()) / run.csd.storage_ranks, 1);
-        site.csds_beside = all_of(per_rank.begin(), middle) * ranks / static_cast<int>(computing);
+        const auto drives = static_cast<double>(all_of(per_rank.begin(), middle));
+        site.csds_beside =
+            static_cast<int>(std::ceil(drives * ranks / static_cast<double>(computing)));
     }
     if (run.hosts.devices > 0) {
         site.csds = run.hosts.devices;

@@ -88,7 +88,9 @@ struct Problem {
         return storage_nodes > 0 ? std::max(site.csds, site.csds_beside) : site.csds;
     }
     // How many nodes like that one would have all devices.
-    double homes() const { return static_cast<double>(devices()) / most_csds(); }
+    double homes() const {
+        return devices() > 0 ? static_cast<double>(devices()) / most_csds() : nodes;
+    }
     // Whether nodes that compute have drives.
     bool has_drives_beside_gpus() const { return storage_nodes == 0 || site.csds_beside > 0; }
     // Ranks that have drives, and so may keep state in host memory; and those of a node.

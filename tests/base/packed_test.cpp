@@ -18,10 +18,10 @@ void list(Archive& archive, Leaf& leaf) {
 }
 
 TEST(Packed, ComesOutAsItWentIn) {
-    const std::vector<Leaf> leaves = {{"a\0b", "word"}, {"", std::nullopt}, {}};
+    const std::vector<Leaf> leaves = {{std::string("a\0b", 3), "word"}, {"", std::nullopt}, {}};
     const std::array<std::vector<int>, 2> numbers = {{{1, 2}, {}}};
     const std::string bytes = packed(leaves, 2.5, numbers);
-    std::vector<Leaf> same(7);
+    std::vector<Leaf> same(7, {"other", "word"});
     double half = 0;
     std::array<std::vector<int>, 2> others;
     unpack(bytes, same, half, others);

@@ -77,6 +77,10 @@ def join(process):
 def become(request, files, process):
     """Turns this fork into the process that start_fork stands for; returns its words."""
     folder, ignored, words, environment = request
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:  # the server was killed before
+        os._exit(1)
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -90,8 +94,6 @@ def become(request, files, process):
     os.environb.update(environment)
     for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     libc.prctl(PR_SET_NAME, name_of_forks(session).encode())
     return words
 
