@@ -103,11 +103,11 @@ std::size_t Blocks::total() const {
     return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
 }
 
-struct Communicator::Group {
-    explicit Group(MPI_Comm raw) : comm(raw) {}
-    Group(const Group&) = delete;
-    Group& operator=(const Group&) = delete;
-    ~Group() {
+struct Communicator::RawGroup {
+    explicit RawGroup(MPI_Comm raw) : comm(raw) {}
+    RawGroup(const RawGroup&) = delete;
+    RawGroup& operator=(const RawGroup&) = delete;
+    ~RawGroup() {
         int is_finalized = 0;
         MPI_Finalized(&is_finalized);
         if (is_finalized == 0) {
@@ -117,7 +117,7 @@ struct Communicator::Group {
     MPI_Comm comm;
 };
 
-Communicator::Communicator(std::unique_ptr<Group> group, Patience patience)
+Communicator::Communicator(std::unique_ptr<RawGroup> group, Patience patience)
     : group_(std::move(group)), patience_(std::move(patience)) {
     if (!has_mpi()) {
         return;
@@ -161,7 +161,7 @@ Communicator Communicator::world(std::chrono::seconds limit) {
     wait_for_all(MPI_COMM_WORLD, patience);
     MPI_Comm duplicate = MPI_COMM_NULL;
     check(MPI_Comm_dup(MPI_COMM_WORLD, &duplicate));
-    return {std::make_unique<Group>(duplicate), patience};
+    return {std::make_unique<RawGroup>(duplicate), patience};
 }
 
 Communicator Communicator::split(int colour) const {
@@ -171,7 +171,7 @@ Communicator Communicator::split(int colour) const {
     barrier();
     MPI_Comm part = MPI_COMM_NULL;
     check(MPI_Comm_split(group_->comm, colour, rank_, &part));
-    return {std::make_unique<Group>(part), patience_};
+    return {std::make_unique<RawGroup>(part), patience_};
 }
 
 std::vector<int> Communicator::first_ranks_of_nodes() const {
@@ -181,7 +181,7 @@ std::vector<int> Communicator::first_ranks_of_nodes() const {
     barrier();
     MPI_Comm raw = MPI_COMM_NULL;
     check(MPI_Comm_split_type(group_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &raw));
-    const Communicator node(std::make_unique<Group>(raw), patience_);
+    const Communicator node(std::make_unique<RawGroup>(raw), patience_);
     const double first = node.smallest(rank_, patience_);
     std::vector<int> firsts;
     for (const double one : all_gather({&first, 1})) {

@@ -126,14 +126,14 @@ public:
     Request start_receive(std::span<std::byte> bytes, int from, int tag) const;
 
 private:
-    struct Group;
+    struct RawGroup;
 
-    Communicator(std::unique_ptr<Group> group, Patience patience);
+    Communicator(std::unique_ptr<RawGroup> group, Patience patience);
 
     bool has_mpi() const { return group_ != nullptr; }
     int smallest(int value, const Patience& patience) const;
 
-    std::unique_ptr<Group> group_;  // null: one rank without MPI
+    std::unique_ptr<RawGroup> group_;  // null: one rank without MPI
     Patience patience_;
     int rank_ = 0;
     int size_ = 1;

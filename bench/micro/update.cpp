@@ -22,8 +22,8 @@ namespace nearstep::bench {
 
 namespace {
 
-using csd::Engine;
 using csd::StateFormat;
+using csd::UpdateEngine;
 using shard::kTileElems;
 
 constexpr std::size_t kSubgroupTiles = 16;
@@ -59,14 +59,14 @@ public:
     }
 
     // Part `part` of `parts` of the subgroups.
-    void update(const Engine& engine, std::size_t part, std::size_t parts) {
+    void update(const UpdateEngine& engine, std::size_t part, std::size_t parts) {
         for (std::size_t s = subgroups_ * part / parts; s < subgroups_ * (part + 1) / parts; ++s) {
             update(engine, s, payload(s), halves(parameters_, s));
         }
     }
 
     // Compares an update of the first and of the last subgroup with the scalar engine's.
-    void verify(const Engine& engine) {
+    void verify(const UpdateEngine& engine) {
         for (const std::size_t subgroup : {std::size_t{0}, subgroups_ - 1}) {
             std::vector<float> aligned(payload_bytes_ / sizeof(float));
             const std::span<std::byte> state = std::as_writable_bytes(std::span(aligned));
@@ -114,7 +114,7 @@ private:
         csd::narrow(format_, {master, moment1, moment2}, payload(0));
     }
 
-    void update(const Engine& engine, std::size_t subgroup, std::span<std::byte> state,
+    void update(const UpdateEngine& engine, std::size_t subgroup, std::span<std::byte> state,
                 std::span<std::byte> out) {
         csd::UpdateRun run;
         run.format = format_;
@@ -153,7 +153,7 @@ template <typename Data>
 using Shared = std::shared_ptr<std::unique_ptr<Data>>;
 
 void add_update(const MicroOptions& options, StateFormat format, const std::string& optimizer,
-                const Engine& engine, int threads) {
+                const UpdateEngine& engine, int threads) {
     const std::size_t subgroups =
         std::max(static_cast<std::size_t>(threads),
                  round_up(options.parameters, kSubgroupElems) / kSubgroupElems);
@@ -224,7 +224,7 @@ void add_updates(const MicroOptions& options) {
         add_in_place(options, threads);
         for (const StateFormat format : csd::kStateFormats) {
             for (const std::string& optimizer : variants_of(options, optimizers)) {
-                for (const Engine& engine : variants_of(options, csd::engines())) {
+                for (const UpdateEngine& engine : variants_of(options, csd::engines())) {
                     add_update(options, format, optimizer, engine, threads);
                 }
             }

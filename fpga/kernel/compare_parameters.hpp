@@ -13,9 +13,10 @@ namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
 // Passes `fresh` on to `plain`, or to `compared` if deltas are sent.
-inline void digest_parameters(const Job& job, TileSpan span, Stream<Word>& fresh,
-                              Stream<Word>& plain, Stream<Word>& compared,
-                              Stream<std::uint64_t>& reported, Stream<std::uint64_t>& sent) {
+inline void digest_parameters(const Job& job, TileSpan span, KernelStream<Word>& fresh,
+                              KernelStream<Word>& plain, KernelStream<Word>& compared,
+                              KernelStream<std::uint64_t>& reported,
+                              KernelStream<std::uint64_t>& sent) {
     const std::uint32_t words = tile_words(parameter_bits(job));
     const bool has_deltas = job.delivery == ParameterDelivery::deltas;
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
@@ -66,13 +67,13 @@ inline std::uint32_t count_bits(std::uint64_t bits) {
     return static_cast<std::uint32_t>((bits * 0x0101010101010101U) >> 56U);
 }
 
-using FreshStream = Stream<Word, kFreshDepth>;
-using BitmapStream = Stream<std::uint64_t, kBitmapDepth>;
+using FreshStream = KernelStream<Word, kFreshDepth>;
+using BitmapStream = KernelStream<std::uint64_t, kBitmapDepth>;
 
 // Passes new parameters on after their bitmaps. The census follows at the end of the tile.
-inline void compare_parameters(const Job& job, TileSpan span, Stream<Word>& old,
-                               Stream<Word>& compared, FreshStream& fresh, BitmapStream& plus,
-                               BitmapStream& minus, Stream<DeltaCensus>& censuses) {
+inline void compare_parameters(const Job& job, TileSpan span, KernelStream<Word>& old,
+                               KernelStream<Word>& compared, FreshStream& fresh, BitmapStream& plus,
+                               BitmapStream& minus, KernelStream<DeltaCensus>& censuses) {
     if (job.delivery != ParameterDelivery::deltas) {
         return;
     }

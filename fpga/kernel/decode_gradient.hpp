@@ -45,7 +45,8 @@ inline std::uint32_t blocks_in_word(GradientCodec codec) {
     return codec == GradientCodec::q8 ? 1 : 2;
 }
 
-inline void decode_dense_payload(GradientCodec codec, Stream<Word>& heads, Stream<Word>& out) {
+inline void decode_dense_payload(GradientCodec codec, KernelStream<Word>& heads,
+                                 KernelStream<Word>& out) {
     const std::uint32_t parts = codec == GradientCodec::dense_fp32 ? 1 : 2;
     Word word = zero_word();
     for (std::uint32_t group = 0; group < kTileGroups; ++group) {
@@ -62,8 +63,8 @@ inline void decode_dense_payload(GradientCodec codec, Stream<Word>& heads, Strea
     }
 }
 
-inline void decode_block_payload(GradientCodec codec, Stream<Word>& heads, Stream<Word>& tails,
-                                 Stream<Word>& out) {
+inline void decode_block_payload(GradientCodec codec, KernelStream<Word>& heads,
+                                 KernelStream<Word>& tails, KernelStream<Word>& out) {
     const std::uint32_t blocks = blocks_in_word(codec);
     Word codes = zero_word();
     Word scales = zero_word();
@@ -98,8 +99,8 @@ struct Entry {
 };
 
 // Pairs indices with values, one pair per cycle.
-inline void pair_entries(const Job& job, TileSpan span, Stream<Word>& heads, Stream<Word>& tails,
-                         Stream<Entry>& entries) {
+inline void pair_entries(const Job& job, TileSpan span, KernelStream<Word>& heads,
+                         KernelStream<Word>& tails, KernelStream<Entry>& entries) {
     Word indices = zero_word();
     Word values = zero_word();
     const std::uint32_t first_value = job.kept % kWordHalves;
@@ -122,8 +123,8 @@ inline void pair_entries(const Job& job, TileSpan span, Stream<Word>& heads, Str
 
 // Fills the gaps between ascending entries with zeros. Each cycle takes an entry or writes a word.
 // Entries out of order are dropped, so that the streams end together for any input.
-inline void merge_entries(GradientCodec codec, std::uint32_t kept, Stream<Entry>& entries,
-                          Stream<Word>& out) {
+inline void merge_entries(GradientCodec codec, std::uint32_t kept, KernelStream<Entry>& entries,
+                          KernelStream<Word>& out) {
     Entry next = entries.read();
     std::uint32_t left = kept;  // including `next`
     std::uint32_t group = 0;
@@ -151,8 +152,9 @@ inline void merge_entries(GradientCodec codec, std::uint32_t kept, Stream<Entry>
 // --- All payloads --------------------------------------------------------------------------------
 
 // By tile, then by source. topk uses `entries`; other codecs use `codes` and `scales`.
-inline void decode_payloads(const Job& job, TileSpan span, Stream<Word>& codes,
-                            Stream<Word>& scales, Stream<Entry>& entries, Stream<Word>& out) {
+inline void decode_payloads(const Job& job, TileSpan span, KernelStream<Word>& codes,
+                            KernelStream<Word>& scales, KernelStream<Entry>& entries,
+                            KernelStream<Word>& out) {
     for (std::uint32_t payload = 0; payload < (span.end - span.begin) * job.sources; ++payload) {
         if (is_topk(job.codec)) {
             merge_entries(job.codec, job.kept, entries, out);

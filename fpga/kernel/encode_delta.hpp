@@ -27,7 +27,7 @@ inline TileDelta smallest_delta(const DeltaCensus& census) {
 class QuadPacker {
 public:
     // Appends the lowest `count` halves of `halves`; higher ones must be zero.
-    void put(std::uint64_t halves, std::uint32_t count, Stream<std::uint64_t>& out) {
+    void put(std::uint64_t halves, std::uint32_t count, KernelStream<std::uint64_t>& out) {
         pending_ |= halves << (16 * waiting_);
         const std::uint32_t total = waiting_ + count;
         if (total >= 4) {
@@ -38,7 +38,7 @@ public:
     }
 
     // Pads an incomplete word with zeros.
-    void flush(Stream<std::uint64_t>& out) {
+    void flush(KernelStream<std::uint64_t>& out) {
         if (waiting_ != 0) {
             out.write(pending_);
         }
@@ -123,7 +123,7 @@ private:
 
 // Writes the new parameters whose bits are set, up to four per cycle. Reads every word of the tile.
 inline void pick_values(const Bitmaps& bitmaps, PickedBits wanted, FreshStream& fresh,
-                        QuadPacker& packer, Stream<std::uint64_t>& out) {
+                        QuadPacker& packer, KernelStream<std::uint64_t>& out) {
     MarkReader marks(bitmaps, wanted);
     std::uint32_t bits = 0;
     Word word = zero_word();
@@ -141,7 +141,8 @@ inline void pick_values(const Bitmaps& bitmaps, PickedBits wanted, FreshStream& 
 }
 
 // Writes the indices of the parameters that changed.
-inline void pick_indices(const Bitmaps& bitmaps, QuadPacker& packer, Stream<std::uint64_t>& out) {
+inline void pick_indices(const Bitmaps& bitmaps, QuadPacker& packer,
+                         KernelStream<std::uint64_t>& out) {
     MarkReader marks(bitmaps, PickedBits::changed);
     std::uint32_t bits = 0;
     std::uint32_t first = 0;  // parameter index of bit 0
@@ -182,7 +183,7 @@ inline std::uint64_t compress(std::uint64_t bits, std::uint64_t mask) {
 }
 
 // Writes the plus or minus bits of the parameters that changed, for DeltaForm::codes.
-inline void pack_bits(const Bitmaps& bitmaps, bool is_plus, Stream<std::uint64_t>& out) {
+inline void pack_bits(const Bitmaps& bitmaps, bool is_plus, KernelStream<std::uint64_t>& out) {
     std::uint64_t pending = 0;
     std::uint32_t waiting = 0;
     for (std::uint32_t i = 0; i < kBitmapQuads; ++i) {
@@ -202,7 +203,7 @@ inline void pack_bits(const Bitmaps& bitmaps, bool is_plus, Stream<std::uint64_t
     }
 }
 
-inline void send_dense(FreshStream& fresh, Stream<std::uint64_t>& out) {
+inline void send_dense(FreshStream& fresh, KernelStream<std::uint64_t>& out) {
     Word word = zero_word();
     for (std::uint32_t i = 0; i < kTileWordsOfHalves * kWordQuads; ++i) {
 #pragma HLS pipeline II = 1
@@ -214,7 +215,7 @@ inline void send_dense(FreshStream& fresh, Stream<std::uint64_t>& out) {
 }
 
 // Writes the bitmaps that precede the values.
-inline void send_bitmaps(DeltaForm form, const Bitmaps& bitmaps, Stream<std::uint64_t>& out) {
+inline void send_bitmaps(DeltaForm form, const Bitmaps& bitmaps, KernelStream<std::uint64_t>& out) {
     for (std::uint32_t i = 0; i < kBitmapQuads; ++i) {
 #pragma HLS pipeline II = 1
         out.write(form == DeltaForm::units ? bitmaps.plus[i] : bitmaps.changed(i));
@@ -231,7 +232,7 @@ inline void send_bitmaps(DeltaForm form, const Bitmaps& bitmaps, Stream<std::uin
 }
 
 inline void encode_delta(DeltaForm form, const Bitmaps& bitmaps, FreshStream& fresh,
-                         Stream<std::uint64_t>& out) {
+                         KernelStream<std::uint64_t>& out) {
     if (form == DeltaForm::dense) {
         return send_dense(fresh, out);
     }
@@ -248,9 +249,9 @@ inline void encode_delta(DeltaForm form, const Bitmaps& bitmaps, FreshStream& fr
 }
 
 inline void encode_deltas(const Job& job, TileSpan span, FreshStream& fresh, BitmapStream& plus,
-                          BitmapStream& minus, Stream<DeltaCensus>& censuses,
-                          Stream<std::uint64_t>& quads, Stream<TileDelta>& sent,
-                          Stream<TileDelta>& reported) {
+                          BitmapStream& minus, KernelStream<DeltaCensus>& censuses,
+                          KernelStream<std::uint64_t>& quads, KernelStream<TileDelta>& sent,
+                          KernelStream<TileDelta>& reported) {
     if (job.delivery != ParameterDelivery::deltas) {
         return;
     }

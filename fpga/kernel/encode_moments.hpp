@@ -14,7 +14,7 @@ namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
 template <int kLanes>
-inline std::uint32_t largest_of(const Group<kLanes>& group) {
+inline std::uint32_t largest_of(const LaneGroup<kLanes>& group) {
     std::uint32_t largest = 0;
     for (int lane = 0; lane < kLanes; ++lane) {
 #pragma HLS unroll
@@ -27,10 +27,10 @@ inline std::uint32_t largest_of(const Group<kLanes>& group) {
 // Each cycle stores a group of one block and encodes the same group of the previous block. After
 // the last block of a tile, one more block of cycles only encodes.
 template <int kLanes, typename Moment>
-inline void encode_tile(Stream<Group<kLanes>>& moments, Stream<Word>& codes,
-                        Stream<float, kScaleDepth>& scales) {
+inline void encode_tile(KernelStream<LaneGroup<kLanes>>& moments, KernelStream<Word>& codes,
+                        KernelStream<float, kScaleDepth>& scales) {
     constexpr std::uint32_t kCycles = kBlockElems / kLanes;
-    Group<kLanes> waiting[kPingPong][kCycles];  // NOLINT(modernize-avoid-c-arrays)
+    LaneGroup<kLanes> waiting[kPingPong][kCycles];  // NOLINT(modernize-avoid-c-arrays)
 #pragma HLS aggregate variable = waiting
 // A group is read one block after it was written.
 #pragma HLS dependence variable = waiting inter distance = 64 true
@@ -48,7 +48,7 @@ inline void encode_tile(Stream<Group<kLanes>>& moments, Stream<Word>& codes,
                 scales.write(scale);
                 largest = 0;
             }
-            Group<kLanes> group = waiting[(block - 1) % kPingPong][at];
+            LaneGroup<kLanes> group = waiting[(block - 1) % kPingPong][at];
             for (int lane = 0; lane < kLanes; ++lane) {
 #pragma HLS unroll
                 const std::uint32_t code = Moment::encode(float_of(group.of[lane]), per_unit);
@@ -57,7 +57,7 @@ inline void encode_tile(Stream<Group<kLanes>>& moments, Stream<Word>& codes,
             put<kLanes>(word, cycle - kCycles, 8, group, codes);
         }
         if (block < kTileBlocks) {
-            const Group<kLanes> group = moments.read();
+            const LaneGroup<kLanes> group = moments.read();
             const std::uint32_t of_group = largest_of<kLanes>(group);
             largest = of_group > largest ? of_group : largest;
             waiting[block % kPingPong][at] = group;
@@ -67,7 +67,8 @@ inline void encode_tile(Stream<Group<kLanes>>& moments, Stream<Word>& codes,
 
 // For formats without codes.
 template <int kLanes>
-inline void pack_tile(std::uint32_t bits, Stream<Group<kLanes>>& moments, Stream<Word>& words) {
+inline void pack_tile(std::uint32_t bits, KernelStream<LaneGroup<kLanes>>& moments,
+                      KernelStream<Word>& words) {
     Word word = zero_word();
     for (std::uint32_t index = 0; index < kTileElems / kLanes; ++index) {
 #pragma HLS pipeline II = 1
@@ -76,8 +77,8 @@ inline void pack_tile(std::uint32_t bits, Stream<Group<kLanes>>& moments, Stream
 }
 
 template <int kLanes, typename Moment>
-inline void encode_moments(const Job& job, TileSpan span, Stream<Group<kLanes>>& moments,
-                           Stream<Word>& words, Stream<float, kScaleDepth>& scales) {
+inline void encode_moments(const Job& job, TileSpan span, KernelStream<LaneGroup<kLanes>>& moments,
+                           KernelStream<Word>& words, KernelStream<float, kScaleDepth>& scales) {
     for (std::uint32_t tile = span.begin; tile < span.end && Moment::is_used(job); ++tile) {
         if (has_codes(job)) {
             encode_tile<kLanes, Moment>(moments, words, scales);

@@ -12,7 +12,7 @@ namespace fpga {
 
 // Reads `words` consecutive words.
 inline void read_words(const Word* memory, std::uint64_t first, std::uint32_t words,
-                       Stream<Word>& out) {
+                       KernelStream<Word>& out) {
     for (std::uint32_t i = 0; i < words; ++i) {
 #pragma HLS pipeline II = 1
         out.write(memory[first + i]);
@@ -21,18 +21,20 @@ inline void read_words(const Word* memory, std::uint64_t first, std::uint32_t wo
 
 // Reads an array of the state: `tile_words` words per tile from word `first` on.
 inline void read_array(const Word* memory, std::uint64_t first, std::uint32_t tile_words,
-                       TileSpan span, Stream<Word>& out) {
+                       TileSpan span, KernelStream<Word>& out) {
     read_words(memory, first + static_cast<std::uint64_t>(span.begin) * tile_words,
                (span.end - span.begin) * tile_words, out);
 }
 
-inline void read_master(const Job& job, TileSpan span, const Word* memory, Stream<Word>& out) {
+inline void read_master(const Job& job, TileSpan span, const Word* memory,
+                        KernelStream<Word>& out) {
     read_array(memory, job.state, tile_words(master_bits(job)), span, out);
 }
 
 // Moments that no group uses are neither read nor written.
 template <typename Moment>
-inline void read_moment(const Job& job, TileSpan span, const Word* memory, Stream<Word>& out) {
+inline void read_moment(const Job& job, TileSpan span, const Word* memory,
+                        KernelStream<Word>& out) {
     if (Moment::is_used(job)) {
         read_array(memory, Moment::place(job), tile_words(moment_bits(job)), span, out);
     }
@@ -76,7 +78,7 @@ inline std::uint32_t end_of_tile_runs(const Job& job, const Word* table, std::ui
 }
 
 // Reads the table's runs. The end of the loop does not depend on what it reads, so reads overlap.
-inline void read_groups(const Job& job, const Word* table, Stream<std::uint32_t>& runs,
+inline void read_groups(const Job& job, const Word* table, KernelStream<std::uint32_t>& runs,
                         RunCursor& cursor) {
     for (; cursor.next < job.groups.runs; ++cursor.next) {
 #pragma HLS pipeline II = 1
@@ -94,7 +96,8 @@ struct Scales {
 };
 
 // Scales are 0 for an unused moment.
-inline void read_scales(const Job& job, TileSpan span, const Word* memory, Stream<Scales>& out) {
+inline void read_scales(const Job& job, TileSpan span, const Word* memory,
+                        KernelStream<Scales>& out) {
     if (!has_codes(job)) {
         return;
     }
@@ -122,8 +125,8 @@ inline void read_scales(const Job& job, TileSpan span, const Word* memory, Strea
 
 // Reads heads and tails of all payloads, by tile, then by source. The indices and values of topk
 // have their own streams, because another process takes them.
-inline void read_heads(const Job& job, TileSpan span, const Word* memory, Stream<Word>& indices,
-                       Stream<Word>& codes) {
+inline void read_heads(const Job& job, TileSpan span, const Word* memory,
+                       KernelStream<Word>& indices, KernelStream<Word>& codes) {
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         for (std::uint32_t source = 0; source < job.sources; ++source) {
             const std::uint64_t at = payload_at(job, tile, source);
@@ -136,8 +139,8 @@ inline void read_heads(const Job& job, TileSpan span, const Word* memory, Stream
     }
 }
 
-inline void read_tails(const Job& job, TileSpan span, const Word* memory, Stream<Word>& values,
-                       Stream<Word>& scales) {
+inline void read_tails(const Job& job, TileSpan span, const Word* memory,
+                       KernelStream<Word>& values, KernelStream<Word>& scales) {
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         for (std::uint32_t source = 0; source < job.sources; ++source) {
             const std::uint64_t at = payload_at(job, tile, source) + tail_begin(job);

@@ -21,19 +21,19 @@ constexpr int kShallow = 64;
 #ifdef __SYNTHESIS__
 
 template <typename T, int kDepth = kShallow>
-using Stream = hls::stream<T, kDepth>;
+using KernelStream = hls::stream<T, kDepth>;
 
 #else
 
 // One process writes, one reads. `kDepth` only matters in hardware.
 template <typename T, int kDepth = kShallow>
-class Stream {
+class KernelStream {
 public:
-    Stream() = default;
-    Stream(const Stream&) = delete;
-    Stream& operator=(const Stream&) = delete;
+    KernelStream() = default;
+    KernelStream(const KernelStream&) = delete;
+    KernelStream& operator=(const KernelStream&) = delete;
     // Unread items mean that the hardware FIFO could fill up and stop the kernel.
-    ~Stream() {
+    ~KernelStream() {
         if (!items_.empty()) {
             __builtin_trap();
         }

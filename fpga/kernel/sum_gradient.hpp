@@ -12,11 +12,12 @@ namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
 // Holds the sums of a tile, so that the next tile's payloads are summed while the lanes catch up.
-using SumStream = Stream<Word, kSumDepth>;
+using SumStream = KernelStream<Word, kSumDepth>;
 
 // ((0 + d0) + d1) + ..., in fp32. A single payload streams through. With several, the partial sums
 // of a tile stay on chip.
-inline void sum_payloads(const Job& job, TileSpan span, Stream<Word>& decoded, SumStream& sums) {
+inline void sum_payloads(const Job& job, TileSpan span, KernelStream<Word>& decoded,
+                         SumStream& sums) {
     static_assert(kSumWords == kTileGroups, "the sums of a tile wait");
     Word waiting[kSumWords];  // NOLINT(modernize-avoid-c-arrays)
 #pragma HLS aggregate variable = waiting
@@ -54,7 +55,7 @@ inline bool is_finite(std::uint32_t bits) { return (bits & 0x7F800000U) != 0x7F8
 
 // Measures a tile at the rate of the lanes. Writes kSquareSums sums.
 template <int kLanes>
-inline std::uint32_t measure_tile(Stream<Word>& gradients, Stream<double>& squares) {
+inline std::uint32_t measure_tile(KernelStream<Word>& gradients, KernelStream<double>& squares) {
     // NOLINTNEXTLINE(modernize-avoid-c-arrays)
     double sums[kSquareSums] = {};
 #pragma HLS array_partition variable = sums cyclic factor = 4
@@ -84,15 +85,16 @@ inline std::uint32_t measure_tile(Stream<Word>& gradients, Stream<double>& squar
 }
 
 template <int kLanes>
-inline void measure_gradient(TileSpan span, Stream<Word>& gradients, Stream<double>& squares,
-                             Stream<std::uint32_t>& not_finite) {
+inline void measure_gradient(TileSpan span, KernelStream<Word>& gradients,
+                             KernelStream<double>& squares,
+                             KernelStream<std::uint32_t>& not_finite) {
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         not_finite.write(measure_tile<kLanes>(gradients, squares));
     }
 }
 
 // A separate process, so that the next tile does not wait while the sums are added one by one.
-inline void add_squares(TileSpan span, Stream<double>& squares, Stream<double>& sums) {
+inline void add_squares(TileSpan span, KernelStream<double>& squares, KernelStream<double>& sums) {
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         double sum = 0;
         for (std::uint32_t i = 0; i < kSquareSums; ++i) {

@@ -81,7 +81,7 @@ inline std::uint32_t parameter_of(StateFormat format, Dtype dtype, std::uint32_t
 // Splits words from `in` into groups: returns group `index` of an array with `bits` bits per
 // element.
 template <int kLanes, typename In>
-inline Group<kLanes> take(Word& word, std::uint32_t index, std::uint32_t bits, In& in) {
+inline LaneGroup<kLanes> take(Word& word, std::uint32_t index, std::uint32_t bits, In& in) {
     const std::uint32_t part = index % (8 * kWordBytes / bits / kLanes);
     if (part == 0) {
         word = in.read();
@@ -91,8 +91,8 @@ inline Group<kLanes> take(Word& word, std::uint32_t index, std::uint32_t bits, I
 
 // Packs groups into words; each full word goes to `out`.
 template <int kLanes>
-inline void put(Word& word, std::uint32_t index, std::uint32_t bits, const Group<kLanes>& group,
-                Stream<Word>& out) {
+inline void put(Word& word, std::uint32_t index, std::uint32_t bits, const LaneGroup<kLanes>& group,
+                KernelStream<Word>& out) {
     const std::uint32_t parts = 8 * kWordBytes / bits / kLanes;
     const std::uint32_t part = index % parts;
     if (part == 0) {
@@ -107,11 +107,11 @@ inline void put(Word& word, std::uint32_t index, std::uint32_t bits, const Group
 // Data of one cycle.
 template <int kLanes>
 struct Cycle {
-    Group<kLanes> master;
-    Group<kLanes> moment1;
-    Group<kLanes> moment2;
-    Group<kLanes> fresh;
-    Group<kLanes> old;
+    LaneGroup<kLanes> master;
+    LaneGroup<kLanes> moment1;
+    LaneGroup<kLanes> moment2;
+    LaneGroup<kLanes> fresh;
+    LaneGroup<kLanes> old;
 };
 
 // The scalars for the elements of a cycle, all in one run.
@@ -139,7 +139,7 @@ inline void keep_unused(const Job& job, const RunScalars& run, const StoredWords
 // `cycle` holds the stored state of the elements from `first` of their tile on. On return it holds
 // the new state and the parameters.
 template <int kLanes>
-inline void update_cycle(const Job& job, const RunScalars& run, const Group<kLanes>& gradient,
+inline void update_cycle(const Job& job, const RunScalars& run, const LaneGroup<kLanes>& gradient,
                          const Scales& scales, TileKey key, std::uint32_t first,
                          Cycle<kLanes>& cycle) {
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -179,11 +179,13 @@ struct OpenWords {
 // read_groups(). `fresh` receives the new parameters and `old` the old ones, for deltas. The
 // gradient is passed on to `measured`.
 template <int kLanes>
-inline void update_tiles(const Job& job, TileSpan span, Stream<Word>& master, Stream<Word>& moment1,
-                         Stream<Word>& moment2, Stream<Scales>& scales, Stream<std::uint32_t>& runs,
-                         SumStream& gradient, Stream<Word>& new_master,
-                         Stream<Group<kLanes>>& new_moment1, Stream<Group<kLanes>>& new_moment2,
-                         Stream<Word>& fresh, Stream<Word>& old, Stream<Word>& measured) {
+inline void update_tiles(const Job& job, TileSpan span, KernelStream<Word>& master,
+                         KernelStream<Word>& moment1, KernelStream<Word>& moment2,
+                         KernelStream<Scales>& scales, KernelStream<std::uint32_t>& runs,
+                         SumStream& gradient, KernelStream<Word>& new_master,
+                         KernelStream<LaneGroup<kLanes>>& new_moment1,
+                         KernelStream<LaneGroup<kLanes>>& new_moment2, KernelStream<Word>& fresh,
+                         KernelStream<Word>& old, KernelStream<Word>& measured) {
     constexpr std::uint32_t kTileCycles = kTileElems / kLanes;
     const std::uint32_t of_master = master_bits(job);
     const std::uint32_t of_moment = moment_bits(job);
@@ -213,7 +215,7 @@ inline void update_tiles(const Job& job, TileSpan span, Stream<Word>& master, St
         if (uses_moment2(job)) {
             cycle.moment2 = take<kLanes>(open.moment2, index, of_moment, moment2);
         }
-        const Group<kLanes> gradients = take<kLanes>(open.gradient, index, 32, gradient);
+        const LaneGroup<kLanes> gradients = take<kLanes>(open.gradient, index, 32, gradient);
         if (index % (kWordUnits / kLanes) == 0) {
             measured.write(open.gradient);
         }

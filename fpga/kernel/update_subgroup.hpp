@@ -32,24 +32,24 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
                         Word* parameters, Word* report, OpenWord& open, Word* front,
                         std::uint32_t& next_word, ReportSums& sums, RunCursor& cursor) {
 #pragma HLS dataflow
-    Stream<Word> masters;
-    Stream<Word> moments1;
-    Stream<Word> moments2;
-    Stream<Scales> scales;
+    KernelStream<Word> masters;
+    KernelStream<Word> moments1;
+    KernelStream<Word> moments2;
+    KernelStream<Scales> scales;
     read_master(job, span, master_in, masters);
     read_moment<FirstMoment>(job, span, moment1_in, moments1);
     read_moment<SecondMoment>(job, span, moment2_in, moments2);
     read_scales(job, span, scales_in, scales);
 
-    Stream<std::uint32_t> runs;
+    KernelStream<std::uint32_t> runs;
     read_groups(job, groups, runs, cursor);
 
-    Stream<Word> indices;
-    Stream<Word> codes;
-    Stream<Word> values;
-    Stream<Word> code_scales;
-    Stream<Entry> entries;
-    Stream<Word> decoded;
+    KernelStream<Word> indices;
+    KernelStream<Word> codes;
+    KernelStream<Word> values;
+    KernelStream<Word> code_scales;
+    KernelStream<Entry> entries;
+    KernelStream<Word> decoded;
     SumStream gradients;
 #pragma HLS bind_storage variable = gradients type = fifo impl = uram
     read_heads(job, span, payload_heads, indices, codes);
@@ -58,25 +58,25 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     decode_payloads(job, span, codes, code_scales, entries, decoded);
     sum_payloads(job, span, decoded, gradients);
 
-    Stream<Word> new_masters;
-    Stream<Group<kLanes>> wide1;
-    Stream<Group<kLanes>> wide2;
-    Stream<Word> fresh;
-    Stream<Word> old;
-    Stream<Word> measured;
-    Stream<double> squares;
-    Stream<double> sums_of_squares;
-    Stream<std::uint32_t> gradients_not_finite;
+    KernelStream<Word> new_masters;
+    KernelStream<LaneGroup<kLanes>> wide1;
+    KernelStream<LaneGroup<kLanes>> wide2;
+    KernelStream<Word> fresh;
+    KernelStream<Word> old;
+    KernelStream<Word> measured;
+    KernelStream<double> squares;
+    KernelStream<double> sums_of_squares;
+    KernelStream<std::uint32_t> gradients_not_finite;
     update_tiles<kLanes>(job, span, masters, moments1, moments2, scales, runs, gradients,
                          new_masters, wide1, wide2, fresh, old, measured);
     measure_gradient<kLanes>(span, measured, squares, gradients_not_finite);
     add_squares(span, squares, sums_of_squares);
 
-    Stream<Word> new_moments1;
-    Stream<Word> new_moments2;
-    Stream<float, kScaleDepth> scales1;
-    Stream<float, kScaleDepth> scales2;
-    Stream<std::uint32_t> masters_not_finite;
+    KernelStream<Word> new_moments1;
+    KernelStream<Word> new_moments2;
+    KernelStream<float, kScaleDepth> scales1;
+    KernelStream<float, kScaleDepth> scales2;
+    KernelStream<std::uint32_t> masters_not_finite;
     encode_moments<kLanes, FirstMoment>(job, span, wide1, new_moments1, scales1);
     encode_moments<kLanes, SecondMoment>(job, span, wide2, new_moments2, scales2);
     write_master(job, span, new_masters, master_out, masters_not_finite);
@@ -84,20 +84,20 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     write_moment<SecondMoment>(job, span, new_moments2, moment2_out);
     write_scales(job, span, scales1, scales2, scales_out);
 
-    Stream<Word> plain;
-    Stream<Word> compared;
-    Stream<std::uint64_t> digests_reported;
-    Stream<std::uint64_t> digests_sent;
+    KernelStream<Word> plain;
+    KernelStream<Word> compared;
+    KernelStream<std::uint64_t> digests_reported;
+    KernelStream<std::uint64_t> digests_sent;
     FreshStream waiting;
 #pragma HLS bind_storage variable = waiting type = fifo impl = uram
     BitmapStream plus;
     BitmapStream minus;
-    Stream<DeltaCensus> censuses;
-    Stream<std::uint64_t> quads;
-    Stream<TileDelta> deltas_sent;
-    Stream<TileDelta> deltas_reported;
-    Stream<Word> message;
-    Stream<MessagePart> parts;
+    KernelStream<DeltaCensus> censuses;
+    KernelStream<std::uint64_t> quads;
+    KernelStream<TileDelta> deltas_sent;
+    KernelStream<TileDelta> deltas_reported;
+    KernelStream<Word> message;
+    KernelStream<MessagePart> parts;
     digest_parameters(job, span, fresh, plain, compared, digests_reported, digests_sent);
     compare_parameters(job, span, old, compared, waiting, plus, minus, censuses);
     encode_deltas(job, span, waiting, plus, minus, censuses, quads, deltas_sent, deltas_reported);

@@ -36,14 +36,14 @@ inline Word zero_word() {
 
 // Neighbouring elements, one per lane: bits of fp32 or of a narrower format.
 template <int kLanes>
-struct Group {
+struct LaneGroup {
     std::uint32_t of[kLanes];  // NOLINT(modernize-avoid-c-arrays)
 };
 
 // Extracts group `part` of a word whose elements have `bits` bits (8, 16 or 32).
 template <int kLanes>
-inline Group<kLanes> slice(const Word& word, std::uint32_t part, std::uint32_t bits) {
-    Group<kLanes> group;
+inline LaneGroup<kLanes> slice(const Word& word, std::uint32_t part, std::uint32_t bits) {
+    LaneGroup<kLanes> group;
     for (int lane = 0; lane < kLanes; ++lane) {
 #pragma HLS unroll
         const std::uint32_t index = part * kLanes + static_cast<std::uint32_t>(lane);
@@ -56,7 +56,8 @@ inline Group<kLanes> slice(const Word& word, std::uint32_t part, std::uint32_t b
 
 // Inverse of slice(). The word must start as zero.
 template <int kLanes>
-inline void insert(const Group<kLanes>& group, std::uint32_t part, std::uint32_t bits, Word& word) {
+inline void insert(const LaneGroup<kLanes>& group, std::uint32_t part, std::uint32_t bits,
+                   Word& word) {
     for (int lane = 0; lane < kLanes; ++lane) {
 #pragma HLS unroll
         const std::uint32_t bit = (part * kLanes + static_cast<std::uint32_t>(lane)) * bits;

@@ -11,22 +11,23 @@
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-inline void write_words(Stream<Word>& in, std::uint64_t first, std::uint32_t words, Word* memory) {
+inline void write_words(KernelStream<Word>& in, std::uint64_t first, std::uint32_t words,
+                        Word* memory) {
     for (std::uint32_t i = 0; i < words; ++i) {
 #pragma HLS pipeline II = 1
         memory[first + i] = in.read();
     }
 }
 
-inline void write_array(Stream<Word>& in, std::uint64_t first, std::uint32_t tile_words,
+inline void write_array(KernelStream<Word>& in, std::uint64_t first, std::uint32_t tile_words,
                         TileSpan span, Word* memory) {
     write_words(in, first + static_cast<std::uint64_t>(span.begin) * tile_words,
                 (span.end - span.begin) * tile_words, memory);
 }
 
 // Writes the masters and counts those that are not finite, one count per tile.
-inline void write_master(const Job& job, TileSpan span, Stream<Word>& in, Word* memory,
-                         Stream<std::uint32_t>& not_finite) {
+inline void write_master(const Job& job, TileSpan span, KernelStream<Word>& in, Word* memory,
+                         KernelStream<std::uint32_t>& not_finite) {
     const std::uint32_t words = tile_words(master_bits(job));
     const bool is_narrow = master_bits(job) == 16;
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
@@ -46,14 +47,14 @@ inline void write_master(const Job& job, TileSpan span, Stream<Word>& in, Word* 
 }
 
 template <typename Moment>
-inline void write_moment(const Job& job, TileSpan span, Stream<Word>& in, Word* memory) {
+inline void write_moment(const Job& job, TileSpan span, KernelStream<Word>& in, Word* memory) {
     if (Moment::is_used(job)) {
         write_array(in, Moment::place(job), tile_words(moment_bits(job)), span, memory);
     }
 }
 
 // Writes the scales of a tile.
-inline void write_tile_scales(Stream<float, kScaleDepth>& scales, std::uint64_t first,
+inline void write_tile_scales(KernelStream<float, kScaleDepth>& scales, std::uint64_t first,
                               Word* memory) {
     Word word = zero_word();
     for (std::uint32_t block = 0; block < kTileBlocks; ++block) {
@@ -65,8 +66,8 @@ inline void write_tile_scales(Stream<float, kScaleDepth>& scales, std::uint64_t 
     }
 }
 
-inline void write_scales(const Job& job, TileSpan span, Stream<float, kScaleDepth>& scales1,
-                         Stream<float, kScaleDepth>& scales2, Word* memory) {
+inline void write_scales(const Job& job, TileSpan span, KernelStream<float, kScaleDepth>& scales1,
+                         KernelStream<float, kScaleDepth>& scales2, Word* memory) {
     for (std::uint32_t tile = span.begin; tile < span.end && has_codes(job); ++tile) {
         const std::uint64_t at = static_cast<std::uint64_t>(tile) * kTileScaleWords;
         if (uses_moment1(job)) {

@@ -42,9 +42,9 @@ struct MessagePart {
     std::uint32_t words;
 };
 
-inline void pack_message(const Job& job, TileSpan span, Stream<std::uint64_t>& quads,
-                         Stream<TileDelta>& deltas, Stream<Word>& words, Stream<MessagePart>& parts,
-                         OpenWord& open) {
+inline void pack_message(const Job& job, TileSpan span, KernelStream<std::uint64_t>& quads,
+                         KernelStream<TileDelta>& deltas, KernelStream<Word>& words,
+                         KernelStream<MessagePart>& parts, OpenWord& open) {
     if (job.delivery != ParameterDelivery::deltas) {
         return;
     }
@@ -99,9 +99,9 @@ inline void place_word(const Job& job, const Word& word, Word* front, std::uint3
     ++next;
 }
 
-inline void write_message(const Job& job, TileSpan span, Stream<Word>& words,
-                          Stream<MessagePart>& parts, Stream<std::uint64_t>& digests, Word* memory,
-                          Word* front, std::uint32_t& next) {
+inline void write_message(const Job& job, TileSpan span, KernelStream<Word>& words,
+                          KernelStream<MessagePart>& parts, KernelStream<std::uint64_t>& digests,
+                          Word* memory, Word* front, std::uint32_t& next) {
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         const MessagePart part = parts.read();
         const TileDelta& delta = part.delta;
@@ -143,9 +143,9 @@ inline std::uint64_t finish_message(const Job& job, const OpenWord& open, Word* 
 }
 
 // The process of the port for parameters.
-inline void write_parameters(const Job& job, TileSpan span, Stream<Word>& plain,
-                             Stream<Word>& words, Stream<MessagePart>& parts,
-                             Stream<std::uint64_t>& digests, Word* memory, Word* front,
+inline void write_parameters(const Job& job, TileSpan span, KernelStream<Word>& plain,
+                             KernelStream<Word>& words, KernelStream<MessagePart>& parts,
+                             KernelStream<std::uint64_t>& digests, Word* memory, Word* front,
                              std::uint32_t& next) {
     if (job.delivery == ParameterDelivery::deltas) {
         write_message(job, span, words, parts, digests, memory, front, next);
@@ -169,10 +169,11 @@ inline std::uint64_t bits_of_double(double value) {
 }
 
 // Writes each tile's results. `deltas` is empty if no deltas are sent.
-inline void write_report(const Job& job, TileSpan span, Stream<double>& squares,
-                         Stream<std::uint32_t>& gradients_not_finite,
-                         Stream<std::uint32_t>& masters_not_finite, Stream<std::uint64_t>& digests,
-                         Stream<TileDelta>& deltas, Word* memory, ReportSums& sums) {
+inline void write_report(const Job& job, TileSpan span, KernelStream<double>& squares,
+                         KernelStream<std::uint32_t>& gradients_not_finite,
+                         KernelStream<std::uint32_t>& masters_not_finite,
+                         KernelStream<std::uint64_t>& digests, KernelStream<TileDelta>& deltas,
+                         Word* memory, ReportSums& sums) {
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
 #pragma HLS pipeline II = 12
         const double sum = squares.read();

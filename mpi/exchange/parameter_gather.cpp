@@ -108,7 +108,7 @@ void ParameterGather::make_slots() {
             "deltas are of 16-bit parameters");
     begin({}, subgroups_, false, {});
     std::size_t most_tiles = 0;
-    for (const Piece& piece : foreign_) {
+    for (const GatherPiece& piece : foreign_) {
         most_tiles = std::max(most_tiles, piece.tiles.size());
     }
     const std::size_t room_bytes = codec::message_room_bytes(most_tiles);
@@ -122,32 +122,33 @@ void ParameterGather::make_slots() {
 }
 
 // The rank of this node that has the piece first.
-int ParameterGather::relay_here(const Piece& piece) const {
+int ParameterGather::relay_here(const GatherPiece& piece) const {
     return relay_of(settings_.nodes, node_, owner_of(piece));
 }
 
 // Whether this rank of the node writes the piece to its vector: the relay, or another's vector's
 // rank that the relay sends it to.
-bool ParameterGather::writes(int rank, const Piece& piece) const {
+bool ParameterGather::writes(int rank, const GatherPiece& piece) const {
     const int relay = relay_here(piece);
     const int vector = settings_.vectors.group_of[static_cast<std::size_t>(rank)];
     const bool is_relays = settings_.vectors.group_of[static_cast<std::size_t>(relay)] == vector;
     return rank == (is_relays ? relay : relay_of(settings_.vectors, vector, owner_of(piece)));
 }
 
-std::span<std::byte> ParameterGather::place(const Piece& piece) const {
+std::span<std::byte> ParameterGather::place(const GatherPiece& piece) const {
     const std::size_t tile_bytes = shard::kTileElems * size_bytes(settings_.parameter_dtype);
     return vector_.subspan(piece.tiles.begin * tile_bytes, piece.tiles.size() * tile_bytes);
 }
 
 // Where the piece arrives.
-std::span<std::byte> ParameterGather::room_of(const RelaySlot& slot, const Piece& piece) const {
+std::span<std::byte> ParameterGather::room_of(const RelaySlot& slot,
+                                              const GatherPiece& piece) const {
     return are_deltas_ ? slot.room : place(piece);
 }
 
 // `room`: memory that begins with the message.
 ParameterGather::Message ParameterGather::read(std::span<const std::byte> room,
-                                               const Piece& piece) const {
+                                               const GatherPiece& piece) const {
     if (!are_deltas_) {
         return {.bytes = room};
     }
@@ -155,7 +156,7 @@ ParameterGather::Message ParameterGather::read(std::span<const std::byte> room,
     return {.bytes = room.first(reader.bytes()), .deltas = reader};
 }
 
-void ParameterGather::spread_in_node(const Message& message, const Piece& piece,
+void ParameterGather::spread_in_node(const Message& message, const GatherPiece& piece,
                                      std::vector<mpi::Request>& requests) {
     if (!reads()) {
         return;
@@ -169,7 +170,7 @@ void ParameterGather::spread_in_node(const Message& message, const Piece& piece,
 }
 
 // Parameters are in place already.
-void ParameterGather::apply(const Message& message, const Piece& piece) {
+void ParameterGather::apply(const Message& message, const GatherPiece& piece) {
     auto fault = message.deltas ? message.deltas->apply_to(place(piece)) : std::nullopt;
     if (fault && !fault_) {
         fault_ = text("Rank ", rank_, ": ", *fault);
@@ -184,7 +185,7 @@ void ParameterGather::post_receives() {
         if (!test_all(slot.onward)) {
             return;
         }
-        const Piece& piece = foreign_[next_foreign_++];
+        const GatherPiece& piece = foreign_[next_foreign_++];
         const int relay = relay_here(piece);
         arrivals_.push_back(
             {piece, &slot,
@@ -211,7 +212,7 @@ bool ParameterGather::leave_node(const Message& message, int tag) {
 
 // Sends this rank's next piece if it is ready and the network allows.
 bool ParameterGather::send_next() {
-    const Piece& piece = own_[next_own_];
+    const GatherPiece& piece = own_[next_own_];
     const std::span<const std::byte> room = find_(piece);
     if (room.empty()) {
         return false;
@@ -245,7 +246,7 @@ bool ParameterGather::take_arrival(bool may_wait) {
     } else if (!arrival.from_source.test()) {
         return false;
     }
-    const Piece& piece = arrival.piece;
+    const GatherPiece& piece = arrival.piece;
     const Message message = read(room_of(*arrival.slot, piece), piece);
     if (relay_here(piece) == rank_) {
         spread_in_node(message, piece, arrival.slot->onward);
@@ -255,7 +256,7 @@ bool ParameterGather::take_arrival(bool may_wait) {
     return true;
 }
 
-void ParameterGather::begin(std::span<std::byte> vector, std::span<const Piece> pieces,
+void ParameterGather::begin(std::span<std::byte> vector, std::span<const GatherPiece> pieces,
                             bool are_deltas, Find find) {
     expects(arrivals_.empty() && sends_.empty(), "a gather is finished before the next one begins");
     vector_ = vector;
@@ -265,7 +266,7 @@ void ParameterGather::begin(std::span<std::byte> vector, std::span<const Piece> 
     next_foreign_ = 0;
     own_.clear();
     foreign_.clear();
-    for (const Piece& piece : pieces) {
+    for (const GatherPiece& piece : pieces) {
         if (owner_of(piece) == rank_) {
             own_.push_back(piece);
         } else if (reads() && writes(rank_, piece)) {
@@ -275,7 +276,7 @@ void ParameterGather::begin(std::span<std::byte> vector, std::span<const Piece> 
 }
 
 ParameterGather::Find ParameterGather::in_place(IsReady is_ready) const {
-    return [this, is_ready = std::move(is_ready)](const Piece& piece) {
+    return [this, is_ready = std::move(is_ready)](const GatherPiece& piece) {
         return is_ready(piece.subgroup) ? place(piece) : std::span<std::byte>();
     };
 }
@@ -286,8 +287,9 @@ void ParameterGather::begin(std::span<std::byte> vector, IsReady is_ready) {
 
 void ParameterGather::begin_deltas(std::span<std::byte> vector, FindMessage find_message) {
     expects(settings_.has_deltas, "a gather of deltas has slots");
-    begin(vector, subgroups_, true,
-          [find = std::move(find_message)](const Piece& piece) { return find(piece.subgroup); });
+    begin(vector, subgroups_, true, [find = std::move(find_message)](const GatherPiece& piece) {
+        return find(piece.subgroup);
+    });
 }
 
 // Sends one piece and takes one, if ready; false if neither was. Waits for an arrival only when
@@ -331,7 +333,7 @@ void ParameterGather::finish() {
 
 void ParameterGather::bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles,
                             IsReady is_ready) {
-    std::vector<Piece> pieces;
+    std::vector<GatherPiece> pieces;
     for (const shard::TileRange range : tiles) {
         for (std::size_t tile = range.begin; tile < range.end;) {
             const std::size_t subgroup = settings_.partition->subgroup_of_tile(tile);

@@ -94,7 +94,7 @@ public:
 
 private:
     // Tiles of one subgroup that travel together.
-    struct Piece {
+    struct GatherPiece {
         std::size_t subgroup = 0;
         shard::TileRange tiles;
     };
@@ -108,29 +108,29 @@ private:
         std::optional<codec::DeltaReader> deltas = std::nullopt;
     };
     // Where this rank's piece, or its delta, is; empty until it is ready.
-    using Find = std::function<std::span<const std::byte>(const Piece& piece)>;
+    using Find = std::function<std::span<const std::byte>(const GatherPiece& piece)>;
     struct Arrival {
-        Piece piece;
+        GatherPiece piece;
         RelaySlot* slot = nullptr;
         mpi::Request from_source;
     };
 
     int reading_nodes() const { return settings_.nodes.groups() - settings_.storage_nodes; }
     bool reads() const { return node_ < reading_nodes(); }
-    int owner_of(const Piece& piece) const { return settings_.sources[piece.subgroup]; }
-    int relay_here(const Piece& piece) const;
-    bool writes(int rank, const Piece& piece) const;
-    std::span<std::byte> place(const Piece& piece) const;
+    int owner_of(const GatherPiece& piece) const { return settings_.sources[piece.subgroup]; }
+    int relay_here(const GatherPiece& piece) const;
+    bool writes(int rank, const GatherPiece& piece) const;
+    std::span<std::byte> place(const GatherPiece& piece) const;
     std::size_t enough_in_flight() const;
     void make_slots();
-    std::span<std::byte> room_of(const RelaySlot& slot, const Piece& piece) const;
+    std::span<std::byte> room_of(const RelaySlot& slot, const GatherPiece& piece) const;
     Find in_place(IsReady is_ready) const;
-    void begin(std::span<std::byte> vector, std::span<const Piece> pieces, bool are_deltas,
+    void begin(std::span<std::byte> vector, std::span<const GatherPiece> pieces, bool are_deltas,
                Find find);
-    Message read(std::span<const std::byte> room, const Piece& piece) const;
-    void spread_in_node(const Message& message, const Piece& piece,
+    Message read(std::span<const std::byte> room, const GatherPiece& piece) const;
+    void spread_in_node(const Message& message, const GatherPiece& piece,
                         std::vector<mpi::Request>& requests);
-    void apply(const Message& message, const Piece& piece);
+    void apply(const Message& message, const GatherPiece& piece);
     void post_receives();
     bool leave_node(const Message& message, int tag);
     bool send_next();
@@ -142,16 +142,16 @@ private:
     trace::Traffic& traffic_;
     int rank_;
     int node_;
-    std::vector<Piece> subgroups_;  // whole
-    memory::Buffer memory_;         // of the slots
+    std::vector<GatherPiece> subgroups_;  // whole
+    memory::Buffer memory_;               // of the slots
     std::vector<RelaySlot> slots_;
     codec::DeltaTally tally_;
     // Of the current gather. Pieces are in forward order.
     std::span<std::byte> vector_;
     bool are_deltas_ = false;
     Find find_;
-    std::vector<Piece> own_;      // that this rank sends
-    std::vector<Piece> foreign_;  // that it receives
+    std::vector<GatherPiece> own_;      // that this rank sends
+    std::vector<GatherPiece> foreign_;  // that it receives
     std::size_t next_own_ = 0;
     std::size_t next_foreign_ = 0;
     std::deque<Arrival> arrivals_;

@@ -24,10 +24,11 @@ constexpr std::size_t kMostBytesAtOnce = GiB;  // of a broadcast; MPI takes less
 
 }  // namespace
 
-config::Run run_of(Dtype dtype, const std::vector<std::string>& settings) {
+config::RunSettings run_of(Dtype dtype, const std::vector<std::string>& settings) {
     std::vector<std::string> overrides = {text("model.dtype=\"", name_of(dtype), "\"")};
     overrides.insert(overrides.end(), settings.begin(), settings.end());
-    config::Run run = config::parse({.overrides = std::move(overrides), .needs_data = false});
+    config::RunSettings run =
+        config::parse({.overrides = std::move(overrides), .needs_data = false});
     const config::GroupSize& parameters = run.placement.parameters;
     if (!parameters.is_automatic() && parameters != config::GroupWord::replicated &&
         parameters != 1) {
@@ -277,7 +278,7 @@ void Conductor::open_run(const engine::Wish& wish) {
                                     .steps = kNoEnd,
                                     .config =
                                         [this](const config::EngineSettings& placed) {
-                                            config::Run run = run_;
+                                            config::RunSettings run = run_;
                                             static_cast<config::EngineSettings&>(run) = placed;
                                             return config::print(run);
                                         },

@@ -65,7 +65,7 @@ struct StartValues {
 
 // The settings of an optimizer's run, from "key=value" as for nearstep train's --set. Throws
 // ConfigError.
-config::Run run_of(Dtype dtype, const std::vector<std::string>& settings);
+config::RunSettings run_of(Dtype dtype, const std::vector<std::string>& settings);
 
 struct OptimizerPlan {
     // See run_of(). Without csd.per_rank ranks divide the folders, see engine::Grant.
@@ -206,7 +206,7 @@ public:
     }
     // Whether masters have start values of this format bit by bit.
     bool holds(Dtype dtype) const;
-    const config::Run& run() const { return run_; }
+    const config::RunSettings& run() const { return run_; }
     int rank() const { return rank_; }
     // Those that compute.
     int ranks() const { return ranks_; }
@@ -281,7 +281,7 @@ private:
     std::vector<std::uint64_t> present_on_all(const std::vector<std::size_t>& absent,
                                               bool is_given_up) const;
 
-    config::Run run_;  // csd.storage_ranks is known from open() on
+    config::RunSettings run_;  // csd.storage_ranks is known from open() on
     engine::Layout layout_;
     std::vector<std::size_t> first_tensors_;  // first tensor of each block, and the end
     std::string model_;

@@ -63,7 +63,7 @@ train::Column parse_column(config::Sources sources, const std::string& label) {
     return {.label = label, .run = config::parse(sources)};
 }
 
-mpi::Communicator world_of(const config::Run& run) {
+mpi::Communicator world_of(const config::RunSettings& run) {
     return mpi::Communicator::world(std::chrono::seconds(run.exchange.timeout_s));
 }
 
@@ -208,7 +208,7 @@ void add_doctor(CLI::App& program, Action& action) {
         action = [arguments](const mpi::Communicator& starter) {
             config::Sources sources = read_sources(starter, arguments->run);
             sources.needs_data = false;
-            const config::Run run = config::parse(sources);
+            const config::RunSettings run = config::parse(sources);
             const mpi::Communicator world = world_of(run);
             write_result_of(
                 world,

@@ -55,7 +55,7 @@ config::Sources read_sources(const RunArguments& arguments);
 config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments);
 
 // Rank 0 reads the files and all ranks parse the same text. Collective; throws ConfigError.
-config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments);
+config::RunSettings read_run(const mpi::Communicator& world, const RunArguments& arguments);
 
 // Adds hosts and preflight, which the launchers call.
 void add_launch(CLI::App& program, Action& action);

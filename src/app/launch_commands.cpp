@@ -25,19 +25,20 @@ struct LaunchArguments {
     train::Script script;
 };
 
-int ranks_of(const LaunchArguments& arguments, const config::Run& run) {
+int ranks_of(const LaunchArguments& arguments, const config::RunSettings& run) {
     return arguments.ranks > 0 ? arguments.ranks : config::ranks_of_site(run);
 }
 
 // A script has no config, and text and batches of its own.
-config::Run read_launched(const mpi::Communicator& world, const LaunchArguments& arguments) {
+config::RunSettings read_launched(const mpi::Communicator& world,
+                                  const LaunchArguments& arguments) {
     const bool is_script = !arguments.script.path.empty();
     if (is_script != arguments.run.config.empty()) {
         throw ConfigError("Name either a config or, with --script, a script of yours.");
     }
     config::Sources sources = read_sources(world, arguments.run);
     sources.needs_data = !is_script;
-    config::Run run = config::parse(sources);
+    config::RunSettings run = config::parse(sources);
     if (is_script) {
         run.train.global_batch = ranks_of(arguments, run);
     }
@@ -45,7 +46,7 @@ config::Run read_launched(const mpi::Communicator& world, const LaunchArguments&
 }
 
 // Prints lines of words for the shell's `read`.
-void print_hosts(const LaunchArguments& arguments, const config::Run& run) {
+void print_hosts(const LaunchArguments& arguments, const config::RunSettings& run) {
     const int ranks = ranks_of(arguments, run);
     config::validate_for_ranks(run, ranks);
     const std::vector<config::HostPart> parts = config::plan_hosts(run, ranks);
@@ -64,7 +65,7 @@ void print_hosts(const LaunchArguments& arguments, const config::Run& run) {
     }
 }
 
-void print_facts(const LaunchArguments& arguments, const config::Run& run) {
+void print_facts(const LaunchArguments& arguments, const config::RunSettings& run) {
     const int ranks = ranks_of(arguments, run);
     config::validate_for_ranks(run, ranks);
     const std::vector<config::HostPart> parts = config::plan_hosts(run, ranks);
@@ -100,7 +101,7 @@ void print_granted() {
 }
 
 void add_launch_command(CLI::App& command, Action& action, std::shared_ptr<LaunchArguments> shared,
-                        void (*work)(const LaunchArguments&, const config::Run&)) {
+                        void (*work)(const LaunchArguments&, const config::RunSettings&)) {
     add_run_arguments(command, shared->run, ConfigFile::optional);
     CLI::Option* script =
         command.add_option("--script", shared->script.path,
@@ -113,7 +114,7 @@ void add_launch_command(CLI::App& command, Action& action, std::shared_ptr<Launc
         ->check(CLI::PositiveNumber);
     command.callback([shared = std::move(shared), work, &action] {
         action = [shared, work](const mpi::Communicator& world) {
-            const config::Run run = read_launched(world, *shared);
+            const config::RunSettings run = read_launched(world, *shared);
             on_rank_0([&] { work(*shared, run); })(world);
         };
     });

@@ -16,8 +16,8 @@ namespace nearstep::app {
 namespace {
 
 // Replaces the placements that are automatic by the plan's choice, and bounds such tiers by it.
-config::Run with_choice(config::Sources sources, const config::Run& asked,
-                        const plan::Problem& problem, const plan::Choice& choice) {
+config::RunSettings with_choice(config::Sources sources, const config::RunSettings& asked,
+                                const plan::Problem& problem, const plan::Choice& choice) {
     const auto take = [&](const char* key, const config::GroupSize& of_run,
                           const plan::Mesh& of_plan) {
         if (of_run.is_automatic()) {
@@ -28,7 +28,7 @@ config::Run with_choice(config::Sources sources, const config::Run& asked,
     take("placement.parameters", placement.parameters, choice.parameters);
     take("placement.gradients", placement.gradients, choice.gradients);
     take("placement.optimizer", placement.optimizer, choice.optimizer);
-    const plan::TierBytes bytes = plan::tier_bytes(problem, choice);
+    const config::TierBytes bytes = plan::tier_bytes(problem, choice);
     const bool plans_gpu = !asked.csd.tiers.gpu;
     const bool plans_memory = !asked.csd.tiers.memory;
     if (plans_gpu && bytes.gpu == 0) {
@@ -37,7 +37,7 @@ config::Run with_choice(config::Sources sources, const config::Run& asked,
     if (plans_memory && bytes.memory == 0) {
         sources.overrides.emplace_back("csd.tiers.memory=0");
     }
-    config::Run run = config::parse(sources);
+    config::RunSettings run = config::parse(sources);
     if (plans_gpu) {
         run.csd.tiers.most_gpu = bytes.gpu / plan::kGiga;
     }
@@ -52,7 +52,7 @@ config::RankCounts counts_of(const plan::Problem& problem) {
 }
 
 // The space of placements; everything else is fixed by the run.
-plan::Space space_of_run(const config::Run& run, const plan::Problem& problem) {
+plan::Space space_of_run(const config::RunSettings& run, const plan::Problem& problem) {
     plan::Space space = plan::trained_space_of(problem, {run.compress.codec});
     const bool has_deltas = run.gather.codec == config::ParameterCodec::delta;
     space.gathers = {has_deltas ? plan::Gather::delta : plan::Gather::dense};
@@ -73,7 +73,7 @@ plan::Space space_of_run(const config::Run& run, const plan::Problem& problem) {
 }
 
 // The calibration in the file plan.calibration, read by rank 0; empty if no file is named.
-plan::Calibration read_calibration(const mpi::Communicator& world, const config::Run& run) {
+plan::Calibration read_calibration(const mpi::Communicator& world, const config::RunSettings& run) {
     const std::string& path = run.plan.calibration;
     if (path.empty()) {
         return {};
@@ -84,7 +84,7 @@ plan::Calibration read_calibration(const mpi::Communicator& world, const config:
 }
 
 // `nodes`: that compute.
-plan::Problem problem_of(const config::Run& run, int nodes, int ranks) {
+plan::Problem problem_of(const config::RunSettings& run, int nodes, int ranks) {
     const std::vector<int> drives = config::drives_per_rank(run, ranks);
     const int computing = config::computing_ranks(run, ranks);
     const int beside = std::accumulate(drives.begin(), drives.begin() + computing, 0) / nodes;
@@ -141,7 +141,7 @@ plan::ModelSize size_of(const config::ModelSettings& settings) {
 
 PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& sources) {
     PlannedRun planned{.run = config::parse(sources), .line = "", .calibration = {}};
-    const config::Run& run = planned.run;
+    const config::RunSettings& run = planned.run;
     planned.calibration = read_calibration(world, run);
     const config::Placement& asked = run.placement;
     const bool is_decided = !asked.parameters.is_automatic() && !asked.gradients.is_automatic() &&
@@ -160,7 +160,7 @@ PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& 
         problem_of(plan::calibrated(run, planned.calibration, nodes + run.csd.storage_ranks), nodes,
                    world.size());
     const plan::Row row = plan::plan_for(problem, space_of_run(run, problem));
-    const plan::Found& found = row.found;
+    const plan::SearchResult& found = row.found;
     if (!found.plan) {
         planned.line =
             text("placement auto: the planner finds none that fits the site's memories (",

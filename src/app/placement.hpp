@@ -22,7 +22,7 @@ void keep_asked_placements(const config::EngineSettings& settings, const plan::P
 config::Tiers tiers_of_run(const config::CsdSettings& csd);
 
 struct PlannedRun {
-    config::Run run;
+    config::RunSettings run;
     std::string line;  // the planner's choice, for the head of the run; empty: it was not asked
     plan::Calibration calibration;  // from plan.calibration
 };

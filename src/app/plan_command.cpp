@@ -49,10 +49,10 @@ std::vector<plan::Codec> codecs_of(const PlanArguments& arguments) {
     return codecs;
 }
 
-config::Run read_run(const RunArguments& arguments) {
+config::RunSettings read_run(const RunArguments& arguments) {
     config::Sources sources = read_sources(arguments);
     sources.needs_data = false;
-    config::Run run = config::parse(sources);
+    config::RunSettings run = config::parse(sources);
     if (run.mode == config::Mode::base) {
         throw ConfigError(
             "mode = \"base\" updates on the host, so that there is no placement on devices to "
@@ -62,7 +62,7 @@ config::Run read_run(const RunArguments& arguments) {
 }
 
 // From --calibrate, else from the site.
-plan::Calibration calibration_of(const PlanArguments& arguments, const config::Run& run) {
+plan::Calibration calibration_of(const PlanArguments& arguments, const config::RunSettings& run) {
     const std::string& path =
         arguments.calibration.empty() ? run.plan.calibration : arguments.calibration;
     if (path.empty()) {
@@ -76,7 +76,7 @@ plan::Calibration calibration_of(const PlanArguments& arguments, const config::R
 
 // One line per rate that some of the plans use.
 std::string describe(const plan::Calibration& calibration, const PlanArguments& arguments,
-                     const config::Run& run) {
+                     const config::RunSettings& run) {
     std::vector<std::string> lines;
     std::string all;
     for (const int nodes : arguments.nodes) {
@@ -91,7 +91,7 @@ std::string describe(const plan::Calibration& calibration, const PlanArguments& 
 }
 
 // The tiers that a plan may use: those that csd.durability allows, and what the run asks for.
-config::Tiers may_use(const config::Run& run) {
+config::Tiers may_use(const config::RunSettings& run) {
     config::Tiers tiers = tiers_of_run(run.csd);
     if (run.csd.durability != config::Durability::step) {
         for (std::optional<double>* tier : {&tiers.gpu, &tiers.memory}) {
@@ -104,7 +104,7 @@ config::Tiers may_use(const config::Run& run) {
 }
 
 nlohmann::json make_plans(const PlanArguments& arguments) {
-    const config::Run run = read_run(arguments.run);
+    const config::RunSettings run = read_run(arguments.run);
     const std::vector<plan::Codec> codecs = codecs_of(arguments);
     const plan::ModelSize size = size_of(run.model);
     const plan::Calibration calibration = calibration_of(arguments, run);
@@ -115,9 +115,9 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
                                      ? std::vector{run.csd.storage_ranks}
                                      : arguments.storage_nodes) {
             const int all = nodes + storage;
-            const plan::Site site =
-                plan::site_of(plan::calibrated(run, calibration, all), all,
-                              arguments.has_systems ? plan::Tiers::gpus_too : plan::Tiers::devices);
+            const plan::Site site = plan::site_of(
+                plan::calibrated(run, calibration, all), all,
+                arguments.has_systems ? plan::StatePlaces::gpus_too : plan::StatePlaces::devices);
             for (const int csds :
                  arguments.csds.empty() ? std::vector{site.csds} : arguments.csds) {
                 const double batches = arguments.scaling == "weak" ? nodes : 1;

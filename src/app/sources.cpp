@@ -86,7 +86,7 @@ config::Sources read_sources(const mpi::Communicator& world, const RunArguments&
     return sources;
 }
 
-config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments) {
+config::RunSettings read_run(const mpi::Communicator& world, const RunArguments& arguments) {
     return config::parse(read_sources(world, arguments));
 }
 

@@ -103,7 +103,7 @@ void put_gradients(csd::Device& device, const codec::Codec& codec) {
 // Applies `steps` updates to stored state with the scalar engine, the reference for the others.
 void update_in_memory(csd::StateFormat format, State& state, shard::TileRange tiles,
                       std::int64_t steps, const codec::Codec& codec) {
-    const csd::Engine& scalar = csd::engines().front();
+    const csd::UpdateEngine& scalar = csd::engines().front();
     memory::Buffer payload(csd::state_bytes(format, tiles.size()));
     csd::narrow(format, state.arrays(), payload.span());
     std::vector<float> sum(kTileElems);

@@ -44,7 +44,7 @@ std::string quoted(E value) {
     return quoted(std::string(name_of(value)));
 }
 
-void check_training(const Run& run, const Given& given) {
+void check_training(const RunSettings& run, const Given& given) {
     const TrainSettings& train = run.train;
     refuse_if(train.stop_at > train.steps,
               text(given("train.stop_at", std::to_string(train.stop_at)), " is more than ",
@@ -69,7 +69,7 @@ void check_training(const Run& run, const Given& given) {
                    Term::clipping, " = \"exact\"."));
 }
 
-void check_codec(const Run& run, const Given& given) {
+void check_codec(const RunSettings& run, const Given& given) {
     refuse_if(run.mode != Mode::su_o_c && run.compress.codec != PayloadCodec::dense,
               text(given("compress.codec", quoted(run.compress.codec)),
                    " belongs to mode \"su+o+c\", not to ", given("mode", quoted(run.mode)),
@@ -95,14 +95,14 @@ void check_codec(const Run& run, const Given& given) {
              " does not fit ", codec, ", which is dense anyway: set it to 0, or another codec."));
 }
 
-void check_transport(const Run& run, const Given& given) {
+void check_transport(const RunSettings& run, const Given& given) {
     refuse_if(run.exchange.transport == GpuPath::nccl && run.compress.error_feedback,
               text(given("exchange.transport", quoted(run.exchange.transport)),
                    " does not go with ", given("compress.error_feedback", "true"),
                    ", for which gradients come to the host: set exchange.transport = \"mpi\"."));
 }
 
-void check_gather(const Run& run, const Given& given) {
+void check_gather(const RunSettings& run, const Given& given) {
     const bool has_deltas = run.gather.codec == ParameterCodec::delta;
     refuse_if(has_deltas && run.mode == Mode::base,
               text(given("gather.codec", quoted("delta")), " does not go with ",
@@ -115,14 +115,14 @@ void check_gather(const Run& run, const Given& given) {
                    " = \"bf16\" or \"fp16\", or gather.codec = \"dense\"."));
 }
 
-void check_slots(const Run& run, const Given& given) {
+void check_slots(const RunSettings& run, const Given& given) {
     refuse_if(
         run.csd.slots == 1 || run.csd.slots == 2,
         text(given("csd.slots", run.csd.slots),
              " does not let a device read, update and write at once: give at least 3, or 0."));
 }
 
-void check_links(const Run& run, const Given& given) {
+void check_links(const RunSettings& run, const Given& given) {
     refuse_if(run.link.scale != 1 && run.link.scale > 0 && !run.link.are_shaped() &&
                   run.csd.update_mparam_s == 0,
               text(given("link.scale", run.link.scale),
@@ -143,7 +143,7 @@ void check_links(const Run& run, const Given& given) {
     }
 }
 
-void check_cards(const Run& run, const Given& given) {
+void check_cards(const RunSettings& run, const Given& given) {
     if (run.csd.device != DeviceKind::xrt) {
         return;
     }
@@ -161,7 +161,7 @@ void check_cards(const Run& run, const Given& given) {
                    " are set: set them to 0, or csd.device = \"emulated\"."));
 }
 
-void check_tier(const Run& run, const Given& given, const std::string& key,
+void check_tier(const RunSettings& run, const Given& given, const std::string& key,
                 const std::optional<double>& tier) {
     if (!is_used(tier)) {
         return;
@@ -176,7 +176,7 @@ void check_tier(const Run& run, const Given& given, const std::string& key,
                    ", whose state lies beside its cards: set ", key, " = 0."));
 }
 
-void check_tiers(const Run& run, const Given& given) {
+void check_tiers(const RunSettings& run, const Given& given) {
     check_tier(run, given, "csd.tiers.memory", run.csd.tiers.memory);
     check_tier(run, given, "csd.tiers.gpu", run.csd.tiers.gpu);
     const std::optional<double>& gpu = run.csd.tiers.gpu;
@@ -240,7 +240,7 @@ void check_model(const ModelSettings& model, const Origins& origins) {
                    "number."));
 }
 
-void check_combinations(const Run& run, const Origins& origins) {
+void check_combinations(const RunSettings& run, const Origins& origins) {
     const Given given(origins);
     check_model(run.model, origins);
     check_training(run, given);
@@ -253,7 +253,7 @@ void check_combinations(const Run& run, const Origins& origins) {
     check_tiers(run, given);
 }
 
-void check_data(const Run& run, const Origins& origins) {
+void check_data(const RunSettings& run, const Origins& origins) {
     const Given given(origins);
     refuse_if(run.data.train.empty(),
               text("data.train is empty, so there is nothing to train on: name a file or folder of "
@@ -340,7 +340,7 @@ std::vector<double> device_speeds(const EngineSettings& settings, int ranks) {
     return speeds;
 }
 
-void validate_for_ranks(const Run& run, int ranks) {
+void validate_for_ranks(const RunSettings& run, int ranks) {
     const int computing = computing_ranks(run, ranks);
     refuse_if(computing > run.train.global_batch,
               text("train.global_batch = ", run.train.global_batch, " leaves some of ", computing,

@@ -19,9 +19,9 @@ void refuse_if(bool is_wrong, const std::string& sentence);
 void check_model(const ModelSettings& model, const Origins& origins);
 
 // Throws ConfigError for values that are allowed alone but not together.
-void check_combinations(const Run& run, const Origins& origins);
+void check_combinations(const RunSettings& run, const Origins& origins);
 
 // Throws ConfigError if there is no data to train or evaluate on.
-void check_data(const Run& run, const Origins& origins);
+void check_data(const RunSettings& run, const Origins& origins);
 
 }  // namespace nearstep::config

@@ -21,6 +21,13 @@ constexpr int kLeastSlots = 4;
 // Where the state of a rank lies. What the others do not hold lies on its drives.
 enum class Tier { drive, memory, gpu };
 
+// Bytes of state in each tier, with both generations.
+struct TierBytes {
+    double drive = 0;
+    double memory = 0;
+    double gpu = 0;
+};
+
 // GB of each rank, with both generations of the state; none: "auto", which the start of a run
 // replaces by what is free.
 struct Tiers {

@@ -52,11 +52,11 @@ std::vector<int> numbers_in(const std::string& list) {
 }
 
 // One for each of hosts.storage that the run uses.
-int ranks_of_storage_hosts(const Run& run) {
+int ranks_of_storage_hosts(const RunSettings& run) {
     return run.hosts.storage.empty() ? 0 : run.csd.storage_ranks;
 }
 
-void check_storage_hosts(const Run& run) {
+void check_storage_hosts(const RunSettings& run) {
     const auto hosts = static_cast<int>(run.hosts.storage.size());
     if (hosts > 0 && run.hosts.names.empty()) {
         throw ConfigError(text("Site ", run.site, " has ", hosts,
@@ -72,13 +72,13 @@ void check_storage_hosts(const Run& run) {
 
 }  // namespace
 
-int ranks_of_site(const Run& run) {
+int ranks_of_site(const RunSettings& run) {
     return std::max<int>(1, static_cast<int>(run.hosts.names.size())) *
                std::max(1, run.hosts.ranks) +
            ranks_of_storage_hosts(run);
 }
 
-std::vector<HostPart> plan_hosts(const Run& run, int ranks) {
+std::vector<HostPart> plan_hosts(const RunSettings& run, int ranks) {
     const bool is_here = run.hosts.names.empty();
     check_storage_hosts(run);
     const int most = is_here && run.hosts.ranks == 0 ? ranks : ranks_of_site(run);

@@ -20,11 +20,11 @@ struct HostPart {
 };
 
 // The number of ranks that the site's hosts take.
-int ranks_of_site(const Run& run);
+int ranks_of_site(const RunSettings& run);
 
 // Fills the hosts one after another, in the order of hosts.names; the last csd.storage_ranks are on
 // hosts.storage, if the site has these. Throws ConfigError if there are too few hosts for the
 // ranks, or too few devices on a host.
-std::vector<HostPart> plan_hosts(const Run& run, int ranks);
+std::vector<HostPart> plan_hosts(const RunSettings& run, int ranks);
 
 }  // namespace nearstep::config

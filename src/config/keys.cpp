@@ -325,7 +325,7 @@ std::vector<Key> placement_keys(Placement& placement) {
     };
 }
 
-std::vector<Key> operation_keys(Run& run) {
+std::vector<Key> operation_keys(RunSettings& run) {
     return {
         {.name = "checkpoint.path",
          .target = &run.checkpoint.path,
@@ -368,7 +368,7 @@ std::vector<Key> operation_keys(Run& run) {
 
 }  // namespace
 
-std::vector<Key> keys_of(Run& run) {
+std::vector<Key> keys_of(RunSettings& run) {
     std::vector<Key> keys = {
         {.name = "name",
          .target = &run.name,

@@ -10,7 +10,7 @@
 namespace nearstep::config {
 
 // The keys in the order of print(). Their targets are in `run`, which must outlive them.
-std::vector<Key> keys_of(Run& run);
+std::vector<Key> keys_of(RunSettings& run);
 
 // Their parts; the settings outlive them, too. Those of devices, of their state and tiers, those
 // that only cards use, and the speed and endurance of a device's parts.

@@ -96,7 +96,7 @@ void check_place(const Key& key, SourceKind source, const std::string& origin) {
 
 class Layers {
 public:
-    explicit Layers(Run& run) : keys_(keys_of(run)) {}
+    explicit Layers(RunSettings& run) : keys_(keys_of(run)) {}
 
     void apply(const std::vector<TomlEntry>& entries, SourceKind source) {
         for (const TomlEntry& entry : entries) {
@@ -132,7 +132,7 @@ public:
                 missing.push_back(entry);
                 continue;
             }
-            Run published;
+            RunSettings published;
             const std::vector<Key> keys = keys_of(published);
             const Key& key = *find(keys, entry.key);
             assign(key, entry.value, entry.origin);
@@ -155,14 +155,14 @@ private:
 };
 
 bool wants_text(const std::string& name) {
-    Run defaults;
+    RunSettings defaults;
     const std::vector<Key> keys = keys_of(defaults);
     const Key* key = find(keys, name);
     return key != nullptr && type_of(*key).rfind("a text", 0) == 0;
 }
 
 // Config, site and overrides.
-Layers apply(const Sources& sources, Run& run) {
+Layers apply(const Sources& sources, RunSettings& run) {
     Layers layers(run);
     run.name = fs::path(sources.config_path).stem().string();
     layers.apply(read_toml(sources.config_path, sources.config_text), SourceKind::config);
@@ -197,13 +197,13 @@ Sources read_sources(const std::string& config_path, const std::string& site,
 }
 
 std::string model_from(const Sources& sources) {
-    Run run;
+    RunSettings run;
     apply(sources, run);
     return run.model.from;
 }
 
-Run parse(const Sources& sources) {
-    Run run;
+RunSettings parse(const Sources& sources) {
+    RunSettings run;
     Layers layers = apply(sources, run);
     layers.complete(sources.model);
     if (run.model.positions > 0 && !layers.origins().contains("model.context")) {
@@ -224,7 +224,7 @@ Run parse(const Sources& sources) {
 
 ModelSettings stored_model(const std::string& path, const std::string& text) {
     std::vector<TomlEntry> entries = read_toml(path, text);
-    Run run;
+    RunSettings run;
     const std::vector<Key> keys = keys_of(run);
     std::erase_if(entries, [&](const TomlEntry& entry) {
         return section_of(entry.key) != "model" || find(keys, entry.key) == nullptr;
@@ -259,8 +259,8 @@ std::vector<std::string> state_folders_of(const std::string& path, const std::st
     return folders;
 }
 
-std::string print(const Run& run) {
-    Run copy = run;
+std::string print(const RunSettings& run) {
+    RunSettings copy = run;
     std::string out;
     std::string section;
     for (const Key& key : keys_of(copy)) {
@@ -274,7 +274,7 @@ std::string print(const Run& run) {
 }
 
 std::string describe_keys(KeyTable table) {
-    Run defaults;
+    RunSettings defaults;
     std::vector<std::array<std::string, 4>> rows;
     std::array<std::size_t, 4> widths{};
     std::vector<Key> keys = keys_of(defaults);

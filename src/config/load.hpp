@@ -37,14 +37,14 @@ std::string model_from(const Sources& sources);
 // that these leave out. Throws ConfigError for unknown keys,
 // wrong types, values out of range and impossible combinations, in one sentence with file, key and
 // what is allowed. Does not check whether files and folders exist.
-Run parse(const Sources& sources);
+RunSettings parse(const Sources& sources);
 
 // Version of the TOML library: "3.3.0".
 std::string toml_version();
 
 // Checks csd.per_rank, csd.speed and train.global_batch against the number of ranks. Throws
 // ConfigError.
-void validate_for_ranks(const Run& run, int ranks);
+void validate_for_ranks(const RunSettings& run, int ranks);
 
 // Reads [model] from settings written by print() of this or an earlier version. `path` is for
 // messages. Throws ConfigError.
@@ -56,8 +56,8 @@ std::int64_t steps_of(const std::string& path, const std::string& text);
 // Its csd.path; empty if it does not set it.
 std::vector<std::string> state_folders_of(const std::string& path, const std::string& text);
 
-// The effective settings as TOML text. As overrides, its lines give the same Run.
-std::string print(const Run& run);
+// The effective settings as TOML text. As overrides, its lines give the same RunSettings.
+std::string print(const RunSettings& run);
 
 // Keys that a config may set, and those that belong to a site alone.
 enum class KeyTable { config, site };

@@ -122,7 +122,7 @@ struct PlanSettings {
     std::string calibration;  // file with measured rates; empty: none
 };
 
-struct Run : EngineSettings {
+struct RunSettings : EngineSettings {
     ModelSettings model;
     DataSettings data;
     TrainSettings train;

@@ -106,7 +106,7 @@ private:
                                           const StepScalars& scalars,
                                           std::span<std::byte> parameters);
 
-    const Engine* engine_;
+    const UpdateEngine* engine_;
     std::optional<PayloadMemory> payloads_;  // near_storage only
     std::vector<Slot> slots_;
     std::size_t kept_slots_ = 0;

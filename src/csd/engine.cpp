@@ -5,8 +5,8 @@
 
 namespace nearstep::csd {
 
-const std::vector<Engine>& engines() {
-    static const std::vector<Engine> usable = [] {
+const std::vector<UpdateEngine>& engines() {
+    static const std::vector<UpdateEngine> usable = [] {
         if constexpr (kHasX86Sets) {
             return variants_for(instruction_sets(), scalar_engine, avx2_engine, avx512_engine);
         } else {
@@ -16,7 +16,7 @@ const std::vector<Engine>& engines() {
     return usable;
 }
 
-void update(const Engine& engine, const StepScalars& scalars, const GroupMap& groups,
+void update(const UpdateEngine& engine, const StepScalars& scalars, const GroupMap& groups,
             std::size_t element, const UpdateRun& run) {
     if (run.count == 0) {
         return;

@@ -45,7 +45,7 @@ inline const StatePointers& old_state(const UpdateRun& run) {
 
 // All engines give the same bits, except NaN payloads. Stateless; any thread may call. An engine
 // writes only what the optimizer changes: with `old`, csd::update() copies the rest.
-struct Engine {
+struct UpdateEngine {
     const char* name;
     void (*update)(const arith::UpdateScalars& scalars, const UpdateRun& run);
     // The same for elements of several groups, or of skipped ones. `groups` comes from
@@ -62,18 +62,18 @@ struct Engine {
 
 // Updates each element with its group's scalars. The run's first element has index `element` in the
 // parameter vector.
-void update(const Engine& engine, const StepScalars& scalars, const GroupMap& groups,
+void update(const UpdateEngine& engine, const StepScalars& scalars, const GroupMap& groups,
             std::size_t element, const UpdateRun& run);
 
 // The engines as constants rather than functions, so that naming one runs none of its instructions.
 // Those of vectors are in builds for x86 only.
-extern const Engine scalar_engine;
-extern const Engine avx2_engine;
-extern const Engine avx512_engine;
+extern const UpdateEngine scalar_engine;
+extern const UpdateEngine avx2_engine;
+extern const UpdateEngine avx512_engine;
 
 // The engines this CPU supports, slowest first: "scalar", "avx2", "avx512".
-const std::vector<Engine>& engines();
+const std::vector<UpdateEngine>& engines();
 
-inline const Engine& best_engine() { return engines().back(); }
+inline const UpdateEngine& best_engine() { return engines().back(); }
 
 }  // namespace nearstep::csd

@@ -3,7 +3,7 @@
 
 namespace nearstep::csd {
 
-extern const Engine avx2_engine = {"avx2", update_run<PlainBlocks>, update_groups_run<PlainBlocks>,
-                                   round_run, increment_run};
+extern const UpdateEngine avx2_engine = {"avx2", update_run<PlainBlocks>,
+                                         update_groups_run<PlainBlocks>, round_run, increment_run};
 
 }  // namespace nearstep::csd

@@ -440,8 +440,8 @@ struct WideBlocks {
 
 }  // namespace
 
-extern const Engine avx512_engine = {"avx512", update_run<WideBlocks>,
-                                     update_groups_run<WideBlocks>, round_run, increment_run};
+extern const UpdateEngine avx512_engine = {"avx512", update_run<WideBlocks>,
+                                           update_groups_run<WideBlocks>, round_run, increment_run};
 
 }  // namespace csd
 }  // namespace nearstep

@@ -3,7 +3,7 @@
 
 namespace nearstep::csd {
 
-extern const Engine scalar_engine = {"scalar", update_run<PlainBlocks>,
-                                     update_groups_run<PlainBlocks>, round_run, increment_run};
+extern const UpdateEngine scalar_engine = {
+    "scalar", update_run<PlainBlocks>, update_groups_run<PlainBlocks>, round_run, increment_run};
 
 }  // namespace nearstep::csd

@@ -72,13 +72,13 @@ public:
 
     void allocate_slot(int slot) override {
         use_gpu();
-        Slot& made = slots_.at(static_cast<std::size_t>(slot));
+        GpuSlot& made = slots_.at(static_cast<std::size_t>(slot));
         made.payloads = memory::GpuBuffer(layout_.most_tiles() * payload_bytes_of_tile());
         made.parameters = memory::GpuBuffer(layout_.most_tiles() * parameter_bytes_of_tile());
     }
     void release_slot(int slot) override {
         use_gpu();
-        slots_.at(static_cast<std::size_t>(slot)) = Slot();
+        slots_.at(static_cast<std::size_t>(slot)) = GpuSlot();
     }
 
     // The state stays where it is.
@@ -92,7 +92,7 @@ public:
     void update(int slot, std::size_t subgroup, const StepScalars& scalars,
                 std::span<std::byte> /*landing*/) override {
         use_gpu();
-        Slot& s = slots_.at(static_cast<std::size_t>(slot));
+        GpuSlot& s = slots_.at(static_cast<std::size_t>(slot));
         place_of(subgroup, s.from + 1) = kNone;
         const std::size_t tiles = layout_.tiles_in(subgroup);
         memory::copy_to_gpu(
@@ -114,7 +114,7 @@ public:
         all.tiles = tiles;
         const TilesByGroup divided =
             tiles_by_group(all.first_tile, tiles, settings_.groups, scalars);
-        for (const TilesByGroup::Run& run : divided.runs) {
+        for (const TilesByGroup::GroupTiles& run : divided.runs) {
             update_on_gpu(run_of(all, run, scalars), updates_.handle());
         }
         for (const std::size_t tile : divided.others) {
@@ -125,7 +125,7 @@ public:
 
     Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                    const Landed& landed) override {
-        Slot& s = slots_.at(static_cast<std::size_t>(slot));
+        GpuSlot& s = slots_.at(static_cast<std::size_t>(slot));
         if (settings_.delivery == Delivery::none) {
             s.landed = landed;
             return {};
@@ -144,7 +144,7 @@ public:
     }
 
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override {
-        Slot& s = slots_.at(static_cast<std::size_t>(slot));
+        GpuSlot& s = slots_.at(static_cast<std::size_t>(slot));
         return copies_.submit([this, &s, subgroup, generation] {
             use_gpu();
             s.updated.wait();
@@ -195,7 +195,7 @@ public:
 private:
     static constexpr std::int64_t kNone = -1;
 
-    struct Slot {
+    struct GpuSlot {
         memory::GpuBuffer payloads;
         memory::GpuBuffer parameters;
         memory::Event updated{memory::EventWait::sleeps};
@@ -287,7 +287,7 @@ private:
     StateLayout layout_;
     PayloadMemory payloads_;
     memory::PinnedRange pinned_;
-    std::vector<Slot> slots_;
+    std::vector<GpuSlot> slots_;
     std::vector<std::atomic<std::int64_t>> held_;  // of each place of each subgroup
     std::vector<std::size_t> begins_;              // of each subgroup's first place
     memory::GpuBuffer state_;

@@ -90,7 +90,7 @@ std::span<std::byte> GpuEngine::memory_of(std::size_t lane, std::size_t bytes) {
 }
 
 bool GpuEngine::read(std::size_t lane, std::span<const std::byte> state) {
-    Lane& to = lanes_.at(lane);
+    GpuLane& to = lanes_.at(lane);
     to.leaving.clear();
     to.is_asked = is_ready_ && lane < settings_.lanes_on_gpu;
     if (to.is_asked) {
@@ -113,13 +113,13 @@ bool GpuEngine::reaches(std::span<const std::byte> vector) {
 }
 
 bool GpuEngine::takes(std::size_t lane, std::span<const std::byte> vector) {
-    Lane& of = lanes_.at(lane);
+    GpuLane& of = lanes_.at(lane);
     of.is_read = of.is_asked && of.reading.is_complete();
     of.is_updated = is_ready_ && reaches(vector) && (of.is_read || to_deliver_ < kMostAtOnce);
     return of.is_updated;
 }
 
-void GpuEngine::use_tensors(GpuTensors& tensors, GpuTiles& run, Lane& lane) {
+void GpuEngine::use_tensors(GpuTensors& tensors, GpuTiles& run, GpuLane& lane) {
     const std::span<const GpuTensor> on_gpu = tensors.of(run.first_tile, run.tiles);
     run.tensors = on_gpu.data();
     run.tensor_count = on_gpu.size();
@@ -137,7 +137,7 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
                                           const GroupMap& groups, const StepScalars& scalars,
                                           GpuTensors* tensors) {
     memory::use_gpu(settings_.gpu);
-    Lane& to = lanes_.at(lane);
+    GpuLane& to = lanes_.at(lane);
     const memory::Stream& stream = updates_.at(begun_++ % kStreams);
     to.in_tensors = 0;
     to.masters_in_tensors = 0;
@@ -153,7 +153,7 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
         to.reading.wait();  // throws its error
     }
     TilesByGroup tiles = tiles_by_group(subgroup.first_tile, subgroup.tiles, groups, scalars);
-    for (const TilesByGroup::Run& one : tiles.runs) {
+    for (const TilesByGroup::GroupTiles& one : tiles.runs) {
         GpuTiles run = run_of(all, one, scalars);
         if (tensors != nullptr && tensors->cover(run.first_tile, run.tiles)) {
             use_tensors(*tensors, run, to);
@@ -168,7 +168,7 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
     return std::move(tiles.others);
 }
 
-void GpuEngine::deliver_now(Lane& lane) {
+void GpuEngine::deliver_now(GpuLane& lane) {
     const OneLess delivered(to_deliver_);
     memory::use_gpu(settings_.gpu);
     lane.updated.wait();
@@ -207,7 +207,7 @@ void GpuEngine::copy_state(const Leaving& tiles, const memory::Stream& stream) {
 }
 
 Ticket GpuEngine::write(std::size_t lane) {
-    Lane& of = lanes_.at(lane);
+    GpuLane& of = lanes_.at(lane);
     if (!of.is_updated) {
         return {};
     }

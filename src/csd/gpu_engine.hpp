@@ -103,7 +103,7 @@ private:
         GpuTiles to;
     };
 
-    struct Lane {
+    struct GpuLane {
         Ticket reading;
         bool is_asked = false;    // by read()
         bool is_read = false;     // the update is in the lane's memory
@@ -119,8 +119,8 @@ private:
 
     std::span<std::byte> memory_of(std::size_t lane, std::size_t bytes);
     bool reaches(std::span<const std::byte> vector);
-    static void use_tensors(GpuTensors& tensors, GpuTiles& run, Lane& lane);
-    void deliver_now(Lane& lane);
+    static void use_tensors(GpuTensors& tensors, GpuTiles& run, GpuLane& lane);
+    void deliver_now(GpuLane& lane);
     static void copy_state(const Leaving& tiles, const memory::Stream& stream);
 
     GpuEngineSettings settings_;
@@ -128,7 +128,7 @@ private:
     std::atomic<bool> is_closing_ = false;
     std::vector<memory::PinnedRange> pinned_;
     memory::GpuBuffer memory_;  // freed, and with it waited for, before the host's is unpinned
-    std::vector<Lane> lanes_;
+    std::vector<GpuLane> lanes_;
     const std::byte* reached_ = nullptr;  // a vector that is known to be pinned
     std::atomic<int> to_deliver_ = 0;     // updates that have begun
     memory::Stream reads_;

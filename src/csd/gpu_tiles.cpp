@@ -49,7 +49,8 @@ GpuTiles part_of(const GpuTiles& all, std::size_t tile, std::size_t tiles) {
     return part;
 }
 
-GpuTiles run_of(const GpuTiles& all, const TilesByGroup::Run& run, const StepScalars& scalars) {
+GpuTiles run_of(const GpuTiles& all, const TilesByGroup::GroupTiles& run,
+                const StepScalars& scalars) {
     GpuTiles part = part_of(all, run.begin, run.end - run.begin);
     part.random_key = scalars.random_key;
     part.scalars = scalars.of_group.at(run.group);

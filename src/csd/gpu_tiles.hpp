@@ -12,12 +12,12 @@ namespace nearstep::csd {
 
 // Tiles are counted from the subgroup's first.
 struct TilesByGroup {
-    struct Run {
+    struct GroupTiles {
         std::size_t begin = 0;
         std::size_t end = 0;
         std::size_t group = 0;
     };
-    std::vector<Run> runs;            // of one group each, which is updated
+    std::vector<GroupTiles> runs;     // of one group each, which is updated
     std::vector<std::size_t> others;  // those that groups share, and those of skipped groups
 };
 
@@ -29,6 +29,7 @@ TilesByGroup tiles_by_group(std::size_t first_tile, std::size_t tiles, const Gro
 GpuTiles part_of(const GpuTiles& all, std::size_t tile, std::size_t tiles);
 
 // A run of `all` with the scalars of its group.
-GpuTiles run_of(const GpuTiles& all, const TilesByGroup::Run& run, const StepScalars& scalars);
+GpuTiles run_of(const GpuTiles& all, const TilesByGroup::GroupTiles& run,
+                const StepScalars& scalars);
 
 }  // namespace nearstep::csd

@@ -60,7 +60,7 @@ Json find_card(const fpga::CardFacts& card) {
 
 }  // namespace
 
-void add_card_findings(const config::Run& run, Json& findings) {
+void add_card_findings(const config::RunSettings& run, Json& findings) {
     const fpga::Inventory found = fpga::find_cards();
     const bool is_wanted = run.csd.device == config::DeviceKind::xrt;
     std::string summary = !found.is_built         ? "not in this build, "

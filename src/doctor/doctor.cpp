@@ -82,7 +82,7 @@ Json find_memory_lock(const SystemFacts& system) {
 
 Json find_engine() {
     std::vector<std::string> usable;
-    for (const csd::Engine& engine : csd::engines()) {
+    for (const csd::UpdateEngine& engine : csd::engines()) {
         usable.emplace_back(engine.name);
     }
     return {{"summary", text(csd::best_engine().name, " updates the state of emulated devices (of ",
@@ -91,7 +91,7 @@ Json find_engine() {
             {"usable", usable}};
 }
 
-Json find_model(const config::Run& run) {
+Json find_model(const config::RunSettings& run) {
     const model::TorchLibrary library = model::find_library();
     std::string path;
     try {
@@ -120,7 +120,7 @@ Json find_gpus(const SystemFacts& system, const Json& model) {
         {"seen_by_torch", seen}};
 }
 
-Json find_state_io(const config::Run& run) {
+Json find_state_io(const config::RunSettings& run) {
     const store::IoKind wanted = run.csd.io;
     std::string refusal;
     try {
@@ -194,7 +194,7 @@ memory::PeerLink slowest_link(int gpus) {
     return slowest;
 }
 
-Json find_nccl(const config::Run& run) {
+Json find_nccl(const config::RunSettings& run) {
     const std::string version = nccl::library_version();
     const int gpus = memory::gpus();
     std::string link;
@@ -226,7 +226,7 @@ Json find_nccl(const config::Run& run) {
 // of what was found and how a run with these settings uses it. To see what works, it allocates some
 // MiB, opens an io_uring and writes a page in each folder of csd.path, and leaves none of them
 // behind.
-Json find_all(const config::Run& run, const SystemFacts& system, Duties duties) {
+Json find_all(const config::RunSettings& run, const SystemFacts& system, Duties duties) {
     Json findings;
     findings["cpu"] = find_cpu(system);
     findings["memory"] = find_memory(system);
@@ -257,11 +257,11 @@ Json find_all(const config::Run& run, const SystemFacts& system, Duties duties) 
 
 // From here on ranks only hold the state. All ranks have both duties if there are fewer of them
 // than the run's, such as one on the user's own machine.
-int first_storage_rank(const config::Run& run, int ranks) {
+int first_storage_rank(const config::RunSettings& run, int ranks) {
     return run.csd.storage_ranks < ranks ? ranks - run.csd.storage_ranks : ranks;
 }
 
-Duties duties_of(const config::Run& run, int rank, int ranks) {
+Duties duties_of(const config::RunSettings& run, int rank, int ranks) {
     const int first = first_storage_rank(run, ranks);
     return {.computes = rank < first,
             .holds = rank >= first || first == ranks || run.csd.per_rank.size() > 1};
@@ -289,7 +289,7 @@ void print_node(const Json& node, int ranks, std::ostream& out) {
 
 }  // namespace
 
-Json examine(const mpi::Communicator& world, const config::Run& run) {
+Json examine(const mpi::Communicator& world, const config::RunSettings& run) {
     const mpi::Topology nodes =
         mpi::set_apart_from(mpi::discover_nodes(world), first_storage_rank(run, world.size()));
     std::string mine;

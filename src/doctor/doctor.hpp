@@ -12,11 +12,11 @@ namespace nearstep::doctor {
 
 // A report with the findings of every node, collected by its first rank. The same on all ranks.
 // Collective. Leaves no files behind.
-nlohmann::ordered_json examine(const mpi::Communicator& world, const config::Run& run);
+nlohmann::ordered_json examine(const mpi::Communicator& world, const config::RunSettings& run);
 
 // Adds "xrt", a "card_N" for each card and, if cards are requested but not named, a
 // "card_of_folder_N" for each folder of csd.path.
-void add_card_findings(const config::Run& run, nlohmann::ordered_json& findings);
+void add_card_findings(const config::RunSettings& run, nlohmann::ordered_json& findings);
 
 // Prints the report's summaries, one per line.
 void print(const nlohmann::ordered_json& report, std::ostream& out);

@@ -226,7 +226,7 @@ void Engine::make_facts() {
     const std::vector<int> devices = config::devices_per_rank(settings_, world_.size());
     const std::vector<int> drives = config::drives_per_rank(settings_, world_.size());
     const auto storage = drives.begin() + config::computing_ranks(settings_, world_.size());
-    const TierBytes state = state_in_tiers(settings_, owners_).all;
+    const config::TierBytes state = state_in_tiers(settings_, owners_).all;
     const double all = std::max(state.gpu + state.memory + state.drive, 1.0);
     facts_ = {.nodes = nodes_.groups() - settings_.csd.storage_ranks,
               .storage_nodes = settings_.csd.storage_ranks,

@@ -176,7 +176,7 @@ void expect_device(const Calibration& calibration, const std::string& path,
     }
 }
 
-config::Run calibrated(config::Run run, const Calibration& calibration, int nodes) {
+config::RunSettings calibrated(config::RunSettings run, const Calibration& calibration, int nodes) {
     config::LinkSettings& link = run.link;
     const bool is_shaped = link.are_shaped();
     // The rate in the unit of the keys of [link].
@@ -202,7 +202,7 @@ config::Run calibrated(config::Run run, const Calibration& calibration, int node
     return run;
 }
 
-std::vector<std::string> describe(const Calibration& calibration, const config::Run& run,
+std::vector<std::string> describe(const Calibration& calibration, const config::RunSettings& run,
                                   int nodes) {
     std::vector<std::string> lines;
     if (const DeviceRate* device = calibration.device(run.csd)) {

@@ -55,10 +55,10 @@ void expect_device(const Calibration& calibration, const std::string& path,
 // slower of both rates counts. The measured update rate includes a device's engine and memory: its
 // links get that rate, and engine and memory are no limit of their own. The rate inside a node is
 // for GPUs that exchange through the host (plan.gpu_to_gpu_gb_s = 0).
-config::Run calibrated(config::Run run, const Calibration& calibration, int nodes);
+config::RunSettings calibrated(config::RunSettings run, const Calibration& calibration, int nodes);
 
 // What calibrated() uses, one line each: "devices as measured: row durable.fp32, 15 Mparam/s each".
-std::vector<std::string> describe(const Calibration& calibration, const config::Run& run,
+std::vector<std::string> describe(const Calibration& calibration, const config::RunSettings& run,
                                   int nodes);
 
 }  // namespace nearstep::plan

@@ -46,7 +46,7 @@ public:
         for (const config::Tiers& tiers : tiers_of({.gpu = std::nullopt, .memory = std::nullopt})) {
             Space others = space_;
             others.tiers = {tiers};
-            const Found found = search(problem_, others);
+            const SearchResult found = search(problem_, others);
             if (found.plan) {
                 const std::string shares = name_of(found.plan->choice.shares);
                 if (shares != name_of(plan_.choice.shares) &&
@@ -62,7 +62,7 @@ public:
 private:
     // Returns false and adds no line if no choice with these values is allowed.
     bool add(std::string_view field, const Space& space, const std::string& value) {
-        const Found found = search(problem_, space);
+        const SearchResult found = search(problem_, space);
         if (!found.plan && !found.misfit) {
             return false;
         }

@@ -63,7 +63,7 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     if (choice.state == StateHome::gpu) {
         return demand;
     }
-    const TierBytes state = tier_bytes(problem, choice);
+    const config::TierBytes state = tier_bytes(problem, choice);
     demand.gpu += state.gpu;
     // Payloads of two blocks in flight, and staging for new parameters.
     const double received = n.lists * n.payload * 2 * block * n.owned;

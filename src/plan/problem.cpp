@@ -22,7 +22,7 @@ double needed(const std::string& key, double value, double unit) {
 }
 
 // Sets the devices of a node with as many ranks, and of a storage node.
-void set_csds(const config::Run& run, int ranks, Site& site) {
+void set_csds(const config::RunSettings& run, int ranks, Site& site) {
     const std::vector<int>& per_rank = run.csd.per_rank;
     const auto storage = static_cast<std::ptrdiff_t>(run.csd.storage_ranks);
     const std::ptrdiff_t computing = std::ssize(per_rank) - storage;
@@ -52,7 +52,7 @@ double state_bytes_of(arith::StateFormat state) {
     return kBytes.at(index_of(state));
 }
 
-Workload workload_of(const config::Run& run, const ModelSize& model, double sequences) {
+Workload workload_of(const config::RunSettings& run, const ModelSize& model, double sequences) {
     const config::ModelSettings& shape = run.model;
     const double layers = shape.layers;
     const double width = shape.width;
@@ -84,11 +84,11 @@ Workload workload_of(const config::Run& run, const ModelSize& model, double sequ
     return work;
 }
 
-Site site_of(const config::Run& run, int nodes, Tiers tiers) {
+Site site_of(const config::RunSettings& run, int nodes, StatePlaces tiers) {
     const config::PlanSettings& plan = run.plan;
     const config::LinkSettings& link = run.link;
     const double rate = kGiga * link.factor();
-    const bool has_devices = tiers == Tiers::devices || link.device_read_gb_s > 0;
+    const bool has_devices = tiers == StatePlaces::devices || link.device_read_gb_s > 0;
     const auto of_devices = [&](const char* key, double value, double unit) {
         return has_devices ? needed(key, value, unit) : 0;
     };

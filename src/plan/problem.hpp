@@ -107,13 +107,13 @@ struct Problem {
 double state_bytes_of(arith::StateFormat state);
 
 // `sequences`: per step.
-Workload workload_of(const config::Run& run, const ModelSize& model, double sequences);
+Workload workload_of(const config::RunSettings& run, const ModelSize& model, double sequences);
 
 // Where a plan may keep the optimizer state: on devices alone, or also in the memory of GPUs.
-enum class Tiers { devices, gpus_too };
+enum class StatePlaces { devices, gpus_too };
 
 // Throws ConfigError naming the first missing key that a plan for `nodes` nodes needs. Keys of
 // hosts and devices may be missing if there is another place for the state.
-Site site_of(const config::Run& run, int nodes, Tiers tiers = Tiers::devices);
+Site site_of(const config::RunSettings& run, int nodes, StatePlaces tiers = StatePlaces::devices);
 
 }  // namespace nearstep::plan

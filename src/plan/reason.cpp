@@ -38,14 +38,14 @@ std::string other_placement(const Row& row) {
 
 // Where a rank's state lies.
 std::string tiers_text(const Plan& plan, const Problem& problem) {
-    const TierBytes bytes = tier_bytes(problem, plan.choice);
+    const config::TierBytes bytes = tier_bytes(problem, plan.choice);
     const Terms& terms = plan.cost.terms;
     std::string out;
     for (const auto& [held, where] :
          {std::pair{bytes.gpu, text(" in GPU memory (T_gpu ", three_digits(terms.gpu), " s)")},
           std::pair{bytes.memory,
                     text(" in host memory (T_memory ", three_digits(terms.memory), " s)")},
-          std::pair{bytes.drives, std::string(" on drives")}}) {
+          std::pair{bytes.drive, std::string(" on drives")}}) {
         if (held > 0) {
             out += text(out.empty() ? "" : " + ", human_bytes(held), where);
         }

@@ -28,7 +28,7 @@ std::string three_digits(double value) {
     return out.str();
 }
 
-std::string misfit_text(const Found& found) {
+std::string misfit_text(const SearchResult& found) {
     return text("needs ", human_bytes(found.misfit->needed), " of ", found.misfit->memory,
                 ", of which there are ", human_bytes(found.misfit->available));
 }
@@ -282,10 +282,10 @@ nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
     for (const auto& [field, value] : fields_of(plan.choice, problem)) {
         out["choice"][field] = value;
     }
-    const TierBytes bytes_of_tiers = tier_bytes(problem, plan.choice);
+    const config::TierBytes bytes_of_tiers = tier_bytes(problem, plan.choice);
     out["tiers_bytes_of_rank"] = {{"gpu", bytes_of_tiers.gpu},
                                   {"memory", bytes_of_tiers.memory},
-                                  {"drives", bytes_of_tiers.drives}};
+                                  {"drives", bytes_of_tiers.drive}};
     out["choice"]["ranks"] = {{"parameters", plan.choice.parameters.size()},
                               {"gradients", plan.choice.gradients.size()},
                               {"optimizer", plan.choice.optimizer.size()}};
@@ -347,7 +347,7 @@ std::vector<std::string> settings_of(const Choice& choice, const Problem& proble
         text("compress.codec=", name_of(choice.codec)),
         text("gather.codec=", name_of(choice.gather)),
         text("csd.subgroup_tiles=", choice.subgroup_tiles), text("csd.slots=", choice.slots)};
-    const TierBytes bytes = tier_bytes(problem, choice);
+    const config::TierBytes bytes = tier_bytes(problem, choice);
     if (bytes.gpu > 0) {
         settings.push_back(text("csd.tiers.gpu=", bytes.gpu / kGiga));
     }

@@ -13,7 +13,7 @@ namespace nearstep::plan {
 // The result for one number of nodes and devices.
 struct Row {
     Problem problem;
-    Found found;
+    SearchResult found;
     std::vector<Alternative> alternatives = {};
     std::vector<Worth> worths = {};
     std::string refusal = {};  // why there was nothing to search; empty otherwise
@@ -38,7 +38,7 @@ std::string reason_of(const Row& row);
 std::string three_digits(double value);
 
 // "needs 10 GB of GPU memory, ...", if nothing was found.
-std::string misfit_text(const Found& found);
+std::string misfit_text(const SearchResult& found);
 
 // An object with the plan's choice, terms, memories and rates.
 nlohmann::json plan_json(const Plan& plan, const Problem& problem);

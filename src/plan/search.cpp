@@ -85,7 +85,7 @@ const Fit& worst(const std::array<Fit, 4>& fits) {
     });
 }
 
-void note_misfit(const Fit& fit, Found& found) {
+void note_misfit(const Fit& fit, SearchResult& found) {
     if (!found.misfit || fit.ratio() < found.misfit->ratio()) {
         found.misfit = fit;
     }
@@ -103,7 +103,7 @@ public:
     Search(const Problem& problem, const Space& space, Pruning pruning)
         : problem_(problem), space_(space), prunes_(pruning == Pruning::exact) {}
 
-    Found run() {
+    SearchResult run() {
         note_fronts();
         if (!fronts_.empty()) {  // GPU memory is large enough
             found_.misfit.reset();
@@ -246,16 +246,16 @@ private:
     std::vector<Front> fronts_;
     std::vector<double> seen_tiles_;
     double shortest_ = kNever;
-    Found found_;
+    SearchResult found_;
 };
 
 }  // namespace
 
-Found search(const Problem& problem, const Space& space) {
+SearchResult search(const Problem& problem, const Space& space) {
     return Search(problem, space, Pruning::exact).run();
 }
 
-Found search_plainly(const Problem& problem, const Space& space) {
+SearchResult search_plainly(const Problem& problem, const Space& space) {
     return Search(problem, space, Pruning::none).run();
 }
 

@@ -20,7 +20,7 @@ struct Plan {
     Cost cost;
 };
 
-struct Found {
+struct SearchResult {
     std::optional<Plan> plan;
     double shortest_s = 0;      // step of the fastest choice; 0 without a plan
     std::optional<Fit> misfit;  // without a plan: what the choice nearest to fitting exceeds
@@ -28,16 +28,16 @@ struct Found {
 };
 
 // Exhaustive: a choice is skipped only if it is proved slower or too large.
-Found search(const Problem& problem, const Space& space);
+SearchResult search(const Problem& problem, const Space& space);
 
 // Computes the cost of every allowed choice. search() must give the same result.
-Found search_plainly(const Problem& problem, const Space& space);
+SearchResult search_plainly(const Problem& problem, const Space& space);
 
 // The best plan with another value of one field.
 struct Alternative {
     std::string_view field;
     std::string value;
-    Found found;  // the best plan with this value
+    SearchResult found;  // the best plan with this value
 };
 
 // For every field, the best plans with other values. Codec, gather, home, order, scatter, owner and

@@ -47,7 +47,7 @@ Mesh mesh_of(Meshes meshes, const Mesh& open, const Problem& problem) {
 }
 
 // Notes the plan if it is the fastest so far that fits.
-void take(const Problem& problem, const Choice& choice, Found& found) {
+void take(const Problem& problem, const Choice& choice, SearchResult& found) {
     const Cost cost = cost_of(problem, choice);
     ++found.costed;
     if (!does_fit(cost.demand, problem.site)) {
@@ -62,8 +62,8 @@ void take(const Problem& problem, const Choice& choice, Found& found) {
     }
 }
 
-Found plan_of(const System& system, const Problem& problem) {
-    Found found;
+SearchResult plan_of(const System& system, const Problem& problem) {
+    SearchResult found;
     for (const Mesh& open : meshes_of(problem)) {
         for (const Kept kept : {Kept::all, Kept::inputs}) {
             Choice choice;
@@ -91,7 +91,7 @@ Mesh mesh_with(int ranks, const Problem& problem) {
 
 // AMSP's planner takes the meshes whose transfers are shortest in sum; its engine then hides some
 // of them.
-Found plan_of_amsp(const Problem& problem, const std::vector<int>& ranks, Hidden hidden) {
+SearchResult plan_of_amsp(const Problem& problem, const std::vector<int>& ranks, Hidden hidden) {
     Space space = resident_space_of(problem);
     space.orders = {Order::by_micro_batch};
     space.collective = Collective::ring;
@@ -101,7 +101,7 @@ Found plan_of_amsp(const Problem& problem, const std::vector<int>& ranks, Hidden
         space.gradients = {mesh_with(ranks.at(1), problem)};
         space.optimizers = {mesh_with(ranks.at(2), problem)};
     }
-    Found found = search(problem, space);
+    SearchResult found = search(problem, space);
     if (found.plan) {
         found.plan->choice.hidden = hidden;
         found.plan->cost = cost_of(problem, found.plan->choice);

@@ -12,7 +12,7 @@ namespace nearstep::plan {
 struct SystemRow {
     std::string system;
     Problem problem;
-    Found found;
+    SearchResult found;
 };
 
 // AMSP's meshes as published, in ranks, if empty those that its objective chooses; and what its

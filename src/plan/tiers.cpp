@@ -16,7 +16,7 @@ constexpr double kPlaces = 2;  // generations of the state
 
 // A tier that could hold `most` of the state. Held in full, its update takes `whole_s` and begins
 // `later_s` after that of the drives.
-struct Tier {
+struct TierUpdate {
     double most = 0;
     double whole_s = 0;
     double later_s = 0;
@@ -38,7 +38,7 @@ double most_of(const std::optional<double>& asked_gb, double state_bytes, double
 }
 
 // Takes what was asked as a number from `rest`; what "auto" may hold stays in the tier.
-double taken(const std::optional<double>& asked_gb, Tier& tier, double& rest) {
+double taken(const std::optional<double>& asked_gb, TierUpdate& tier, double& rest) {
     if (!asked_gb) {
         return 0;
     }
@@ -48,22 +48,22 @@ double taken(const std::optional<double>& asked_gb, Tier& tier, double& rest) {
     return share;
 }
 
-struct Tiers {
-    Tier gpu;
-    Tier memory;
-    Tier drive;
-    Tier sent;  // of host memory and drives: what storage nodes can send
+struct TierUpdates {
+    TierUpdate gpu;
+    TierUpdate memory;
+    TierUpdate drive;
+    TierUpdate sent;  // of host memory and drives: what storage nodes can send
 };
 
 // The shortest time in which the tiers update `rest` together; infinite if they cannot hold it.
-double shortest(const Tiers& tiers, double rest) {
+double shortest(const TierUpdates& tiers, double rest) {
     const auto held = [&](double time_s) {
         return tiers.gpu.within(time_s) +
                std::min(tiers.memory.within(time_s) + tiers.drive.within(time_s),
                         tiers.sent.within(time_s));
     };
     double enough = 0;
-    for (const Tier& tier : {tiers.gpu, tiers.memory, tiers.drive, tiers.sent}) {
+    for (const TierUpdate& tier : {tiers.gpu, tiers.memory, tiers.drive, tiers.sent}) {
         enough = std::max(enough, tier.later_s + tier.most * tier.whole_s);
     }
     if (held(enough) < rest) {
@@ -98,13 +98,13 @@ TierSeconds tier_seconds(const Problem& problem, const Choice& choice, const Num
                 seconds(2 * state * of_holder * problem.holders_of_node(), site.host_memory_rate))};
 }
 
-TierBytes tier_bytes(const Problem& problem, const Choice& choice) {
+config::TierBytes tier_bytes(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
     const double bytes = kPlaces * problem.work.state_bytes * n.parameters * n.copies;
     const double of_holder = bytes / problem.holders();
-    return {.gpu = bytes / problem.ranks() * choice.shares.gpu,
+    return {.drive = of_holder * choice.shares.of_drives(),
             .memory = of_holder * choice.shares.memory,
-            .drives = of_holder * choice.shares.of_drives()};
+            .gpu = bytes / problem.ranks() * choice.shares.gpu};
 }
 
 Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& asked) {
@@ -116,16 +116,16 @@ Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& a
     const Site& site = problem.site;
     const Cost drives = cost_of(problem, choice);
     choice.shares = {.gpu = 1, .memory = 1};
-    const TierBytes state = tier_bytes(problem, choice);
+    const config::TierBytes state = tier_bytes(problem, choice);
     const TierSeconds whole = tier_seconds(problem, choice, Numbers(problem, choice));
     const Terms& t = drives.terms;
     const double blocks = problem.work.model.blocks;
     const double rounds = Numbers(problem, choice).rounds;
-    Tier gpu{
+    TierUpdate gpu{
         .most = has_gpu ? most_of(asked.gpu, state.gpu, site.gpu_memory - drives.demand.gpu) : 0,
         .whole_s = whole.gpu,
         .later_s = t.fwd_gpu / rounds * (1 - 1 / blocks)};
-    Tier memory{
+    TierUpdate memory{
         .most = config::is_used(asked.memory)
                     ? most_of(asked.memory, state.memory,
                               (site.host_memory - drives.demand.host) / problem.holders_of_node())
@@ -135,13 +135,13 @@ Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& a
     Shares shares;
     shares.gpu = has_gpu ? taken(asked.gpu, gpu, rest) : 0;
     shares.memory = taken(asked.memory, memory, rest);
-    const Tier drive{.most = std::min(1.0, site.device_capacity / drives.demand.drive),
-                     .whole_s = std::max({t.csd, t.up, t.push})};
+    const TierUpdate drive{.most = std::min(1.0, site.device_capacity / drives.demand.drive),
+                           .whole_s = std::max({t.csd, t.up, t.push})};
     // Where each storage node sends to several nodes, less state there is sooner sent.
-    const Tier sent{.most = 1,
-                    .whole_s = problem.storage_nodes > 0 && problem.nodes > problem.storage_nodes
-                                   ? t.gather
-                                   : 0};
+    const TierUpdate sent{
+        .most = 1,
+        .whole_s =
+            problem.storage_nodes > 0 && problem.nodes > problem.storage_nodes ? t.gather : 0};
     const double time_s = shortest({gpu, memory, drive, sent}, rest);
     shares.gpu += std::min(rest, gpu.within(time_s));
     shares.memory += std::min(rest - gpu.within(time_s), memory.within(time_s));

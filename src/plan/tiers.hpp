@@ -17,12 +17,7 @@ struct TierSeconds {
 TierSeconds tier_seconds(const Problem& problem, const Choice& choice, const Numbers& numbers);
 
 // Bytes of both generations of the state that a rank holds in each tier, with the choice's shares.
-struct TierBytes {
-    double gpu = 0;
-    double memory = 0;
-    double drives = 0;
-};
-TierBytes tier_bytes(const Problem& problem, const Choice& choice);
+config::TierBytes tier_bytes(const Problem& problem, const Choice& choice);
 
 // The shares with which the tiers end their update together, as far as their memories suffice.
 // `asked` are GB of a rank: a number is a given part; with "auto" a tier holds what is best, up to

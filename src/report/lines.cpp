@@ -35,7 +35,7 @@ std::string describe_folders(const std::vector<std::string>& folders) {
 }
 
 std::string describe_state(const RunRecord& record) {
-    const config::Run& run = record.run;
+    const config::RunSettings& run = record.run;
     const int devices = record.facts.devices;
     const std::string place =
         text(nearstep::name_of(run.csd.state), " in ", describe_folders(run.csd.path));
@@ -67,7 +67,7 @@ bool is_in_memory(const std::string& folder) {
 }
 
 std::string describe_durability(const RunRecord& record) {
-    const config::Run& run = record.run;
+    const config::RunSettings& run = record.run;
     if (run.csd.durability == config::Durability::step) {
         const bool has_memory =
             record.facts.memory_share > 0 || std::ranges::any_of(run.csd.path, is_in_memory);
@@ -142,7 +142,7 @@ std::string describe_storage_nodes(const RunRecord& record) {
 
 std::vector<std::string> head_lines(const RunRecord& record, const std::string& backend,
                                     std::int64_t done, std::int64_t last) {
-    const config::Run& run = record.run;
+    const config::RunSettings& run = record.run;
     return {
         text("nearstep ", version(), ", commit ", commit(), ": config ", run.name, " on site ",
              run.site, ", mode ", config::name_of(run.mode)),
@@ -155,7 +155,7 @@ std::vector<std::string> head_lines(const RunRecord& record, const std::string& 
 }
 
 std::vector<std::string> path_lines(const RunRecord& record, const std::string& mpi) {
-    const config::Run& run = record.run;
+    const config::RunSettings& run = record.run;
     const bool is_on_cards =
         run.csd.device == config::DeviceKind::xrt && run.mode != config::Mode::base;
     std::vector<std::string> lines = {text(mpi, "; engine ",

@@ -56,7 +56,7 @@ double read_share(const RunRecord& record) {
 // The run with the rates of the site's links, whether or not links are shaped. Compute takes no
 // time, because a run knows that of its own.
 RunPlan plan_with_rates(const RunRecord& record) {
-    const config::Run run =
+    const config::RunSettings run =
         plan::calibrated(record.run, record.calibration, record.facts.all_nodes());
     config::LinkSettings link = run.link;
     link.scale = link.factor();

@@ -81,7 +81,7 @@ using LaneShares = std::array<double, trace::kLanes>;
 
 // All measurements of a run, for the steps of this process only.
 struct RunRecord {
-    config::Run run;
+    config::RunSettings run;
     int ranks = 0;
     trace::RunFacts facts = {};    // rank 0's
     std::size_t vector_bytes = 0;  // a rank's parameter vector, between steps

@@ -52,7 +52,7 @@ std::string kept_lines(const std::string& path, std::int64_t done, std::int64_t 
 
 }  // namespace
 
-Reporter::Reporter(bool is_speaking, const config::Run& run, std::size_t parameters,
+Reporter::Reporter(bool is_speaking, const config::RunSettings& run, std::size_t parameters,
                    std::string metrics)
     : is_speaking_(is_speaking),
       run_(run),

@@ -24,7 +24,8 @@ namespace nearstep::report {
 class Reporter {
 public:
     // `metrics`: the file's path, opened without changes; empty: none. Throws ConfigError.
-    Reporter(bool is_speaking, const config::Run& run, std::size_t parameters, std::string metrics);
+    Reporter(bool is_speaking, const config::RunSettings& run, std::size_t parameters,
+             std::string metrics);
 
     // Writes the first line. Keeps the metrics of the `done` steps that the run continues from, and
     // drops those of steps that a crash undid. At the last step it drops the evaluation, which is
@@ -49,7 +50,7 @@ private:
     void show_progress(const StepReport& report, std::int64_t last_step, const SpeedOfLight& light);
 
     bool is_speaking_;
-    const config::Run& run_;
+    const config::RunSettings& run_;
     std::size_t parameters_;
     std::string metrics_path_;
     LineOutput metrics_;

@@ -225,7 +225,7 @@ std::int64_t guesses_in(const std::vector<StepReport>& steps, trace::Guess which
     return std::ranges::count(steps, which, &StepReport::guess);
 }
 
-double kept_share(const config::Run& run) {
+double kept_share(const config::RunSettings& run) {
     return run.compress.codec == config::PayloadCodec::topk ? run.compress.keep : 1.0;
 }
 

@@ -48,7 +48,7 @@ PhaseSeconds mean_seconds(const std::vector<StepReport>& steps);
 std::int64_t guesses_in(const std::vector<StepReport>& steps, trace::Guess which);
 
 // Share of the elements that the run's codec keeps, and of the bytes of dense gradients it takes.
-double kept_share(const config::Run& run);
+double kept_share(const config::RunSettings& run);
 double share_of_dense(const RunRecord& record);
 
 // Share of the peak of all ranks' GPUs that the model's operations use; none if that is unknown.

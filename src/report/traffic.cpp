@@ -82,7 +82,7 @@ struct PaperRow {
 
 // SmartComp writes c x 2M, where the volume c is twice the share of elements kept (index and value,
 // 4 bytes each).
-PaperRow paper_row(const config::Run& run) {
+PaperRow paper_row(const config::RunSettings& run) {
     if (run.mode == config::Mode::base) {
         return {"6M", "6M", "-", "2M", "2M"};
     }
@@ -156,7 +156,7 @@ plan::SharedBytes shared_bytes(const RunRecord& record) {
 }
 
 // "su+o+c, q4, state fp32, gather delta".
-std::string settings_of(const config::Run& run) {
+std::string settings_of(const config::RunSettings& run) {
     std::string name = config::name_of(run.mode);
     if (run.compress.codec != config::PayloadCodec::dense) {
         name += text(", ", config::name_of(run.compress.codec));

@@ -27,8 +27,8 @@ namespace nearstep::train {
 namespace {
 
 // The column's run with `devices` devices and state folders of its own.
-config::Run settings_of(const Column& column, const CompareOptions& options, int devices) {
-    config::Run one = column.run;
+config::RunSettings settings_of(const Column& column, const CompareOptions& options, int devices) {
+    config::RunSettings one = column.run;
     if (devices > 0) {
         one.csd.per_rank = {devices};
     }
@@ -42,7 +42,7 @@ config::Run settings_of(const Column& column, const CompareOptions& options, int
 }
 
 // The same compute and codec on links without delay.
-config::Run unshaped(config::Run run) {
+config::RunSettings unshaped(config::RunSettings run) {
     run.link = {};
     run.csd.update_mparam_s = 0;
     run.csd.state = arith::StateFormat::fp32;
@@ -55,7 +55,8 @@ config::Run unshaped(config::Run run) {
 // The state files of this rank's runs.
 using Made = std::set<std::string>;
 
-report::RunRecord run_steps(const mpi::Communicator& world, const config::Run& run, Made& made) {
+report::RunRecord run_steps(const mpi::Communicator& world, const config::RunSettings& run,
+                            Made& made) {
     config::validate_for_ranks(run, world.size());
     Trainer trainer(world, run, load_corpus(world, run),
                     {.wish = {.kind = engine::Wish::Kind::fresh}});
@@ -95,7 +96,7 @@ class ComputeSeconds {
 public:
     ComputeSeconds(const mpi::Communicator& world, Made& made) : world_(world), made_(made) {}
 
-    const report::PhaseSeconds& of(const config::Run& run) {
+    const report::PhaseSeconds& of(const config::RunSettings& run) {
         const std::string kind = text(config::name_of(run.compress.codec), " ", run.compress.keep,
                                       " ", name_of(run.model.dtype));
         const auto known = known_.find(kind);
@@ -121,7 +122,7 @@ std::vector<report::Compared> run_all(const mpi::Communicator& world, const Comp
     std::vector<report::Compared> all;
     for (const int devices : counts) {
         for (const Column& column : options.columns) {
-            const config::Run run = settings_of(column, options, devices);
+            const config::RunSettings run = settings_of(column, options, devices);
             report::Compared one{.label = column.label, .record = {}};
             const bool is_shaped = run.link.are_shaped();
             const report::PhaseSeconds reference =

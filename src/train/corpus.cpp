@@ -6,7 +6,7 @@
 
 namespace nearstep::train {
 
-data::Corpus load_corpus(const mpi::Communicator& world, const config::Run& run) {
+data::Corpus load_corpus(const mpi::Communicator& world, const config::RunSettings& run) {
     data::Corpus corpus;
     const bool reads = world.rank() < config::computing_ranks(run, world.size());
     world.together([&] {

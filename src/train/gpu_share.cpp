@@ -18,7 +18,7 @@ std::size_t gpu_budget(double wanted_gb, std::size_t free_bytes, int ranks_per_g
     return static_cast<std::size_t>(wanted_gb > 0 ? std::min(wanted_gb * 1e9, free) : free);
 }
 
-GpuShare::GpuShare(const config::Run& run, const model::ComputeDevice& device, int ranks,
+GpuShare::GpuShare(const config::RunSettings& run, const model::ComputeDevice& device, int ranks,
                    int node_ranks, std::size_t gradient_bytes, int joint_ranks)
     : device_(device),
       settings_(run.model),

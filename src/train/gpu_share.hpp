@@ -19,8 +19,8 @@ public:
     // Plans, and limits torch to model.gpu_memory_gb if that is set. `node_ranks`: number of ranks
     // on this node. `gradient_bytes`, `joint_ranks`: see model::GpuWork. Throws ConfigError if the
     // model does not fit.
-    GpuShare(const config::Run& run, const model::ComputeDevice& device, int ranks, int node_ranks,
-             std::size_t gradient_bytes, int joint_ranks);
+    GpuShare(const config::RunSettings& run, const model::ComputeDevice& device, int ranks,
+             int node_ranks, std::size_t gradient_bytes, int joint_ranks);
 
     // Plans again if `budget_bytes` is less than before: ranks that copy blocks together share one
     // plan. Throws ConfigError if the model does not fit.

@@ -50,7 +50,7 @@ std::uint64_t digest_of_file(const std::string& path) {
     return digest.digest();
 }
 
-std::uint64_t digest_of_data(const config::Run& run) {
+std::uint64_t digest_of_data(const config::RunSettings& run) {
     const data::Corpus corpus = data::read_corpus(run.data);
     data::check_vocabulary(*corpus.tokenizer, run.model.vocabulary);
     data::check_lengths(corpus, run.data, run.model.context);
@@ -98,7 +98,7 @@ void check_temporary_folder() {
 }
 
 // What every run needs of the host, and what is known of it then.
-HostFacts look_at_host(const config::Run& run) {
+HostFacts look_at_host(const config::RunSettings& run) {
     if (!run.hosts.interface.empty() && !is_up(run.hosts.interface)) {
         throw ConfigError(text("The network interface ", run.hosts.interface,
                                " (hosts.interface) is not up with an address: bring it up, or name "
@@ -134,7 +134,7 @@ std::string digest_of_package(const std::string& python) {
 }
 
 // The nodes of the run, as if all hosts had as many ranks as this one.
-mpi::Topology nodes_like(const config::Run& run, const config::HostPart& host, int ranks) {
+mpi::Topology nodes_like(const config::RunSettings& run, const config::HostPart& host, int ranks) {
     const int most = run.exchange.ranks_per_node > 0 ? run.exchange.ranks_per_node : host.ranks;
     const int computing = config::computing_ranks(run, ranks);
     std::vector<int> label(static_cast<std::size_t>(ranks));
@@ -149,7 +149,7 @@ mpi::Topology nodes_like(const config::Run& run, const config::HostPart& host, i
 
 }  // namespace
 
-HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host,
+HostFacts check_host(const config::RunSettings& run, int ranks, const config::HostPart& host,
                      const std::string& granted, Unfinished unfinished) {
     HostFacts facts = look_at_host(run);
     const int computing = config::computing_ranks(run, ranks);
@@ -198,8 +198,8 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     return facts;
 }
 
-HostFacts check_host_of_script(const config::Run& run, int ranks, const config::HostPart& host,
-                               const Script& script) {
+HostFacts check_host_of_script(const config::RunSettings& run, int ranks,
+                               const config::HostPart& host, const Script& script) {
     HostFacts facts = look_at_host(run);
     if (host.first_rank < config::computing_ranks(run, ranks)) {
         facts.data_digest = digest_of_file(script.path);

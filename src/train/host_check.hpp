@@ -34,7 +34,7 @@ enum class Unfinished { refused, taken };
 // host) checkpoint.path hold no unfinished run if that is refused, that the GPUs of model.device
 // exist, that hosts.interface is up, and that the temporary folder has space. `granted`: see
 // config::places_of_devices. Throws ConfigError.
-HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host,
+HostFacts check_host(const config::RunSettings& run, int ranks, const config::HostPart& host,
                      const std::string& granted, Unfinished unfinished);
 
 // What runs in place of a config: a script, and the Python that runs it.
@@ -45,7 +45,7 @@ struct Script {
 
 // The same for a script, whose folders and devices are not known before it runs: checks that the
 // script exists, that its Python has a package that works, the interface, and the temporary folder.
-HostFacts check_host_of_script(const config::Run& run, int ranks, const config::HostPart& host,
-                               const Script& script);
+HostFacts check_host_of_script(const config::RunSettings& run, int ranks,
+                               const config::HostPart& host, const Script& script);
 
 }  // namespace nearstep::train

@@ -39,7 +39,7 @@ double seconds_since(Clock::time_point start) {
 
 // Ranks measure at the same time, so that those that share cores or a GPU get their part of it.
 double measure_operations(const mpi::Communicator& world, const Trainer& trainer,
-                          const config::Run& run) {
+                          const config::RunSettings& run) {
     std::optional<double> mine = trainer.gpu() != nullptr ? trainer.gpu()->peak_operations()
                                  : trainer.computes()     ? std::nullopt
                                                           : std::optional(0.0);
@@ -89,7 +89,7 @@ void say_head(report::Reporter& reporter, const Trainer& trainer, const report::
 }
 
 // Calls begin() and adds lines about the notice.
-engine::BeginReport begin_and_describe(Trainer& trainer, const config::Run& run,
+engine::BeginReport begin_and_describe(Trainer& trainer, const config::RunSettings& run,
                                        const RunOptions& options) {
     engine::BeginReport begun = trainer.begin();
     const engine::CheckpointTime time =
@@ -109,7 +109,7 @@ enum class Ending { finished, stopped };
 // checkpoint is due.
 void run_steps(Trainer& trainer, report::Reporter& reporter, report::RunRecord& record,
                std::int64_t last, Ending& ending) {
-    const config::Run& run = record.run;
+    const config::RunSettings& run = record.run;
     const std::vector<std::uint64_t> written = trainer.engine().written_bytes();
     const double committed = trainer.engine().commit_seconds();
     const auto ended = [&](const StepReport& report) {
@@ -162,7 +162,7 @@ void run_steps(Trainer& trainer, report::Reporter& reporter, report::RunRecord& 
 
 // What is known before the first step.
 report::RunRecord begin_record(const mpi::Communicator& world, const Trainer& trainer,
-                               const config::Run& run, const plan::Calibration& calibration,
+                               const config::RunSettings& run, const plan::Calibration& calibration,
                                const report::StartSeconds& start) {
     report::RunRecord record{.run = run,
                              .ranks = world.size(),
@@ -248,7 +248,7 @@ void say_end(report::Reporter& reporter, const report::RunRecord& record, const 
     reporter.say(report::closing_lines(record, trainer.steps_done()));
 }
 
-void check_before(const mpi::Communicator& world, const config::Run& run,
+void check_before(const mpi::Communicator& world, const config::RunSettings& run,
                   const RunOptions& options) {
     config::validate_for_ranks(run, world.size());
     world.on_rank_0([&] {
@@ -260,7 +260,7 @@ void check_before(const mpi::Communicator& world, const config::Run& run,
 // Writes a checkpoint unless the state is already safe.
 void save_at_end(Trainer& trainer, std::int64_t last_checkpoint, Ending ending,
                  report::RunRecord& record) {
-    const config::Run& run = record.run;
+    const config::RunSettings& run = record.run;
     // A durable step needs no checkpoint to survive a stop.
     const bool is_safe =
         trainer.steps_done() == last_checkpoint ||
@@ -272,7 +272,8 @@ void save_at_end(Trainer& trainer, std::int64_t last_checkpoint, Ending ending,
 
 }  // namespace
 
-bool train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options) {
+bool train(const mpi::Communicator& world, const config::RunSettings& run,
+           const RunOptions& options) {
     note_stop_requests();
     check_before(world, run, options);
     const data::Corpus corpus = load_corpus(world, run);

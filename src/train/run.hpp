@@ -29,12 +29,13 @@ struct RunOptions {
 // false if it stopped early on request (see base/stop_request.hpp): then its steps are safe, no
 // evaluation ran after them, and the summary has null for results. Collective. Throws ConfigError,
 // on all ranks alike, for what the user can fix.
-bool train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options);
+bool train(const mpi::Communicator& world, const config::RunSettings& run,
+           const RunOptions& options);
 
 // One set of settings to compare. The label names what differs.
 struct Column {
     std::string label;  // "su+o+c:csd.state=compact"
-    config::Run run;
+    config::RunSettings run;
 };
 
 struct CompareOptions {

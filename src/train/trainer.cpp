@@ -22,7 +22,7 @@ namespace nearstep::train {
 
 namespace {
 
-engine::Layout layout_of(const model::Geometry& geometry, const config::Run& run) {
+engine::Layout layout_of(const model::Geometry& geometry, const config::RunSettings& run) {
     engine::Layout layout{.elems = geometry.elems, .dtype = run.model.dtype};
     for (const model::Parameter& parameter : geometry.parameters) {
         layout.tensors.push_back({.name = parameter.name,
@@ -38,8 +38,8 @@ engine::Layout layout_of(const model::Geometry& geometry, const config::Run& run
 
 }  // namespace
 
-Trainer::Trainer(const mpi::Communicator& world, const config::Run& run, data::Corpus corpus,
-                 const Options& options)
+Trainer::Trainer(const mpi::Communicator& world, const config::RunSettings& run,
+                 data::Corpus corpus, const Options& options)
     : world_(world),
       run_(run),
       geometry_(model::describe(run.model)),
@@ -222,7 +222,7 @@ std::string Trainer::sample(const std::string& prompt, int tokens) {
     return sampled;
 }
 
-std::string model_line(const config::Run& run, const data::Tokenizer& tokenizer) {
+std::string model_line(const config::RunSettings& run, const data::Tokenizer& tokenizer) {
     const std::string name = tokenizer.name();
     return text(model::describe_model(run.model), name == "bytes" ? "" : " tokenizer=" + name,
                 ", moments of ", csd::moments_of(run.train.optimizer));

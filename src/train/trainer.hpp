@@ -35,7 +35,7 @@ public:
     };
 
     // Opens the run and makes its network. begin() must follow.
-    Trainer(const mpi::Communicator& world, const config::Run& run, data::Corpus corpus,
+    Trainer(const mpi::Communicator& world, const config::RunSettings& run, data::Corpus corpus,
             const Options& options);
 
     // Like the engine's, with the model's start values.
@@ -96,7 +96,7 @@ private:
     void add_up_losses(StepReport& report) const;
 
     const mpi::Communicator& world_;
-    config::Run run_;
+    config::RunSettings run_;
     model::Geometry geometry_;
     data::Corpus corpus_;
     trace::Timeline* timeline_;
@@ -117,6 +117,6 @@ private:
 
 // One line with the settings that determine the parameter vector, the tokenizer unless tokens are
 // bytes, and the optimizer's moments. A state fits a run if the lines are equal.
-std::string model_line(const config::Run& run, const data::Tokenizer& tokenizer);
+std::string model_line(const config::RunSettings& run, const data::Tokenizer& tokenizer);
 
 }  // namespace nearstep::train

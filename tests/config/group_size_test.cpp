@@ -9,7 +9,7 @@ namespace {
 constexpr RankCounts kFourNodes{.all = 16, .of_node = 4};
 constexpr RankCounts kUnequal{.all = 3, .of_node = 2, .has_equal_nodes = false};
 
-Run parsed(std::vector<std::string> overrides) {
+RunSettings parsed(std::vector<std::string> overrides) {
     return parse({.overrides = std::move(overrides), .needs_data = false});
 }
 

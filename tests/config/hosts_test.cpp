@@ -7,8 +7,8 @@ namespace {
 
 using testing::ThrowsMessage;
 
-Run two_hosts() {
-    Run run;
+RunSettings two_hosts() {
+    RunSettings run;
     run.site = "there";
     run.hosts.names = {"left", "right"};
     run.hosts.ranks = 2;
@@ -30,8 +30,8 @@ TEST(PlanHosts, FillsTheHostsOneAfterAnother) {
     EXPECT_EQ(ranks_of_site(two_hosts()), 4);
 }
 
-Run with_storage_hosts(int storage_ranks) {
-    Run run = two_hosts();
+RunSettings with_storage_hosts(int storage_ranks) {
+    RunSettings run = two_hosts();
     run.hosts.storage = {"store1", "store2"};
     run.csd.storage_ranks = storage_ranks;
     return run;
@@ -55,31 +55,31 @@ TEST(PlanHosts, PutsOneRankOnEachStorageHostBehindTheOthers) {
 TEST(PlanHosts, RefusesStorageRanksWithoutHosts) {
     EXPECT_THAT([] { plan_hosts(with_storage_hosts(3), 6); },
                 ThrowsMessage<ConfigError>(HasSubstr("more than the 2 hosts in hosts.storage")));
-    config::Run here = with_storage_hosts(1);
+    config::RunSettings here = with_storage_hosts(1);
     here.hosts.names.clear();
     EXPECT_THAT([&] { plan_hosts(here, 2); },
                 ThrowsMessage<ConfigError>(HasSubstr("name the hosts that compute")));
 }
 
 TEST(PlanHosts, PutsAnyNumberOfRanksOnThisMachine) {
-    const std::vector<HostPart> parts = plan_hosts(config::Run(), 5);
+    const std::vector<HostPart> parts = plan_hosts(config::RunSettings(), 5);
     ASSERT_EQ(parts.size(), 1U);
     EXPECT_EQ(parts[0].name, "");
     EXPECT_EQ(parts[0].ranks, 5);
-    EXPECT_EQ(ranks_of_site(config::Run()), 1);
+    EXPECT_EQ(ranks_of_site(config::RunSettings()), 1);
 }
 
 TEST(PlanHosts, RefusesMoreRanksThanTheHostsTake) {
     EXPECT_THAT([] { plan_hosts(two_hosts(), 5); },
                 ThrowsMessage<ConfigError>(HasSubstr("takes 4 ranks, 2 on each host, and 5")));
-    config::Run one = two_hosts();
+    config::RunSettings one = two_hosts();
     one.hosts.names.clear();
     EXPECT_THAT([&] { plan_hosts(one, 3); },
                 ThrowsMessage<ConfigError>(HasSubstr("takes 2 ranks")));
 }
 
 TEST(PlanHosts, RefusesMoreDevicesThanAHostHas) {
-    config::Run run = two_hosts();
+    config::RunSettings run = two_hosts();
     run.hosts.devices = 3;
     EXPECT_THAT([&] { plan_hosts(run, 4); },
                 ThrowsMessage<ConfigError>(HasSubstr("Host left has 3 devices (hosts.devices) and "

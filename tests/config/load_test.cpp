@@ -9,8 +9,8 @@
 namespace nearstep::config {
 namespace {
 
-Run parse_texts(const std::string& config, const std::string& site = "",
-                const std::vector<std::string>& overrides = {}) {
+RunSettings parse_texts(const std::string& config, const std::string& site = "",
+                        const std::vector<std::string>& overrides = {}) {
     return parse({.config_path = "configs/some.toml",
                   .config_text = "data.train = \"text\"\n" + config,
                   .site_path = site.empty() ? "" : "cluster/there/site.toml",
@@ -18,7 +18,7 @@ Run parse_texts(const std::string& config, const std::string& site = "",
                   .overrides = overrides});
 }
 
-Run parse_overrides(const std::vector<std::string>& overrides) {
+RunSettings parse_overrides(const std::vector<std::string>& overrides) {
     return parse_texts("", "", overrides);
 }
 
@@ -45,8 +45,8 @@ std::vector<std::string> all_sites() {
 }
 
 TEST(Parse, GivesTheDefaultsForAnEmptyConfig) {
-    const config::Run run = parse_texts("");
-    const config::Run defaults;
+    const config::RunSettings run = parse_texts("");
+    const config::RunSettings defaults;
     EXPECT_EQ(run.mode, defaults.mode);
     EXPECT_EQ(run.model.layers, defaults.model.layers);
     EXPECT_EQ(run.model.dtype, defaults.model.dtype);
@@ -60,7 +60,7 @@ TEST(Parse, GivesTheDefaultsForAnEmptyConfig) {
 }
 
 TEST(Parse, ReadsEverySortOfValue) {
-    const config::Run run = parse_texts(R"(
+    const config::RunSettings run = parse_texts(R"(
         mode = "su+o+c"
         name = "renamed"
         [model]
@@ -113,7 +113,7 @@ TEST(Parse, LetsTheSiteWinOverTheConfigAndAnOverrideOverBoth) {
     const std::string config =
         "[csd]\nslots = 4\nper_rank = 4\npath = \"config\"\nsubgroup_tiles = 4\n";
     const std::string site = "[site]\nname = \"lab\"\n[csd]\nslots = 5\nper_rank = 5\n";
-    const config::Run run = parse_texts(config, site, {"csd.slots=6", "csd.slots=7"});
+    const config::RunSettings run = parse_texts(config, site, {"csd.slots=6", "csd.slots=7"});
     EXPECT_EQ(run.csd.slots, 7) << "the last override";
     EXPECT_THAT(run.csd.per_rank, ElementsAre(5)) << "the site";
     EXPECT_THAT(run.csd.path, ElementsAre("config")) << "the config";
@@ -125,7 +125,8 @@ TEST(Parse, NamesASiteWithoutANameAfterItsFolder) {
 }
 
 TEST(Parse, ReplacesAListInsteadOfAppendingToIt) {
-    const config::Run run = parse_texts("csd.path = [\"/a\", \"/b\"]\n", "", {"csd.path=/c"});
+    const config::RunSettings run =
+        parse_texts("csd.path = [\"/a\", \"/b\"]\n", "", {"csd.path=/c"});
     EXPECT_THAT(run.csd.path, ElementsAre("/c"));
 }
 
@@ -157,25 +158,26 @@ TEST(CheckpointFolder, IsInTheFirstStateFolderUnlessNamed) {
 }
 
 TEST(ValidateForRanks, SpreadsOneNumberOverAllRanksAndDevices) {
-    const config::Run run = parse_overrides({"csd.per_rank=2", "csd.speed=1.5"});
+    const config::RunSettings run = parse_overrides({"csd.per_rank=2", "csd.speed=1.5"});
     EXPECT_NO_THROW(validate_for_ranks(run, 3));
     EXPECT_THAT(devices_per_rank(run, 3), ElementsAre(2, 2, 2));
     EXPECT_THAT(device_speeds(run, 2), ElementsAre(1.5, 1.5, 1.5, 1.5));
 }
 
 TEST(ValidateForRanks, AllowsUnequalCountsAndARankWithoutDevices) {
-    const config::Run run = parse_overrides({"csd.per_rank=[2,0,1]", "csd.speed=[1,2,3]"});
+    const config::RunSettings run = parse_overrides({"csd.per_rank=[2,0,1]", "csd.speed=[1,2,3]"});
     EXPECT_NO_THROW(validate_for_ranks(run, 3));
     EXPECT_THAT(devices_per_rank(run, 3), ElementsAre(2, 0, 1));
     EXPECT_THAT(device_speeds(run, 3), ElementsAre(1.0, 2.0, 3.0));
 }
 
 TEST(ValidateForRanks, GivesOneNumberToStorageRanksAloneAndAListToAnyRank) {
-    const config::Run run = parse_overrides({"csd.per_rank=2", "csd.storage_ranks=1"});
+    const config::RunSettings run = parse_overrides({"csd.per_rank=2", "csd.storage_ranks=1"});
     EXPECT_NO_THROW(validate_for_ranks(run, 3));
     EXPECT_EQ(computing_ranks(run, 3), 2);
     EXPECT_THAT(devices_per_rank(run, 3), ElementsAre(0, 0, 2));
-    const config::Run mixed = parse_overrides({"csd.per_rank=[1,0,2]", "csd.storage_ranks=1"});
+    const config::RunSettings mixed =
+        parse_overrides({"csd.per_rank=[1,0,2]", "csd.storage_ranks=1"});
     EXPECT_THAT(devices_per_rank(mixed, 3), ElementsAre(1, 0, 2));
 }
 
@@ -191,7 +193,7 @@ TEST(Parse, HasAStorageRankForEachStorageHost) {
 }
 
 TEST(ValidateForRanks, CountsSpeedsForDrivesAndNotForMemory) {
-    const config::Run run =
+    const config::RunSettings run =
         parse_overrides({"csd.per_rank=[1,0,2]", "csd.speed=[1,2,3]", "csd.tiers.memory=0.5"});
     EXPECT_NO_THROW(validate_for_ranks(run, 3));
     EXPECT_THAT(drives_per_rank(run, 3), ElementsAre(1, 0, 2));
@@ -199,7 +201,7 @@ TEST(ValidateForRanks, CountsSpeedsForDrivesAndNotForMemory) {
 }
 
 // The run whose keys are overridden by those that print() wrote.
-Run read_back(const Run& run) {
+RunSettings read_back(const RunSettings& run) {
     Sources sources{.config_path = "other.toml"};
     for (const TomlEntry& entry : read_toml("printed", print(run))) {
         if (!entry.is_section) {
@@ -211,7 +213,7 @@ Run read_back(const Run& run) {
 
 TEST(Print, KeepsTheWordOfAListOfNumbers) {
     for (const char* word : {"csd.speed=auto", "csd.speed=\"auto\""}) {
-        const config::Run run = parse_overrides({word});
+        const config::RunSettings run = parse_overrides({word});
         EXPECT_THAT(run.csd.speed, IsEmpty());
         EXPECT_THAT(device_speeds(run, 2), ElementsAre(1.0, 1.0));
         EXPECT_THAT(print(run), HasSubstr("\nspeed = \"auto\"\n"));
@@ -220,7 +222,7 @@ TEST(Print, KeepsTheWordOfAListOfNumbers) {
 }
 
 TEST(Print, IsReadBackToTheSameRunWithAwkwardValues) {
-    config::Run run = parse_texts(R"(
+    config::RunSettings run = parse_texts(R"(
         name = "a \"name\" \\ with quotes"
         mode = "su+o+c"
         data.valid = ["x", "y z"]
@@ -241,8 +243,8 @@ TEST(Print, IsReadBackToTheSameRunWithAwkwardValues) {
         [checkpoint]
         path = "/elsewhere"
     )",
-                                  "[site]\nname = \"lab\"\n");
-    const config::Run again = read_back(run);
+                                          "[site]\nname = \"lab\"\n");
+    const config::RunSettings again = read_back(run);
     EXPECT_EQ(print(again), print(run));
     EXPECT_EQ(again.name, run.name);
     EXPECT_EQ(again.model.rope_scaling, run.model.rope_scaling);
@@ -271,7 +273,7 @@ TEST(StoredModel, IsReadWhateverElseAnEarlierVersionWrote) {
 }
 
 TEST(Print, ShowsAnOverriddenValueOfEveryNumberKey) {
-    config::Run defaults;
+    config::RunSettings defaults;
     int changed = 0;
     for (const Key& key : keys_of(defaults)) {
         const auto* integer = std::get_if<int*>(&key.target);
@@ -293,8 +295,8 @@ class EveryConfig : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryConfig, ParsesAndIsPrintedAndReadBackTheSame) {
     const Sources sources = read_sources(GetParam(), "", {"data.train=text"});
-    const config::Run run = parse(sources);
-    const config::Run again = read_back(run);
+    const config::RunSettings run = parse(sources);
+    const config::RunSettings again = read_back(run);
     EXPECT_EQ(print(again), print(run));
     EXPECT_EQ(again.name, fs::path(GetParam()).stem().string());
     EXPECT_NO_THROW(validate_for_ranks(run, 2));
@@ -320,7 +322,7 @@ TEST(EverySite, ParsesWithEveryConfig) {
     ASSERT_FALSE(sites.empty());
     for (const std::string& site : sites) {
         for (const std::string& config : all_configs()) {
-            const config::Run run = parse(read_sources(config, site, {"data.train=text"}));
+            const config::RunSettings run = parse(read_sources(config, site, {"data.train=text"}));
             EXPECT_EQ(run.site, fs::path(site).parent_path().filename().string()) << site;
         }
     }
@@ -342,7 +344,7 @@ TEST(ReadSources, TakesAnEmptyFileForOneWithoutKeys) {
 }
 
 TEST(DescribeKeys, HasOneLinePerKeyWithItsTypeAndDefault) {
-    config::Run defaults;
+    config::RunSettings defaults;
     std::istringstream of_config(describe_keys(KeyTable::config));
     std::istringstream of_site(describe_keys(KeyTable::site));
     std::string line;

@@ -323,9 +323,9 @@ class RefusalForRanks : public testing::TestWithParam<RefusedForRanks> {};
 
 TEST_P(RefusalForRanks, IsOneSentenceThatNamesKeyAndRanks) {
     const RefusedForRanks& refused = GetParam();
-    const config::Run run = parse({.config_path = "some.toml",
-                                   .config_text = "data.train = \"text\"",
-                                   .overrides = refused.overrides});
+    const config::RunSettings run = parse({.config_path = "some.toml",
+                                           .config_text = "data.train = \"text\"",
+                                           .overrides = refused.overrides});
     std::string message;
     try {
         validate_for_ranks(run, refused.ranks);

@@ -15,12 +15,12 @@ namespace nearstep::csd {
 
 using shard::kTileElems;
 
-inline std::ostream& operator<<(std::ostream& out, const Engine& engine) {
+inline std::ostream& operator<<(std::ostream& out, const UpdateEngine& engine) {
     return out << engine.name;
 }
 
 // Those that are compared with the scalar one, which is the first.
-inline std::vector<Engine> fast_engines() { return {engines().begin() + 1, engines().end()}; }
+inline std::vector<UpdateEngine> fast_engines() { return {engines().begin() + 1, engines().end()}; }
 
 inline constexpr std::array kOptimizers = {Optimizer::adamw, Optimizer::adam, Optimizer::sgd,
                                            Optimizer::adagrad, Optimizer::lion};
@@ -41,18 +41,18 @@ public:
         convert_from_fp32(arrays.gradient.data(), gradient_dtype, gradient_.data(), kTileElems);
     }
 
-    void update(const Engine& engine, const UpdateScalars& scalars, std::size_t begin,
+    void update(const UpdateEngine& engine, const UpdateScalars& scalars, std::size_t begin,
                 std::size_t count) {
         engine.update(scalars, run_of(scalars.random_key, begin, count));
     }
-    void update(const Engine& engine, const StepScalars& scalars, const GroupMap& groups,
+    void update(const UpdateEngine& engine, const StepScalars& scalars, const GroupMap& groups,
                 std::size_t begin, std::size_t count) {
         csd::update(engine, scalars, groups, kNumber * kTileElems + begin,
                     run_of(scalars.random_key, begin, count));
     }
 
     // The parameters that the engine rounds from the current masters.
-    std::vector<std::byte> rounded(const Engine& engine, std::size_t count) {
+    std::vector<std::byte> rounded(const UpdateEngine& engine, std::size_t count) {
         std::vector<std::byte> parameters(parameters_.size(), std::byte{0xEE});
         UpdateRun run = run_of(0, 0, count);
         run.parameters = parameters.data();

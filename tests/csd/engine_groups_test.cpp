@@ -58,11 +58,11 @@ bool is_whole_block(const std::vector<std::size_t>& groups, std::size_t element)
                        [&](std::size_t group) { return group == *begin; });
 }
 
-using GroupsCase = std::tuple<Engine, StateFormat>;
+using GroupsCase = std::tuple<UpdateEngine, StateFormat>;
 
 class GroupsOf : public testing::TestWithParam<GroupsCase> {
 protected:
-    static const Engine& engine() { return std::get<0>(GetParam()); }
+    static const UpdateEngine& engine() { return std::get<0>(GetParam()); }
     static StateFormat format() { return std::get<1>(GetParam()); }
     static bool has_codes() {
         return format() == StateFormat::q8 || format() == StateFormat::compact;

@@ -10,15 +10,15 @@ namespace {
 using arith::kEdgeTiles;
 using arith::sane_scalars;
 
-using Case = std::tuple<Engine, Optimizer, StateFormat>;
+using Case = std::tuple<UpdateEngine, Optimizer, StateFormat>;
 
 class EngineOf : public testing::TestWithParam<Case> {
 protected:
-    static const Engine& scalar() {
-        static const Engine first = engines().front();
+    static const UpdateEngine& scalar() {
+        static const UpdateEngine first = engines().front();
         return first;
     }
-    static const Engine& engine() { return std::get<0>(GetParam()); }
+    static const UpdateEngine& engine() { return std::get<0>(GetParam()); }
     static UpdateScalars scalars() { return sane_scalars(std::get<1>(GetParam())); }
     static StateFormat format() { return std::get<2>(GetParam()); }
 };
@@ -150,7 +150,7 @@ TEST(EngineTest, PrefersTheLastOfTheList) {
 }
 
 TEST(EngineTest, IncrementsEveryWordAndNoOther) {
-    for (const Engine& engine : engines()) {
+    for (const UpdateEngine& engine : engines()) {
         std::vector<std::uint64_t> words(103, 41);
         engine.increment(words.data() + 1, 101);
         EXPECT_EQ(std::ranges::count(words, 42U), 101) << engine.name;

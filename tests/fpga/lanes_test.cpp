@@ -73,8 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, LanesFor,
 
 // An index list out of order is invalid, but the streams still end together.
 TEST(Merge, EndsWhateverTheIndices) {
-    Stream<Entry> entries;
-    Stream<Word> out;
+    KernelStream<Entry> entries;
+    KernelStream<Word> out;
     for (const int index : {70, 3, 40000, 39999, 65535, 65535}) {
         entries.write({static_cast<std::uint16_t>(index), to_bf16(1.0F)});
     }

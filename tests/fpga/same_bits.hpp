@@ -9,7 +9,7 @@
 namespace nearstep::fpga {
 
 // The slowest and the fastest engine of this CPU.
-inline std::vector<csd::Engine> compared_engines() {
+inline std::vector<csd::UpdateEngine> compared_engines() {
     return {csd::engines().front(), csd::best_engine()};
 }
 
@@ -30,7 +30,7 @@ inline void expect_same(Subgroup& kernel, Subgroup& engine, std::size_t paramete
 // Updates copies with the kernel and with each engine, `steps` times.
 inline void expect_bits_of_engines(const Subgroup& start, const csd::StepScalars& scalars,
                                    int steps = 1, const csd::GroupMap& groups = {}) {
-    const std::vector<csd::Engine> engines = compared_engines();
+    const std::vector<csd::UpdateEngine> engines = compared_engines();
     std::vector<Subgroup> expected(engines.size(), start);
     Subgroup before = start;
     Subgroup seen = start;

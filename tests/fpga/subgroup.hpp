@@ -142,7 +142,7 @@ public:
     }
 
     // Works like csd::EmulatedDevice. Returns the bytes of the new parameters.
-    std::size_t run_engine(const csd::Engine& engine, const csd::StepScalars& scalars,
+    std::size_t run_engine(const csd::UpdateEngine& engine, const csd::StepScalars& scalars,
                            const csd::GroupMap& groups = {}) {
         clear_outputs();
         const std::size_t tile_bytes = kTile * size_bytes(settings_.parameter_dtype);

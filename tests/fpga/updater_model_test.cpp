@@ -104,10 +104,10 @@ TEST(Trace, CountsTheWordsThatTheKernelWrites) {
         FreshStream fresh;
         BitmapStream plus;
         BitmapStream minus;
-        Stream<DeltaCensus> censuses;
-        Stream<std::uint64_t> quads;
-        Stream<TileDelta> sent;
-        Stream<TileDelta> reported;
+        KernelStream<DeltaCensus> censuses;
+        KernelStream<std::uint64_t> quads;
+        KernelStream<TileDelta> sent;
+        KernelStream<TileDelta> reported;
         const DeltaMarks marks = delta_marks(changed, escaped);
         const DeltaTrace trace = delta_trace(marks);
         for (std::size_t i = 0; i < kBitmapQuads; ++i) {

@@ -29,7 +29,7 @@ TEST(UpdaterAnyBits, TakesAnyStateAndAnyCodes) {
             for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::lion}) {
                 Subgroup seen = start;
                 seen.run_kernel(sane_scalars(optimizer));
-                for (const csd::Engine& engine : compared_engines()) {
+                for (const csd::UpdateEngine& engine : compared_engines()) {
                     Subgroup expected = start;
                     expected.run_engine(engine, sane_scalars(optimizer));
                     const auto left = expected.widened();

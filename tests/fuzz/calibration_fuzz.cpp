@@ -13,8 +13,8 @@ namespace {
 constexpr std::array kStates = {arith::StateFormat::fp32, arith::StateFormat::bf16,
                                 arith::StateFormat::q8, arith::StateFormat::compact};
 
-config::Run run_on_site() {
-    config::Run run;
+config::RunSettings run_on_site() {
+    config::RunSettings run;
     run.csd = {.state = arith::StateFormat::fp32,
                .durability = config::Durability::step,
                .update_mparam_s = 1};
@@ -50,7 +50,7 @@ std::vector<std::string> seeds() {
 
 void read(Bytes bytes) {
     Input input(bytes);
-    config::Run run = run_on_site();
+    config::RunSettings run = run_on_site();
     run.link.scale = input.flag() ? 1 : 0;
     run.csd.state = kStates.at(input.choice(kStates.size()));
     const int nodes = 1 << input.choice(8);

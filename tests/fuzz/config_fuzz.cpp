@@ -33,7 +33,7 @@ std::string input_of(std::string_view config, std::string_view site, std::string
 }  // namespace
 
 std::vector<std::string> seeds() {
-    config::Run run;
+    config::RunSettings run;
     run.data.train = {"a"};
     return {input_of(kConfig, kSite, "0-1,3", "train.steps=3"),
             input_of(config::print(run), "", "", "csd.path=[a, b]"),
@@ -53,7 +53,7 @@ void read(Bytes bytes) {
     while (!input.is_at_end()) {
         sources.overrides.push_back(input.part());
     }
-    const config::Run run = config::parse(sources);
+    const config::RunSettings run = config::parse(sources);
     const std::string printed = config::print(run);
     config::Sources again{.config_path = "config.toml"};
     for (const config::TomlEntry& entry : config::read_toml("printed", printed)) {

@@ -21,7 +21,7 @@ config::ModelSettings settings_of(std::string_view content) {
 }
 
 std::string printed(const config::ModelSettings& settings) {
-    config::Run run;
+    config::RunSettings run;
     run.model = settings;
     run.model.rope_scaling = model::rope_scaling_on_one_line(settings);
     return config::print(run);

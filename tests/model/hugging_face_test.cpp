@@ -132,7 +132,7 @@ TEST(HuggingFaceConfig, KeepsTheTokenIds) {
     json["bos_token_id"] = 7;
     json["eos_token_id"] = {9, 10};
     json["pad_token_id"] = nullptr;
-    const config::Run run = config::parse(sources_of(json));
+    const config::RunSettings run = config::parse(sources_of(json));
     // As a checkpoint keeps its settings.
     const config::ModelSettings again = config::stored_model("x", config::print(run));
     const Json written = Json::parse(hugging_face_config(again, Dtype::fp32));
@@ -155,7 +155,7 @@ TEST(HuggingFaceConfig, KeepsTheGenerationConfig) {
          read_generation_config("m/generation_config.json", generation.dump(2))) {
         sources.model.push_back(entry);
     }
-    const config::Run run = config::parse(sources);
+    const config::RunSettings run = config::parse(sources);
     const config::ModelSettings again = config::stored_model("x", config::print(run));
     EXPECT_EQ(Json::parse(generation_config(again)), generation);
     EXPECT_EQ(generation_config({}), "");

@@ -39,8 +39,8 @@ const std::string kNetwork =
     fit(8, 6, 30) + size_of(8, 1) + fit(2, 10, 20) + fit(4, 8, 0) + fit(1, 40, 2);
 
 // A site with a network of 12.5 GB/s and 5 us, and SmartSSDs.
-config::Run run_on_site() {
-    config::Run run;
+config::RunSettings run_on_site() {
+    config::RunSettings run;
     run.csd = {.state = arith::StateFormat::fp32,
                .durability = config::Durability::step,
                .update_mparam_s = 1};
@@ -59,7 +59,7 @@ config::Run run_on_site() {
     return run;
 }
 
-Site calibrated_site(const config::Run& run, const std::string& lines, int nodes) {
+Site calibrated_site(const config::RunSettings& run, const std::string& lines, int nodes) {
     return site_of(calibrated(run, read_calibration(lines, "x"), nodes), nodes);
 }
 
@@ -151,13 +151,13 @@ TEST(ACalibratedNetwork, HasTheMeasuredRateAndLatency) {
 }
 
 TEST(ACalibratedNetwork, NeedsNoRateInTheSite) {
-    config::Run run = run_on_site();
+    config::RunSettings run = run_on_site();
     run.link.network_gb_s = 0;
     EXPECT_DOUBLE_EQ(calibrated_site(run, kNetwork, 4).network, 8e9);
 }
 
 TEST(CalibratedRates, AreTheSlowerOnesWhereTransfersAreHeldToTheSites) {
-    config::Run run = run_on_site();
+    config::RunSettings run = run_on_site();
     run.link.scale = 0.5;  // network 6.25 GB/s, drives 1.5 and 0.9, engine 0.5
     const std::string lines = row("durable.fp32", "fp32", 100);  // 1.2 GB/s each way
     Site site = calibrated_site(run, lines + fit(2, 10, 20), 2);
@@ -171,7 +171,7 @@ TEST(CalibratedRates, AreTheSlowerOnesWhereTransfersAreHeldToTheSites) {
 }
 
 TEST(TheRateInsideANode, HoldsForGpusThatExchangeByWayOfTheHost) {
-    config::Run run = run_on_site();
+    config::RunSettings run = run_on_site();
     EXPECT_DOUBLE_EQ(calibrated_site(run, fit(1, 7, 2), 1).gpu_to_gpu, 7e9);
     EXPECT_DOUBLE_EQ(calibrated_site(run, fit(1, 70, 2), 1).gpu_to_gpu, 25e9);
     run.plan.gpu_to_gpu_gb_s = 300;

@@ -20,7 +20,7 @@ const std::vector<std::string> kRates = {
     "link.host_gb_s=12",       "link.device_read_gb_s=3",   "link.device_write_gb_s=1.8",
     "link.network_gb_s=25"};
 
-config::Run run_with(std::vector<std::string> overrides) {
+config::RunSettings run_with(std::vector<std::string> overrides) {
     return config::parse({.config_path = "some.toml",
                           .config_text = "",
                           .overrides = std::move(overrides),
@@ -76,7 +76,8 @@ TEST(Site, NeedsNoNetworkForOneNode) {
 }
 
 TEST(Workload, CountsTheProductsOfParametersAndOfAttention) {
-    const config::Run run = run_with({"model.layers=2", "model.width=64", "model.context=32"});
+    const config::RunSettings run =
+        run_with({"model.layers=2", "model.width=64", "model.context=32"});
     const Workload work =
         workload_of(run, {.parameters = 1000, .largest_block = 10, .blocks = 4}, 16);
     EXPECT_DOUBLE_EQ(work.operations_per_sequence, 32 * (2 * 1000 + 4 * 2 * 32 * 64));
@@ -85,7 +86,7 @@ TEST(Workload, CountsTheProductsOfParametersAndOfAttention) {
     EXPECT_DOUBLE_EQ(work.sequences, 16);
     EXPECT_FALSE(work.is_serial);
     // A llama whose embedding is only looked up.
-    const config::Run llama =
+    const config::RunSettings llama =
         run_with({"model.architecture=llama", "model.layers=2", "model.width=64",
                   "model.hidden=100", "model.context=32", "model.tied=false"});
     const Workload its =

@@ -97,8 +97,8 @@ TEST(Resident, IsSearchedAsEveryChoiceSays) {
                 problem.site.bulk_loss = 0.02;
                 Space space = resident_space_of(problem);
                 space.hidden = hidden;
-                const Found fast = search(problem, space);
-                const Found plain = search_plainly(problem, space);
+                const SearchResult fast = search(problem, space);
+                const SearchResult plain = search_plainly(problem, space);
                 ASSERT_EQ(fast.plan.has_value(), plain.plan.has_value());
                 EXPECT_EQ(fast.plan.has_value(), memory > 20e9 || nodes == 4) << memory;
                 EXPECT_DOUBLE_EQ(fast.shortest_s, plain.shortest_s);
@@ -131,7 +131,7 @@ TEST(Systems, ArePointsOfTheSpaceThatItsFastestBeat) {
     }
     const std::vector<SystemRow> asked =
         systems_of(with_nodes(4), {Codec::dense}, {.meshes = {4, 4, 16}});
-    const Found published =
+    const SearchResult published =
         std::ranges::find(asked, std::string("AMSP"), &SystemRow::system)->found;
     EXPECT_EQ(published.plan->choice.gradients, (Mesh{.gpus = 4, .nodes = 1}));
     EXPECT_EQ(published.plan->choice.optimizer, (Mesh{.gpus = 8, .nodes = 2}));

@@ -72,8 +72,8 @@ TEST(Search, FindsWhatTheCostOfEveryChoiceSays) {
         if (has_tiers) {
             space.tiers = tiers_of({.gpu = std::nullopt, .memory = std::nullopt});
         }
-        const Found fast = search(problem, space);
-        const Found plain = search_plainly(problem, space);
+        const SearchResult fast = search(problem, space);
+        const SearchResult plain = search_plainly(problem, space);
         ASSERT_EQ(fast.plan.has_value(), plain.plan.has_value());
         EXPECT_EQ(fast.plan.has_value(),
                   has_tiers || name.find("full drives") == std::string::npos);
@@ -167,7 +167,7 @@ TEST(Space, ShardsStateAtLeastAsFinelyAsGradientsAndTheseAsParameters) {
 TEST(Plan, AlwaysSpreadsTheStateOverAllDevices) {
     for (const int nodes : {1, 4, 16}) {
         const Problem problem = seven_billion(nodes);
-        const Found found = search(problem, space_of(problem, {Codec::dense, Codec::q4}));
+        const SearchResult found = search(problem, space_of(problem, {Codec::dense, Codec::q4}));
         ASSERT_TRUE(found.plan);
         EXPECT_EQ(found.plan->choice.optimizer, (Mesh{.gpus = 8, .nodes = nodes}));
     }
@@ -177,12 +177,12 @@ TEST(Plan, ShardsParametersOnlyWhereGpusAreTooSmall) {
     Problem problem = seven_billion(4);
     problem.work.sequences = 256;
     const std::vector<Codec> codecs = {Codec::dense};
-    const Found roomy = search(problem, space_of(problem, codecs));
+    const SearchResult roomy = search(problem, space_of(problem, codecs));
     ASSERT_TRUE(roomy.plan);
     EXPECT_EQ(roomy.plan->choice.parameters, Mesh());
     EXPECT_EQ(roomy.plan->choice.home, Home::gpu);
     problem.site.gpu_memory = 20e9;
-    const Found tight = search(problem, space_of(problem, codecs));
+    const SearchResult tight = search(problem, space_of(problem, codecs));
     ASSERT_TRUE(tight.plan);
     EXPECT_TRUE(tight.plan->choice.parameters != Mesh() || tight.plan->choice.home == Home::host);
 }

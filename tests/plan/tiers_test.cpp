@@ -50,10 +50,10 @@ TEST(Tiers, TakeTheSecondsComputedByHand) {
     problem.site.host_memory_rate = 0;
     EXPECT_NEAR(cost_of(problem, choice).terms.memory, 0.5 * 7e9 / 8 / (550e6 + 25e9 / 12), 1e-9);
     EXPECT_NEAR(t.csd, 0.25 * 7e9 / 10 * 12 / 1.8e9, 1e-3);
-    const TierBytes bytes = tier_bytes(problem, choice);
+    const config::TierBytes bytes = tier_bytes(problem, choice);
     EXPECT_NEAR(bytes.gpu, 0.25 * kStateOfRank, 1);
     EXPECT_NEAR(bytes.memory, 0.5 * kStateOfRank, 1);
-    EXPECT_NEAR(bytes.drives, 0.25 * kStateOfRank, 1);
+    EXPECT_NEAR(bytes.drive, 0.25 * kStateOfRank, 1);
     const Demand on_drives = cost_of(problem, of_one_node()).demand;
     const Demand demand = cost_of(problem, choice).demand;
     EXPECT_NEAR(demand.gpu - on_drives.gpu, bytes.gpu, 1);

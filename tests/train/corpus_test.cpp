@@ -37,7 +37,7 @@ protected:
     mpi::Communicator world_ = mpi::Communicator::world(std::chrono::seconds(60));
     std::string folder_ =
         std::string(test::kBuildFolder) + "/corpus-test-" + std::to_string(world_.size());
-    config::Run run_;
+    config::RunSettings run_;
 };
 
 TEST_F(Corpus, HasTheTokensOfTheWholeTextOnEveryRank) {

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kSteps = 50;
 
-config::Run tiny_run(const std::string& folder) {
-    config::Run run;
+config::RunSettings tiny_run(const std::string& folder) {
+    config::RunSettings run;
     run.model = {.layers = 2, .heads = 2, .width = 64, .context = 32, .dtype = Dtype::fp32};
     run.data.train = {folder + "/text"};
     run.train.steps = kSteps;
@@ -46,7 +46,7 @@ std::string make_folder(const mpi::Communicator& world) {
 
 // Losses of the same run in memory: the network's gradient, with PyTorch's AdamW and clipping on
 // one flat parameter.
-std::vector<double> losses_in_memory(const config::Run& run, const data::Corpus& corpus) {
+std::vector<double> losses_in_memory(const config::RunSettings& run, const data::Corpus& corpus) {
     const model::Geometry geometry = model::describe(run.model);
     std::vector<float> vector(geometry.elems);
     std::vector<float> gradient(geometry.elems);
@@ -91,7 +91,7 @@ std::vector<double> losses_in_memory(const config::Run& run, const data::Corpus&
 
 TEST(Offloaded, TrainsAsPyTorchsAdamWDoesInMemory) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
-    const config::Run run = tiny_run(make_folder(world));
+    const config::RunSettings run = tiny_run(make_folder(world));
     const data::Corpus corpus = load_corpus(world, run);
     const std::vector<double> wanted = losses_in_memory(run, corpus);
     ASSERT_LT(wanted.back(), 0.7 * wanted.front()) << "the comparison needs a run that learns";

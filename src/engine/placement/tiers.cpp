@@ -229,7 +229,8 @@ StateBytes state_in_tiers(const Placed& settings, const shard::Ownership& owners
     if (settings.mode == config::Mode::base) {
         return state;
     }
-    constexpr std::array kTiers = {&TierBytes::drive, &TierBytes::memory, &TierBytes::gpu};
+    constexpr std::array kTiers = {&config::TierBytes::drive, &config::TierBytes::memory,
+                                   &config::TierBytes::gpu};
     int ranks = 0;
     for (int copy = 0; copy < owners.copies(); ++copy) {
         ranks += static_cast<int>(owners.copy(copy).ranks.size());
@@ -238,7 +239,7 @@ StateBytes state_in_tiers(const Placed& settings, const shard::Ownership& owners
     for (int copy = 0; copy < owners.copies(); ++copy) {
         const shard::Replica& replica = owners.copy(copy);
         for (std::size_t place = 0; place < replica.ranks.size(); ++place) {
-            TierBytes of_rank;
+            config::TierBytes of_rank;
             int device = replica.devices.first(static_cast<int>(place));
             for (const Tier tier : tiers[static_cast<std::size_t>(replica.ranks[place])]) {
                 double& bytes = tier == Tier::gpu      ? of_rank.gpu
@@ -260,7 +261,7 @@ StateBytes state_in_tiers(const Placed& settings, const shard::Ownership& owners
 }
 
 std::vector<std::string> describe_tiers(const Placed& settings, const shard::Ownership& owners) {
-    const TierBytes most = state_in_tiers(settings, owners).most;
+    const config::TierBytes most = state_in_tiers(settings, owners).most;
     const bool begins_anew = settings.csd.durability == config::Durability::none;
     std::vector<std::string> lines;
     if (most.gpu > 0) {

@@ -43,14 +43,9 @@ void settle_all_tiers(Placed& settings, std::size_t elems, const mpi::Topology& 
 
 // Bytes of state in each tier: of the rank that has most there, and of all ranks. In mode base none
 // are counted.
-struct TierBytes {
-    double drive = 0;
-    double memory = 0;
-    double gpu = 0;
-};
 struct StateBytes {
-    TierBytes most;
-    TierBytes all;
+    config::TierBytes most;
+    config::TierBytes all;
 };
 StateBytes state_in_tiers(const Placed& settings, const shard::Ownership& owners);
 
