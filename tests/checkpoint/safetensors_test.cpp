@@ -81,7 +81,7 @@ TEST_F(SafetensorsTest, ReadsTheShardsOfAFolder) {
     for (const char* elsewhere : {"../one.safetensors", "/etc/passwd", ""}) {
         write("model.safetensors.index.json", text(R"({"weight_map":{"a":")", elsewhere, R"("}})"));
         EXPECT_THAT(message_of<ConfigError>([&] { const Safetensors file(folder()); }),
-                    HasSubstr("no plain file name"));
+                    HasSubstr(text("\"", elsewhere, "\"")));
     }
     write("model.safetensors.index.json", "[]");
     EXPECT_THAT(message_of<ConfigError>([&] { const Safetensors file(folder()); }),
@@ -111,12 +111,12 @@ TEST_F(SafetensorsTest, RefusesHeadersThatLie) {
         return text(R"({"a":{"dtype":")", dtype, R"(","shape":)", shape, R"(,"data_offsets":)",
                     offsets, "}}");
     };
-    EXPECT_THAT(refusal(tensor("F32", "[1]", "[0,8]"), four), HasSubstr("outside of the file"));
-    EXPECT_THAT(refusal(tensor("F32", "[1]", "[4,0]"), four), HasSubstr("outside of the file"));
+    EXPECT_THAT(refusal(tensor("F32", "[1]", "[0,8]"), four), states("a", "outside"));
+    EXPECT_THAT(refusal(tensor("F32", "[1]", "[4,0]"), four), states("a", "outside"));
     EXPECT_THAT(refusal(tensor("F32", "[1]", "[18446744073709551615,4]"), four),
-                HasSubstr("outside of the file"));
-    EXPECT_THAT(refusal(tensor("F32", "[1]", "[-4,4]"), four), HasSubstr("no whole number"));
-    EXPECT_THAT(refusal(tensor("F32", "[1]", "[0.5,4]"), four), HasSubstr("no whole number"));
+                states("a", "outside"));
+    EXPECT_THAT(refusal(tensor("F32", "[1]", "[-4,4]"), four), states("a", "whole number"));
+    EXPECT_THAT(refusal(tensor("F32", "[1]", "[0.5,4]"), four), states("a", "whole number"));
     EXPECT_THAT(refusal(tensor("F32", "[2]", "[0,4]"), four), HasSubstr("another size"));
     EXPECT_THAT(refusal(tensor("F16", "[1]", "[0,3]"), four), HasSubstr("another size"));
     EXPECT_THAT(refusal(tensor("F32", "[-1]", "[0,4]"), four), HasSubstr("another size"));
@@ -140,7 +140,7 @@ TEST_F(SafetensorsTest, RefusesAFileThatIsCutShort) {
         EXPECT_NE(message_of<ConfigError>([&] { const Safetensors file(path); }), "") << bytes;
     }
     EXPECT_THAT(message_of<ConfigError>([&] { const Safetensors file(folder() + "/none"); }),
-                HasSubstr("cannot be opened"));
+                states(folder() + "/none"));
 }
 
 }  // namespace

@@ -20,7 +20,6 @@ class Faults(cluster.Cluster):
         self.assertNotEqual(running.returncode, 0, output)
         done = self.mpirun("--resume", "--json", self.folder / "resumed.json", ranks=6, **keys)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn("resumed from the state files", done.stdout)
         resumed = json.loads((self.folder / "resumed.json").read_text())
         self.assertGreaterEqual(resumed["first_step"], 8)  # a step's line is written before its commit
         self.assertEqual(resumed["masters_xxh3"], whole["masters_xxh3"])
@@ -38,7 +37,6 @@ class Faults(cluster.Cluster):
                 running.send_signal(number)
                 output, _ = running.communicate(timeout=cluster.program.HANG_S)
                 self.assertEqual(running.returncode, 75, output)
-                self.assertIn("stopped on request after step", output)
                 self.assertEqual(len(list(checkpoints.glob("step-????????.h5"))), 1)
 
     def test_a_cut_link_ends_all_ranks_and_names_the_host(self):

@@ -54,22 +54,20 @@ std::string refusal_of(const std::vector<std::string>& overrides,
 }
 
 TEST(GroupSize, IsRefusedWhereNoGroupsCanBeFormed) {
-    EXPECT_THAT(refusal_of({"placement.optimizer=5"}),
-                AllOf(HasSubstr("placement.optimizer = 5"), HasSubstr("does not divide the 16")));
+    EXPECT_THAT(refusal_of({"placement.optimizer=5"}), states("placement.optimizer", 5, 16));
     EXPECT_THAT(refusal_of({"placement.optimizer=4"}, {.all = 12, .of_node = 6}),
-                AllOf(HasSubstr("placement.optimizer = 4"), HasSubstr("straddles nodes of 6")));
+                states("placement.optimizer", 4, 6));
     EXPECT_THAT(refusal_of({"placement.optimizer=8"}, {.all = 24, .of_node = 6}),
-                HasSubstr("straddles nodes of 6"));
+                states("placement.optimizer", 8, 6));
     EXPECT_THAT(
         refusal_of({"placement.optimizer=4"}, {.all = 8, .of_node = 2, .has_equal_nodes = false}),
-        HasSubstr("unequal numbers of ranks"));
+        states("placement.optimizer", 4, "replicated", "node", "global"));
 }
 
 TEST(GroupSize, IsRefusedWhereOneIsNoPartOfTheNext) {
     EXPECT_THAT(refusal_of({"placement.optimizer=node", "placement.gradients=global"}),
                 AllOf(HasSubstr("placement.optimizer = \"node\" (4 ranks)"),
-                      HasSubstr("placement.gradients = \"global\" (16 ranks)"),
-                      HasSubstr("a multiple of")));
+                      HasSubstr("placement.gradients = \"global\" (16 ranks)")));
     EXPECT_THAT(refusal_of({"placement.optimizer=replicated", "placement.parameters=node"}),
                 AllOf(HasSubstr("placement.gradients = \"auto\" (1 rank)"),
                       HasSubstr("placement.parameters = \"node\" (4 ranks)")));

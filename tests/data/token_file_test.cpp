@@ -85,7 +85,7 @@ TEST_F(TokenFiles, StandAlone) {
           config::DataSettings{.train = {path}, .valid = {words}},
           config::DataSettings{.train = {words}, .valid = {path}}}) {
         EXPECT_THAT(message_of<ConfigError>([&] { read_corpus(settings); }),
-                    HasSubstr("is not one token file"));
+                    states("data.train", "data.valid"));
     }
     SmallTokenFile other;
     other.tokenizer_digest = 78;

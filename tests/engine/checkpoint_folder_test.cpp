@@ -17,10 +17,10 @@ constexpr CheckpointTime kLong{.seconds = 320, .bytes = 8e10, .probed_bytes = 1.
 TEST(Notice, IsComparedWithTheTimeOfACheckpoint) {
     EXPECT_THAT(describe_notice(run_with(config::Durability::checkpoint), kLong, 400),
                 ElementsAre(AllOf(HasSubstr("about 320 s"), HasSubstr("80 GB"), HasSubstr("16 MB"),
-                                  HasSubstr("the notice is 400 s"))));
-    EXPECT_THAT(describe_notice(run_with(config::Durability::checkpoint), kLong, 120),
-                ElementsAre(HasSubstr("the notice is 120 s"),
-                            AllOf(HasSubstr("warning"), HasSubstr("--signal=USR1@"))));
+                                  states("400 s"))));
+    EXPECT_THAT(
+        describe_notice(run_with(config::Durability::checkpoint), kLong, 120),
+        ElementsAre(states("120 s"), AllOf(HasSubstr("warning"), HasSubstr("--signal=USR1@"))));
     EXPECT_THAT(describe_notice(run_with(config::Durability::checkpoint), kLong, 0),
                 ElementsAre(HasSubstr("about 320 s")));
 }

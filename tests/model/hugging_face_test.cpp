@@ -180,7 +180,7 @@ TEST(HuggingFaceConfig, RefusesAConflictWithTheConfig) {
     EXPECT_THAT(refusal(llama(), {"model.architecture=gpt"}),
                 HasSubstr("m/config.json says \"llama\""));
     EXPECT_THAT(refusal(gpt2(), {"model.context=2048"}),
-                HasSubstr("is more than model.positions = 1024 (m/config.json)"));
+                states("model.positions", 1024, "m/config.json"));
     EXPECT_NO_THROW(settings_of(llama(), {"model.rope_theta=500000"}));
 }
 
@@ -189,19 +189,16 @@ TEST(HuggingFaceConfig, RefusesWhatTheNetworksDoNotHave) {
         json[key] = value;
         return refusal(json);
     };
-    EXPECT_THAT(with(llama(), "model_type", "mamba"),
-                HasSubstr("has the model_type \"mamba\", and nearstep knows \"gpt2\""));
+    EXPECT_THAT(with(llama(), "model_type", "mamba"), states("model_type", "mamba", "gpt2"));
     EXPECT_THAT(with(llama(), "attention_bias", true), HasSubstr("attention_bias = true"));
     EXPECT_THAT(with(llama(), "mlp_bias", true), HasSubstr("mlp_bias = true"));
     EXPECT_THAT(with(llama(), "hidden_act", "gelu"), HasSubstr("hidden_act = \"gelu\""));
-    EXPECT_THAT(with(llama(), "head_dim", 64),
-                HasSubstr("head_dim = 64, and nearstep computes only 128"));
+    EXPECT_THAT(with(llama(), "head_dim", 64), states("head_dim", 64, 128));
     EXPECT_THAT(with(llama(), "num_key_value_heads", 5), HasSubstr("model.kv_heads = 5"));
     EXPECT_THAT(with(llama(), "num_attention_heads", 0), HasSubstr("too small"));
-    EXPECT_THAT(with(llama(), "num_hidden_layers", 99999), HasSubstr("out of range"));
-    EXPECT_THAT(with(llama(), "hidden_size", "4096"),
-                HasSubstr("another value than a whole number for hidden_size"));
-    EXPECT_THAT(with(llama(), "vocab_size", nullptr), HasSubstr("has no vocab_size"));
+    EXPECT_THAT(with(llama(), "num_hidden_layers", 99999), states("model.layers", 99999));
+    EXPECT_THAT(with(llama(), "hidden_size", "4096"), states("hidden_size"));
+    EXPECT_THAT(with(llama(), "vocab_size", nullptr), states("vocab_size"));
     EXPECT_THAT(with(llama(), "quantization_config", {{"bits", 4}}), HasSubstr("quantised"));
     EXPECT_THAT(with(llama(), "rope_scaling", "linear"), HasSubstr("no JSON object"));
     EXPECT_THAT(with(qwen2(), "use_sliding_window", true), HasSubstr("use_sliding_window = true"));

@@ -102,19 +102,16 @@ TEST(Rope, RefusesWhatItDoesNotKnowInOneSentence) {
               "model.rope_scaling is \"yarn\", which is no JSON object: write it as in a published "
               "config.json, or leave it empty.");
     EXPECT_THAT(refusal(R"({"rope_type": "longrope", "factor": 2})"),
-                testing::HasSubstr("has the rope_type \"longrope\", not \"linear\""));
-    EXPECT_THAT(refusal(R"({"rope_type": 3})"), testing::HasSubstr("rope_type that is no text"));
-    EXPECT_THAT(refusal(R"({"rope_type": "linear"})"),
-                testing::HasSubstr("of type \"linear\" needs factor, a number of at least 1"));
-    EXPECT_THAT(refusal(R"({"rope_type": "dynamic", "factor": 0.5})"),
-                testing::HasSubstr("needs factor"));
+                states("rope_type", "longrope", "linear"));
+    EXPECT_THAT(refusal(R"({"rope_type": 3})"), states("rope_type"));
+    EXPECT_THAT(refusal(R"({"rope_type": "linear"})"), states("linear", "factor", 1));
+    EXPECT_THAT(refusal(R"({"rope_type": "dynamic", "factor": 0.5})"), states("dynamic", "factor"));
     EXPECT_THAT(refusal(R"({"rope_type": "linear", "factor": 2, "mrope_section": [1]})"),
-                testing::HasSubstr("has the key \"mrope_section\""));
+                states("mrope_section"));
     EXPECT_THAT(refusal(R"({"rope_type": "llama3", "factor": 2, "low_freq_factor": 4,
                             "high_freq_factor": 4})"),
-                testing::HasSubstr("high_freq_factor above"));
-    EXPECT_THAT(refusal(std::string(kYarn) + R"(, "truncate": 1})"),
-                testing::HasSubstr("neither true nor false"));
+                states("high_freq_factor", "low_freq_factor"));
+    EXPECT_THAT(refusal(std::string(kYarn) + R"(, "truncate": 1})"), states("truncate"));
 }
 
 }  // namespace

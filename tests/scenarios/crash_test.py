@@ -40,10 +40,9 @@ class Crash(program.Scenario):
             for place in places:
                 self.flip(place)
             said, summary = self.finish()
-            self.assertIn("The state of step 5 is not used", said)
             self.assertIn("rank-1.device-0.state", said)
-            self.assertIn("data is damaged", said)
-            self.assertIn("step-00000005.h5 at step 5", said)
+            self.assertIn("step-00000005.h5", said)
+            self.assertEqual(summary["first_step"], 6)
             self.assertEqual(summary["masters_xxh3"], masters)
         for is_there in (False, True):
             self.train(train__steps=8, train__stop_at=5, flags=["--fresh"])
@@ -57,7 +56,7 @@ class Crash(program.Scenario):
                 program.shutil.rmtree(checkpoints)
             self.flip(place=1)
             said, summary = self.finish()
-            self.assertIn("resumed from the state files at step 4", said)
+            self.assertEqual(summary["first_step"], 5)
             self.assertEqual("rank-00001.h5" in said, is_there)
             self.assertEqual(summary["masters_xxh3"], masters)
 
@@ -66,8 +65,8 @@ class Crash(program.Scenario):
         self.train(train__steps=8, train__stop_at=5)
         program.shutil.rmtree(self.folder / "state/checkpoints")
         self.assert_refusal(program.run(2, *self.small_run()), "step 5 of 8", "--resume")
-        said, summary = self.finish()
-        self.assertIn("resumed from the state files at step 5", said)
+        _, summary = self.finish()
+        self.assertEqual(summary["first_step"], 6)
         self.assertEqual(summary["masters_xxh3"], masters)
         self.assertTrue((self.folder / "state/checkpoints/step-00000008.h5").exists())
 
@@ -79,8 +78,8 @@ class Crash(program.Scenario):
         refused = program.run(2, *self.small_run(flags=["--resume"], **moved))
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertRegex(refused.stderr, r"Step 5 of run \w+ is in .*/state on .*, which csd.path does not name.*--from .*step-00000003.h5")
-        said, summary = self.finish(**keys)
-        self.assertIn("resumed from the state files at step 5", said)
+        _, summary = self.finish(**keys)
+        self.assertEqual(summary["first_step"], 6)
         self.assertEqual(summary["masters_xxh3"], masters)
 
 

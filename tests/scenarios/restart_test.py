@@ -94,13 +94,13 @@ class Restart(program.Scenario):
                                         "--from", "--fresh"], **keys)
         shutil.move(self.folder / "away", memory)
         resumed = self.finish("--resume", train__stop_at=9, **keys)
-        self.assertIn("resumed from the state files at step", resumed.stdout)
+        self.assertIn(resumed.summary["first_step"], (3, 4))
         speeds = [re.search('csd.speed "auto": .*', done.stdout)[0] for done in (killed, resumed)]
         self.assertEqual(*speeds)
         # Without csd.tiers the state moves to the drives.
         shutil.rmtree(self.folder / "p0/checkpoints")
         moved = self.finish("--resume")
-        self.assertIn("of another layout at step 9", moved.stdout)
+        self.assertEqual(moved.summary["first_step"], 10)
         self.assertEqual(moved.summary["masters_xxh3"], self.whole()["masters_xxh3"])
         self.assertFalse(memory.exists())
 
@@ -174,7 +174,6 @@ class Restart(program.Scenario):
         self.assertNotEqual(killed.returncode, 0)
         self.assertIn("goes on from step 3 of run", killed.stdout)
         resumed = self.finish("--resume")
-        self.assertIn("resumed from the state files at step", resumed.stdout)
         self.assertIn(resumed.summary["first_step"], (6, 7))
         self.assertEqual(resumed.summary["masters_xxh3"], self.whole()["masters_xxh3"])
 
@@ -254,7 +253,6 @@ class Restart(program.Scenario):
             with self.subTest(**layout):
                 restore()
                 moved = self.finish("--resume", train__stop_at=5, **layout)
-                self.assertIn("resumed from the state files of another layout at step 5", moved.stdout)
                 self.assertEqual(moved.summary["masters_xxh3"], stopped.summary["masters_xxh3"])
                 # Back again, from a layout whose files have other names.
                 shutil.rmtree(self.folder / "p0/checkpoints")

@@ -61,12 +61,12 @@ TEST(ManifestTest, IsReadFromARegularFileOnlyAndFollowsNoLinkWhenItIsWritten) {
     ManifestFile file(folder.file("rank-0.manifest"));
     std::filesystem::create_symlink(thesis, file.path());
     std::filesystem::create_symlink(thesis, file.path() + ".partial");
-    EXPECT_THAT(message_of<DamageError>([&] { file.read(); }), HasSubstr("it is a link"));
+    EXPECT_THAT(message_of<DamageError>([&] { file.read(); }), states(file.path(), "link"));
     file.replace(sample());
     EXPECT_EQ(file.read(), sample());
     file.remove();
     ASSERT_EQ(::mkfifo(file.path().c_str(), 0600), 0);
-    EXPECT_THAT(message_of<DamageError>([&] { file.read(); }), HasSubstr("not a regular file"));
+    EXPECT_THAT(message_of<DamageError>([&] { file.read(); }), states(file.path(), "regular"));
     file.remove();
     std::filesystem::create_hard_link(thesis, file.path() + ".partial");
     file.replace(sample());

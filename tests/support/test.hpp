@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -47,6 +48,40 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
+
+// A fact of a message: a key, a path, a name or a number, which is no part of a longer one.
+MATCHER_P(StatesFact, fact, "") {
+    const std::string message = arg;
+    const auto ends_word = [&](std::size_t at) {
+        return at >= message.size() ||
+               (std::isalnum(static_cast<unsigned char>(message[at])) == 0 && message[at] != '_');
+    };
+    for (std::size_t at = message.find(fact); at != std::string::npos;
+         at = message.find(fact, at + 1)) {
+        if ((at == 0 || ends_word(at - 1)) && ends_word(at + fact.size())) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// What a message says, in whichever words and order: all these facts.
+template <typename... Facts>
+auto states(const Facts&... facts) {
+    return AllOf(StatesFact(text(facts))...);
+}
+
+// The errno that a refused path or file tells.
+template <typename Action>
+int code_of(const Action& action) {
+    try {
+        action();
+    } catch (const PathError& error) {
+        return error.code();
+    }
+    ADD_FAILURE() << "no path was refused";
+    return 0;
+}
 
 // The message of the exception of type `E` that `action` throws; a test failure if it throws none.
 template <typename E = ConfigError, typename Action>
