@@ -260,8 +260,6 @@ __device__ inline void store_parameters(const float (&masters)[kOctet], Dtype dt
     }
 }
 
-// --- Parameters in tensors ---
-
 // The last tensor that does not begin behind the element, if there is one, else the first.
 __device__ inline GpuTensor tensor_of(const GpuTiles& job, std::size_t element) {
     const GpuTensor* tensors = job.tensors;
