@@ -16,8 +16,8 @@ LIMIT_S = 300
 
 
 def steps_in(text):
-    """Pairs of a step and its loss, of lines as the examples print them."""
-    return [(int(step), float(loss)) for step, loss in re.findall(r"step (\d+) loss (\S+)", text)]
+    """Pairs of a step and its loss as the examples print them; mpirun may put the words of another rank before the end of a line."""
+    return [(int(step), float(loss)) for step, loss in re.findall(r"step (\d+) loss (-?\d+\.\d{4})", text)]
 
 
 def losses_in(text):
