@@ -119,7 +119,9 @@ bool GpuEngine::takes(std::size_t lane, std::span<const std::byte> vector) {
     return of.is_updated;
 }
 
-void GpuEngine::use_tensors(GpuTensors& tensors, GpuTiles& run, GpuLane& lane) {
+void GpuEngine::use_tensors(GpuTensors& tensors, GpuTiles& run, GpuLane& lane,
+                            const memory::Stream& stream) {
+    stream.wait_for(tensors.unused());
     const std::span<const GpuTensor> on_gpu = tensors.of(run.first_tile, run.tiles);
     run.tensors = on_gpu.data();
     run.tensor_count = on_gpu.size();
@@ -141,9 +143,6 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
     const memory::Stream& stream = updates_.at(begun_++ % kStreams);
     to.in_tensors = 0;
     to.masters_in_tensors = 0;
-    if (tensors != nullptr && tensors->unused() != nullptr) {
-        stream.wait_for(tensors->unused());
-    }
     GpuTiles all = subgroup;
     if (to.is_read) {  // an update in place
         const std::size_t bytes = state_bytes(subgroup.format, subgroup.tiles);
@@ -156,7 +155,7 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
     for (const TilesByGroup::GroupTiles& one : tiles.runs) {
         GpuTiles run = run_of(all, one, scalars);
         if (tensors != nullptr && tensors->cover(run.first_tile, run.tiles)) {
-            use_tensors(*tensors, run, to);
+            use_tensors(*tensors, run, to, stream);
         }
         update_on_gpu(run, stream.handle(), settings_.thread_blocks);
         if (to.is_read) {

@@ -119,7 +119,8 @@ private:
 
     std::span<std::byte> memory_of(std::size_t lane, std::size_t bytes);
     bool reaches(std::span<const std::byte> vector);
-    static void use_tensors(GpuTensors& tensors, GpuTiles& run, GpuLane& lane);
+    static void use_tensors(GpuTensors& tensors, GpuTiles& run, GpuLane& lane,
+                            const memory::Stream& stream);
     void deliver_now(GpuLane& lane);
     static void copy_state(const Leaving& tiles, const memory::Stream& stream);
 

@@ -40,7 +40,6 @@ public:
     // Those that have elements of the tiles. In GPU memory, for kernels that follow unused() in
     // their stream.
     std::span<const GpuTensor> of(std::size_t first_tile, std::size_t tiles) const;
-    // Null until use() has given tensors.
     CUevent_st* unused() const { return unused_; }
     const bool* are_written() const { return are_written_; }
 

@@ -109,15 +109,20 @@ TEST(Plan, KeepsTheStateOnDrivesWhereOtherTiersShortenNothing) {
     EXPECT_EQ(plan_with(problem_with(512), kAnything).choice.shares, Shares{});
 }
 
+// With GPU memory beside what `memory` uses.
+void expect_gpus_shorten(const Problem& problem, const Plan& memory) {
+    const Plan both = plan_with(problem, kAnything);
+    EXPECT_GT(both.choice.shares.gpu, 0);
+    EXPECT_LT(both.cost.terms.step, 0.9 * memory.cost.terms.step);
+}
+
 TEST(Plan, TakesTiersThatShortenTheStep) {
     const Problem problem = problem_with(8);
     const double on_drives = plan_with(problem, {}).cost.terms.step;
     const Plan memory = plan_with(problem, kAnyMemory);
     EXPECT_GT(memory.choice.shares.memory, 0.5);
     EXPECT_LT(memory.cost.terms.step, 0.5 * on_drives);
-    const Plan both = plan_with(problem, kAnything);
-    EXPECT_GT(both.choice.shares.gpu, 0);
-    EXPECT_LT(both.cost.terms.step, 0.9 * memory.cost.terms.step);
+    expect_gpus_shorten(problem, memory);
 }
 
 TEST(Plan, TakesMemoryOfGpusBesideStorageNodes) {
@@ -125,9 +130,7 @@ TEST(Plan, TakesMemoryOfGpusBesideStorageNodes) {
     problem.storage_nodes = 1;
     const Plan memory = plan_with(problem, kAnyMemory);
     EXPECT_GT(memory.choice.shares.memory, 0);
-    const Plan both = plan_with(problem, kAnything);
-    EXPECT_GT(both.choice.shares.gpu, 0);
-    EXPECT_LT(both.cost.terms.step, 0.9 * memory.cost.terms.step);
+    expect_gpus_shorten(problem, memory);
 }
 
 // 8 nodes that compute get what one storage node sends 8 times.

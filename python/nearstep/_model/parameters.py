@@ -64,8 +64,7 @@ class Parameters:
             # A block is copied while the digests of others are computed.
             self._looks, self._copies, self._notes = (torch.cuda.Stream(device) for _ in range(3))
             self._copied = [torch.cuda.Event() for _ in blocks]
-            self._used, self._unused = torch.cuda.Event(), torch.cuda.Event()
-            self._used.record(torch.cuda.current_stream(device))
+            self._unused = torch.cuda.Event()
 
     # --- Where the values are ---
 
@@ -222,8 +221,7 @@ class Parameters:
         with torch._C.DisableTorchFunctionSubclass():
             self._places = {i: p.detach() for i, p in enumerate(self._params) if self._is_like_value(i)}
             numbers = list(self._places)
-            self._used.record(torch.cuda.current_stream(self.device))
-            self._looks.wait_event(self._used)
+            self._looks.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(self._looks):
                 self._digests.before_overwriting(numbers)
                 are_written = self._digests.has_lost(numbers)
@@ -308,8 +306,7 @@ class Parameters:
         self._unload()
         self.watch(range(len(self._params)))
         if self.device.type == "cuda":
-            self._used.record(torch.cuda.current_stream(self.device))
-            self._looks.wait_event(self._used)
+            self._looks.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(self._looks):
                 self._digests.ask_lost()
 
