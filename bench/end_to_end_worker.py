@@ -3,6 +3,7 @@ import argparse
 import json
 import os
 import pathlib
+import resource
 import statistics
 import time
 
@@ -137,7 +138,7 @@ class DeepSpeed:
     """DeepSpeed with the optimizer offloaded; the row's options are its own settings."""
 
     def __init__(self, model):
-        for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29511")):
+        for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "0")):  # 0: any free port
             os.environ.setdefault(name, value)
         import deepspeed
 
@@ -220,7 +221,7 @@ def main():
     drive_gb_per_s = (drive[arguments.steps] - drive[first]) / sum(steady) / 1e9
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
     line = {"row": arguments.row, "tokens_per_s": tokens / statistics.median(steady), "least_tokens_per_s": tokens / max(steady), "most_tokens_per_s": tokens / min(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), "drive_gb_per_s": drive_gb_per_s, **told,
-            "first_step_s": seconds[0], "first_step": parts,
+            "first_step_s": seconds[0], "first_step": parts, "resident_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
             "torch": torch.__version__, "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
     if DEVICE.type == "cuda":
         line["gpu_gb"] = torch.cuda.max_memory_allocated() / 1e9
