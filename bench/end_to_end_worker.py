@@ -1,9 +1,9 @@
 """One row of bench/end_to_end: trains a GPT-2 or a Llama of transformers for some steps and prints a line of JSON."""
 import argparse
 import json
+import multiprocessing
 import os
 import pathlib
-import resource
 import statistics
 import time
 
@@ -146,6 +146,8 @@ class DeepSpeed:
         bf16 = {"enabled": True, **zero.pop("bf16", {})}
         if zero["offload_optimizer"]["device"] == "nvme":
             zero["offload_optimizer"]["nvme_path"] = arguments.folder
+        if "zenflow" in zero:  # it counts in micro-batches
+            zero["zenflow"] |= {"select_interval": arguments.accumulation, "update_interval": arguments.accumulation}
         if zero["stage"] == 3:  # a block's parameters are fetched together, and its compiled forward has no hooks inside
             deepspeed.utils.set_z3_leaf_modules(model, [type(model.transformer.h[0])])
         rows = arguments.micro_batch * arguments.accumulation
@@ -185,6 +187,18 @@ def drive_bytes():
     return int(counts["read_bytes"]) + int(counts["write_bytes"])
 
 
+def resident_gb():
+    """The most of the host's memory that this process had, with what its children have for themselves; None where the kernel does not say."""
+    def of(process, key):
+        lines = pathlib.Path(f"/proc/{process}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(key)) * 1024 / 1e9
+
+    try:
+        return of("self", "VmHWM:") + sum(of(child.pid, "RssAnon:") for child in multiprocessing.active_children())
+    except (OSError, StopIteration):
+        return None
+
+
 def main():
     model = make_model()
     trainer = (DeepSpeed if arguments.row.startswith("deepspeed") else Near if arguments.row.startswith("nearstep") else Memory)(model)
@@ -221,7 +235,7 @@ def main():
     drive_gb_per_s = (drive[arguments.steps] - drive[first]) / sum(steady) / 1e9
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
     line = {"row": arguments.row, "tokens_per_s": tokens / statistics.median(steady), "least_tokens_per_s": tokens / max(steady), "most_tokens_per_s": tokens / min(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), "drive_gb_per_s": drive_gb_per_s, **told,
-            "first_step_s": seconds[0], "first_step": parts, "resident_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+            "first_step_s": seconds[0], "first_step": parts, "resident_gb": resident_gb(),
             "torch": torch.__version__, "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
     if DEVICE.type == "cuda":
         line["gpu_gb"] = torch.cuda.max_memory_allocated() / 1e9
@@ -232,5 +246,5 @@ def main():
     print(json.dumps(line), flush=True)
 
 
-main()
-
+if __name__ == "__main__":  # DeepSpeed's offload reads this file again in the process that updates
+    main()
