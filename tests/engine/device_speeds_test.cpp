@@ -257,6 +257,24 @@ TEST(SettleTiers, RefuseARankWithoutDrivesForTheRest) {
     EXPECT_THAT(settings.speeds, testing::ElementsAre(1, 1, 1, 1));
 }
 
+TEST(ReadAheadBytes, AreForDevicesInStorageAlone) {
+    const auto of_rank = [](const Placed& settings, std::size_t rank) {
+        std::vector<bool> are_given;
+        for (const ReadAheadBytes& bytes : read_ahead_bytes(
+                 settings, config::tiers_per_rank(settings, 2)[rank],
+                 state_files(settings, static_cast<int>(rank), 2), {.ranks_beside = 1})) {
+            are_given.push_back(bytes.host > 0);
+        }
+        return are_given;
+    };
+    Placed settings{two_drives("/nowhere")};
+    settings.csd.tiers.gpu = 1;
+    EXPECT_THAT(of_rank(settings, 0), testing::ElementsAre(true, true, false));
+    settings.csd.storage_ranks = 1;
+    EXPECT_THAT(of_rank(settings, 0), testing::ElementsAre(false)) << "a GPU and no drive";
+    EXPECT_THAT(of_rank(settings, 1), testing::ElementsAre(true, true));
+}
+
 TEST(SettleGpu, RefusesARankWithoutAGpuAndTakesNothingForAuto) {
     const mpi::Communicator all = world();
     Placed settings{two_drives("/nowhere")};

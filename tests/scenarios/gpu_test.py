@@ -86,21 +86,33 @@ class Gpu(program.Scenario):
                              placement__optimizer="node")
         self.assertEqual((summary["payload_transport"], summary["placement"]["copies"]), ("mpi", 2))
 
-    def test_state_in_gpu_memory_has_the_bits_of_drives_and_comes_back_from_a_checkpoint(self):
-        keys = dict(ranks=1, train__steps=8, model__device='"cuda"', mode="su+o+c", compress__codec="q4", checkpoint__every=3)
-        drives = self.train(state="drives", **keys)
-        keys = dict(keys, csd__durability='"checkpoint"')
+    # A run whose state may lie in GPU memory.
+    TIERED = {"train__steps": 8, "model__device": '"cuda"', "mode": "su+o+c", "compress__codec": "q4", "checkpoint__every": 3,
+              "csd__durability": '"checkpoint"'}
+
+    def train_on_drives(self):
+        return self.train(ranks=1, state="drives", **self.TIERED)
+
+    def test_state_in_gpu_memory_has_the_bits_of_drives(self):
+        drives = self.train_on_drives()
         for tiers in ({"gpu": 0.003}, {"gpu": 0.003, "memory": 0.003}, {"gpu": 1}, {"gpu": '"auto"', "memory": '"auto"'}):
-            self.assert_same_bits(drives, self.train(state="tiers", flags=["--fresh"], **keys, **{f"csd__tiers__{tier}": gb for tier, gb in tiers.items()}))
-        # Beside a storage rank, which has the drives.
-        stored = dict(keys, ranks=2, csd__storage_ranks=1)
-        self.assert_same_bits(drives, self.train(state="stored", csd__tiers__gpu=0.003, **stored))
-        arguments = self.arguments(state="planned", csd__tiers__gpu='"auto"', **{key: value for key, value in stored.items() if key != "ranks"})
-        planned = program.succeed(2, *arguments, "--site", "cluster/csd-pod", "--set", "csd.update_mparam_s=1", "--json", self.folder / "planned.json")
+            keys = {f"csd__tiers__{tier}": gb for tier, gb in tiers.items()}
+            self.assert_same_bits(drives, self.train(ranks=1, state="tiers", flags=["--fresh"], **self.TIERED, **keys))
+
+    def test_state_in_gpu_memory_beside_a_storage_rank_has_the_bits_of_drives(self):
+        stored = self.train(ranks=2, state="stored", csd__storage_ranks=1, csd__tiers__gpu=0.003, **self.TIERED)
+        self.assert_same_bits(self.train_on_drives(), stored)
+
+    def test_state_in_gpu_memory_beside_a_storage_rank_as_planned_has_the_bits_of_drives(self):
+        arguments = self.arguments(state="planned", csd__storage_ranks=1, csd__tiers__gpu='"auto"', **self.TIERED)
+        summary = self.folder / "planned.json"
+        planned = program.succeed(2, *arguments, "--site", "cluster/csd-pod", "--set", "csd.update_mparam_s=1", "--json", summary)
         self.assertRegex(planned.stdout, r"placement auto, modelled: .+, state of a rank \S+ .B in GPU memory \(T_gpu \S+ s\)")
-        self.assert_same_bits(drives, json.loads((self.folder / "planned.json").read_text()))
-        # A killed run goes on from its last checkpoint, in other tiers or in the same.
-        arguments = self.arguments(state="killed", csd__tiers__gpu=1, **{key: value for key, value in keys.items() if key != "ranks"})
+        self.assert_same_bits(self.train_on_drives(), json.loads(summary.read_text()))
+
+    def test_state_in_gpu_memory_comes_back_from_a_checkpoint_in_other_tiers_or_in_the_same(self):
+        masters = self.train_on_drives()["masters_xxh3"]
+        arguments = self.arguments(state="killed", csd__tiers__gpu=1, **self.TIERED)
         for tiers in (["--set", "csd.tiers.gpu=1"], ["--set", "csd.tiers.gpu=0"]):
             killed = program.run(1, *arguments, "--fresh", fault="rank=0 phase=after_gradients count=6")
             self.assertNotEqual(killed.returncode, 0)
@@ -108,7 +120,7 @@ class Gpu(program.Scenario):
             summary = self.folder / "resumed.json"
             resumed = program.run(1, *arguments, *tiers, "--resume", "--json", summary)
             self.assertIn("at step 3", resumed.stdout)
-            self.assertEqual(json.loads(summary.read_text())["masters_xxh3"], drives["masters_xxh3"])
+            self.assertEqual(json.loads(summary.read_text())["masters_xxh3"], masters)
 
     def assert_same_bits_brought_together(self, ranks, of_copy=None, **keys):
         """of_copy: how many of the ranks bring their parameters together, if not all."""

@@ -400,10 +400,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
     std::vector<std::unique_ptr<csd::Device>> devices;
     const int count = devices_in(copy, rank).count;
     const std::vector<config::Tier> tiers = tiers_of(settings, rank, world.size());
-    std::vector<std::string> in_storage = files;
-    in_storage.resize(files.size() -
-                      static_cast<std::size_t>(std::ranges::count(tiers, config::Tier::gpu)));
-    const std::vector<ReadAheadBytes> ahead = read_ahead_bytes(settings, in_storage, around);
+    const std::vector<ReadAheadBytes> ahead = read_ahead_bytes(settings, tiers, files, around);
     const DeviceMaker make_device{settings, route, around, traffic};
     if (count == 0) {
         store::check_folders(planned_files(settings, rank, world.size(), copy));

@@ -187,9 +187,10 @@ void settle_all_tiers(Placed& settings, std::size_t elems, const mpi::Topology& 
 }
 
 std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
+                                             const std::vector<Tier>& tiers,
                                              const std::vector<std::string>& state_files,
                                              const DeviceSurroundings& around) {
-    std::vector<ReadAheadBytes> bytes(state_files.size());
+    std::vector<ReadAheadBytes> bytes(tiers.size());
     if (settings.csd.slots > 0 || !overlaps_steps(settings.mode) || around.ranks_beside == 0 ||
         around.links != nullptr) {
         return bytes;
@@ -202,18 +203,19 @@ std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& setti
         of_rank.gpu = memory::room_of_gpu().free_bytes / kShare / ((ranks + gpus - 1) / gpus);
     }
     const bool may_map = around.storage == nullptr && settings.csd.io == store::IoKind::automatic;
-    std::vector<bool> is_mapped;
-    is_mapped.reserve(state_files.size());
-    for (const std::string& file : state_files) {
-        is_mapped.push_back(may_map && store::lies_in_memory(store::folder_of(file)));
-    }
-    const auto mapped = static_cast<std::size_t>(std::ranges::count(is_mapped, true));
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        if (is_mapped[i]) {
-            bytes[i].gpu = of_rank.gpu / mapped;
-        } else {
-            bytes[i].host = of_rank.host / (bytes.size() - mapped);
+    std::vector<std::size_t> mapped;
+    std::vector<std::size_t> read;
+    for (std::size_t device = 0; device < tiers.size(); ++device) {
+        if (tiers[device] != Tier::gpu) {
+            const std::string folder = store::folder_of(state_files.at(device));
+            (may_map && store::lies_in_memory(folder) ? mapped : read).push_back(device);
         }
+    }
+    for (const std::size_t device : mapped) {
+        bytes[device].gpu = of_rank.gpu / mapped.size();
+    }
+    for (const std::size_t device : read) {
+        bytes[device].host = of_rank.host / read.size();
     }
     return bytes;
 }

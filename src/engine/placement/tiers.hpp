@@ -55,8 +55,10 @@ struct ReadAheadBytes {
     std::size_t host = 0;
     std::size_t gpu = 0;
 };
-// Of each of this rank's devices, whose state files these are.
+// Of each of this rank's devices, which have these tiers and state files; none of one in GPU
+// memory, which reads nothing.
 std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
+                                             const std::vector<config::Tier>& tiers,
                                              const std::vector<std::string>& state_files,
                                              const DeviceSurroundings& around);
 
