@@ -1,11 +1,12 @@
-"""One row of bench/end_to_end: trains a GPT-2 or a Llama of transformers for some steps and prints a line of JSON."""
-import argparse
+"""One row of bench/end_to_end, of the job that it gets as JSON: trains a GPT-2 or a Llama of transformers for some steps and prints a line of JSON."""
 import json
 import multiprocessing
 import os
 import pathlib
 import statistics
+import sys
 import time
+import types
 
 os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # else much is lost between tensors
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", os.environ["PYTORCH_ALLOC_CONF"])  # its name in older versions
@@ -15,27 +16,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import gpu_timeline
 
-arguments = argparse.ArgumentParser()
-arguments.add_argument("--row", required=True)
-arguments.add_argument("--shape", type=json.loads, required=True, help="layers, heads, width, context, vocabulary; with inner: a Llama")
-arguments.add_argument("--micro-batch", type=int, required=True)
-arguments.add_argument("--accumulation", type=int, required=True)
-arguments.add_argument("--steps", type=int, required=True)
-arguments.add_argument("--folder", required=True)
-arguments.add_argument("--devices", type=int, default=8)
-arguments.add_argument("--text", required=True, help="a file, whose bytes are the tokens")
-arguments.add_argument("--rate", type=float, required=True)
-arguments.add_argument("--clip-norm", type=float, required=True)
-arguments.add_argument("--trace", action="store_true")
-arguments.add_argument("--options", type=json.loads, default={}, help="of nearstep.AdamW")
-arguments = arguments.parse_args()
-
+arguments = types.SimpleNamespace(**json.loads(sys.argv[1]))
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RATE, BETAS, DECAY, CLIP = arguments.rate, (0.9, 0.95), 0.1, arguments.clip_norm
 HELD_OUT = 0.05  # of the text, at its end
 COMPILED = arguments.row != "memory-eager" and DEVICE.type == "cuda"
-
-
 PEAK_FLOPS = 989.5e12  # of an H100 or H200 in bf16, dense
 
 

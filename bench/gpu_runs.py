@@ -19,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+BESIDE = pathlib.Path(__file__).resolve().parent
+ROOT = BESIDE.parent
 SMOKE = {"model.layers": 3, "model.heads": 2, "model.width": 32, "model.context": 32, "model.vocabulary": 512,
          "train.micro_batch": 1, "train.evaluate_batches": 1, "csd.subgroup_tiles": 1}
 
@@ -73,9 +74,22 @@ def limited(gb):
     yield None
 
 
-def entering(group):
-    """For a new process: puts it into the folder of a cgroup; None without one."""
-    return group and (lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+def work(script, job, label, limit_gb=0, seconds=None):
+    """Does a job in a process of its own: a script of this folder, which takes it as JSON. Returns the line of JSON that it
+    prints last, with the limit of its host memory, if `limit_gb` is not 0. Raises Failed if it fails or takes longer."""
+    with limited(limit_gb) as group:
+        enter = group and (lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+        try:
+            done = subprocess.run([sys.executable, BESIDE / script, json.dumps(job)], capture_output=True, text=True, errors="replace", check=False,
+                                  timeout=seconds, preexec_fn=enter)
+        except subprocess.TimeoutExpired as over:
+            raise Failed(f"{label} did not end within {seconds} s: {(over.stderr or b'it said nothing').decode(errors='replace').strip()}") from over
+    said = done.stderr.strip().splitlines()
+    print("".join(f"{line}\n" for line in said if line.startswith("nearstep")), file=sys.stderr, end="")
+    if done.returncode != 0:
+        raise Failed(f"{label} ended with {done.returncode}: {said[-1] if said else 'it said nothing'}")
+    limit = f"{limit_gb:.2f} GB by {'a cgroup' if group else 'nearstep alone'}" if limit_gb else "none"
+    return {"host_limit": limit, **json.loads((done.stdout.strip().splitlines() or ["{}"])[-1])}
 
 
 def fail(message):
@@ -105,7 +119,29 @@ def positive(text):
 
 
 def quoted(value):
+    """As the value of --set; paths are those from here."""
+    value = value.resolve() if isinstance(value, pathlib.Path) else value
     return json.dumps(str(value)) if not isinstance(value, (int, float, bool, list)) else json.dumps(value)
+
+
+def trained(program, config, settings, *flags, ranks=1, threads=1):
+    """The summary of a training that must succeed, and what it printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        summary = pathlib.Path(folder, "summary.json")
+        command = [ROOT / "launch/ranks", str(ranks), pathlib.Path(program).resolve(), "train", ROOT / config, *(f"--set={key}={quoted(value)}" for key, value in settings.items()),
+                   "--json", summary, *flags]
+        done = subprocess.run(command, cwd=ROOT, env=dict(os.environ, OMP_NUM_THREADS=str(threads)), capture_output=True, text=True, errors="replace")
+        if done.returncode != 0:
+            sys.exit(done.stdout + done.stderr)
+        return json.loads(summary.read_text()), done.stdout
+
+
+def of_size(gb):
+    """The settings of a GPT whose fp32 state has about so many GB: 12 bytes per parameter."""
+    width = 512
+    layers = max(1, round((gb * 1e9 / 12 - 256 * width) / (12 * width * width)))
+    return {"model.width": width, "model.heads": 8, "model.layers": layers, "model.context": 32, "train.global_batch": 1, "train.micro_batch": 1,
+            "train.evaluate_batches": 1}
 
 
 class Failed(Exception):

@@ -50,8 +50,6 @@ void add_bench_csd(CLI::App& bench, Action& action) {
     command.add_option("--codec", settings.codec, "of the gradients")
         ->check(CLI::IsMember(codec::codec_names()))
         ->capture_default_str();
-    command.add_flag("--on-demand", settings.is_on_demand,
-                     "run the row that a line of stdin names, and print a JSON line of it");
     command.add_option("--io", arguments->io, "of the rows that do not say threads")
         ->check(CLI::IsMember({"auto", "io_uring", "threads"}))
         ->capture_default_str();

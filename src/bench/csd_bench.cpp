@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <iostream>
 #include <memory>
 #include <span>
 #include <string>
@@ -274,33 +273,6 @@ void report(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size
     write_whole_file(bench.json, json);
 }
 
-// Lets another program choose the turns, so that other programs can run between them.
-void serve(std::vector<Measured>& all, const CsdBenchSettings& bench, const CsdScene& scene,
-           InPlace& in_place) {
-    nlohmann::json names = nlohmann::json::array();
-    for (const Measured& measured : all) {
-        names.push_back(measured.row->settings().name);
-    }
-    std::cout << nlohmann::json{{"rows", names},
-                                {"commit", commit()},
-                                {"parameters", scene.parameters}}
-              << std::endl;
-    for (std::string name; std::getline(std::cin, name);) {
-        const auto row = search(all, name);
-        if (row == all.end()) {
-            throw ConfigError(
-                text("There is no row \"", name, "\": name one of ", names.dump(), "."));
-        }
-        measure(*row, bench, scene, in_place);
-        std::cout << nlohmann::json{{"row", name},
-                                    {"mparam_s", row->mparam_s.back()},
-                                    {"cores", row->cores.back()},
-                                    {"bytes_per_parameter", step_bytes(row->row->settings())},
-                                    {"verified_subgroups", row->row->verify()}}
-                  << std::endl;
-    }
-}
-
 }  // namespace
 
 void bench_csd(const CsdBenchSettings& bench) {
@@ -327,9 +299,6 @@ void bench_csd(const CsdBenchSettings& bench) {
         all.back().row->run(2);  // allocates the space of both generations
     }
     InPlace in_place;
-    if (bench.is_on_demand) {
-        return serve(all, bench, scene, in_place);
-    }
     std::printf("commit %s, site %s, %.1f M parameters, %d rounds of %d steps; %s\n", commit(),
                 bench.site.c_str(), static_cast<double>(scene.parameters) / 1e6, bench.rounds,
                 bench.steps, all.back().row->describe_io().c_str());

@@ -19,16 +19,14 @@ struct CsdBenchSettings {
     int steps = 2;                         // per row and round
     std::string codec = "dense";           // of the gradients
     std::vector<std::string> states = {};  // formats to compare; empty: parts of a device
-    bool is_on_demand = false;             // run the rows that stdin names
     store::IoKind io = store::IoKind::automatic;
     std::string site = "localhost";
     std::string json;  // file for a JSON line per row; empty: none
 };
 
 // Runs all rows once per round in rotating order, compares each with its ceiling in the same round,
-// and prints a table to stdout. With is_on_demand: prints a JSON line that names the rows; then,
-// for each line of stdin, runs and verifies the named row and prints a JSON line. Throws
-// ConfigError if the folder is unusable, Error if a row's state is wrong.
+// and prints a table to stdout. Throws ConfigError if the folder is unusable, Error if a row's
+// state is wrong.
 void bench_csd(const CsdBenchSettings& settings);
 
 }  // namespace nearstep::bench

@@ -1,11 +1,12 @@
-"""One row of bench/torch_stream or bench/from_storage: trains a Llama for some steps and prints a line of JSON."""
-import argparse
+"""One row of bench/from_storage, of the job that it gets as JSON: trains a Llama for some steps and prints a line of JSON."""
 import json
 import os
 import pathlib
 import statistics
+import sys
 import threading
 import time
+import types
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # the same bits every time
 
@@ -14,19 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import nearstep
 
-arguments = argparse.ArgumentParser()
-arguments.add_argument("--row", required=True)
-arguments.add_argument("--shape", type=json.loads, required=True, help="of LlamaConfig")
-arguments.add_argument("--stream", type=json.loads, required=True, help="of nearstep.Stream; null: all on the GPU")
-arguments.add_argument("--rows-of-step", type=int, required=True)
-arguments.add_argument("--steps", type=int, required=True)
-arguments.add_argument("--folder", required=True)
-arguments.add_argument("--devices", type=int, required=True)
-arguments.add_argument("--slots", type=int, default=0, help="csd.slots; 0: as many as there is memory for")
-arguments.add_argument("--weights", help="folder with start values; default: random ones")
-arguments.add_argument("--write-weights", action="store_true", help="write random ones to --weights, and nothing else")
-arguments = arguments.parse_args()
-
+job = types.SimpleNamespace(**json.loads(sys.argv[1]))
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -68,32 +57,24 @@ def write_weights(folder):
 
 def make_model():
     with nearstep.empty(DEVICE):
-        model = LlamaForCausalLM._from_config(LlamaConfig(**arguments.shape, use_cache=False, attention_dropout=0.0), dtype=torch.bfloat16)
-    if arguments.row == "lora":
-        import peft
-
-        torch.manual_seed(1)
-        settings = peft.LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=["q_proj", "v_proj"])
-        model = peft.get_peft_model(model, settings)
-    return model.train()
+        return LlamaForCausalLM._from_config(LlamaConfig(**job.shape, use_cache=False, attention_dropout=0.0), dtype=torch.bfloat16).train()
 
 
 def main():
-    torch.use_deterministic_algorithms(arguments.row in ("resident", "streamed"), warn_only=False)
+    torch.use_deterministic_algorithms(job.is_exact)
     model = make_model()
     host = HostMemory()
-    stream = nearstep.Stream(**arguments.stream) if arguments.stream else None
-    opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-5, path=arguments.folder, state="compact", codec="q4",
-                         devices=arguments.devices, durability="none", clip_norm=1.0, accumulation=1, stream=stream, weights=arguments.weights,
-                         config={"csd.slots": arguments.slots} if arguments.slots else {})
+    stream = nearstep.Stream(**job.stream) if job.stream else None
+    opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-5, path=job.folder, state="compact", codec="q4", devices=1,
+                         durability="none", clip_norm=1.0, accumulation=1, stream=stream, weights=job.weights, config={"csd.slots": 4})
     began = time.perf_counter()
     opt.resume()
     start_s = time.perf_counter() - began
-    length = arguments.shape["max_position_embeddings"]
+    length = job.shape["max_position_embeddings"]
     generator = torch.Generator().manual_seed(2)
     phases, losses = [], []
-    for _ in range(arguments.steps):
-        tokens = torch.randint(arguments.shape["vocab_size"], (arguments.rows_of_step, length), generator=generator).to(DEVICE)
+    for _ in range(job.steps):
+        tokens = torch.randint(job.shape["vocab_size"], (job.rows_of_step, length), generator=generator).to(DEVICE)
         wait()
         times = [time.perf_counter()]
         loss = model(input_ids=tokens, labels=tokens).loss
@@ -111,8 +92,8 @@ def main():
     phases = phases[1:] or phases
     forward_s, backward_s, step_s = (statistics.mean(phase) for phase in zip(*phases))
     stats = opt.stats()
-    line = {"row": arguments.row, "parameters": sum(p.numel() for p in model.parameters()), "losses": losses,
-            "tokens_per_s": arguments.rows_of_step * length / (forward_s + backward_s + step_s), "forward_s": forward_s,
+    line = {"parameters": sum(p.numel() for p in model.parameters()), "losses": losses,
+            "tokens_per_s": job.rows_of_step * length / (forward_s + backward_s + step_s), "forward_s": forward_s,
             "backward_s": backward_s, "step_s": step_s, "update_s": stats["update_s"], "waited_s": stats["waited_s"], "start_s": start_s,
             "read_s": stats.get("read_s"), "awaited_s": stats.get("awaited_s"), "bytes": stats["bytes"], "host_gb": host.most_bytes / 1e9,
             "digest": f"{opt.masters_digest():016x}", "torch": torch.__version__,
@@ -122,7 +103,7 @@ def main():
     print(json.dumps(line), flush=True)
 
 
-if arguments.write_weights:
-    write_weights(arguments.weights)
+if job.writes_weights:
+    write_weights(job.weights)
 else:
     main()
