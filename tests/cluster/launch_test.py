@@ -82,7 +82,7 @@ class Launch(cluster.Cluster):
         done = cluster.call(cluster.program.PROGRAM, "plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod",
                             "--nodes", "4", "--calibrate", rates)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("network as measured: row 4 nodes, fit, 0.0", done.stdout)
+        self.assertIn("4 nodes, fit, 0.0", done.stdout)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class SlowHost(odd_host.OddHost):
         steps = [json.loads(line) for line in metrics.read_text().splitlines() if '"loss"' in line]
         slow = sum(step["slowest_rank"] == 2 and step["slowest_times"] > 1.5 for step in steps)
         self.assertGreater(slow, 6, steps)
-        self.assertRegex(done.stdout, rf"rank 2 on host {ODD} computed the longest in {slow} of 12 steps, [\d.]+ times as long as the median rank")
+        self.assertRegex(done.stdout, rf"rank 2 on host {ODD} .*\b{slow} of 12 steps, [\d.]+ times")
 
     def slow_disk(self):
         """A prefix that limits the host's drive to 4 MB/s, as control groups of version 1 can."""
@@ -49,7 +49,7 @@ class SlowHost(odd_host.OddHost):
         self.assert_same_bits(json.loads(summary.read_text()), usual)
         steps = [json.loads(line) for line in metrics.read_text().splitlines() if '"loss"' in line]
         self.assertGreater(sum(step["slowest_devices_rank"] == 2 and step["slowest_devices_times"] > 1.5 for step in steps), 3, steps)
-        self.assertRegex(done.stdout, rf"the devices of rank 2 on host {ODD} updated their state the longest in \d+ of 6 steps, [\d.]+ times as long")
+        self.assertRegex(done.stdout, rf"rank 2 on host {ODD} .*\b\d+ of 6 steps, [\d.]+ times")
         done = self.mpirun("--fresh", "--json", summary, ranks=4, **{**keys, "csd__speed": '"auto"'})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assert_same_bits(json.loads(summary.read_text()), usual)

@@ -41,26 +41,25 @@ class Slurm(slurm_jobs.Jobs):
         arguments = ["launch/slurm", "configs/tiny.toml", self.site, "-n", 4]
         done = cluster.call(*arguments, *self.settings(csd__per_rank=3))
         self.assertEqual(done.returncode, 2)
-        self.assertIn("has 4 devices (hosts.devices) and its 2 ranks ask for 6", done.stderr)
+        self.assert_states(done.stderr, "4 devices", "hosts.devices", "2 ranks", 6)
         # If the site file does not say, Slurm knows.
         done = cluster.call(*arguments, *self.settings(csd__per_rank=3, hosts__devices=0))
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("Requested node configuration is not available", done.stderr)
         # A job with fewer devices than its ranks need.
         name = "short"
         job = self.submit(name, "--gres=csd:1", csd__per_rank=1)
         self.wait_for(job, name, states=("FAILED",))
-        self.assertIn("The job has 1 devices on this host (0) and its ranks ask for 2", self.output(name))
+        self.assert_states(self.output(name), "1 devices", "(0)", 2)
         self.assertIn("ExitCode=2:0", on_head("scontrol", "show", "job", job))
 
     def test_nodes_are_checked_before_ranks_start(self):
         self.start_no_forks()  # which are found by the environment
         job = self.submit("checked", "--export=NONE", csd__per_rank=1, train__stop_at=1)
         self.wait_for(job, "checked")
-        self.assertRegex(self.output("checked"), r"4 ranks on 2 hosts \(nst\d nst\d\), all checked")
+        self.assertRegex(self.output("checked"), r"4 ranks on 2 hosts \(nst\d nst\d\)")
         job = self.submit("cut", csd__per_rank=1, hosts__interface='"eth9"')
         self.wait_for(job, "cut", states=("FAILED",))
-        self.assertRegex(self.output("cut"), r"slurm_job: host nst\d: The network interface eth9 \(hosts.interface\) is not up")
+        self.assertRegex(self.output("cut"), r"slurm_job: host nst\d: .* eth9 \(hosts.interface\)")
         self.assertNotIn("step", self.output("cut"))
         self.assertIn("ExitCode=2:0", on_head("scontrol", "show", "job", job))
 
@@ -73,10 +72,10 @@ class Slurm(slurm_jobs.Jobs):
         stored = {**STEPS, "hosts__names": '["nst1"]', "hosts__storage": '["nst2"]', "csd__per_rank": "[1,1,1]"}
         job = self.submit("mixed", "--gres=csd:2", ":", "--gres=none", ranks=3, **stored)
         self.wait_for(job, "mixed", states=("FAILED",))
-        self.assertIn("The job has 0 devices on this host (none) and its ranks ask for 1", self.output("mixed"))
+        self.assert_states(self.output("mixed"), "0 devices", "(none)", 1)
         done = cluster.call("launch/slurm", "configs/tiny.toml", self.site, "-n", 2, *self.settings(), ":", "--time=5")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("options behind : are for storage hosts", done.stderr)
+        self.assert_states(done.stderr, "storage", ":")
 
 
 class Cores:
@@ -163,7 +162,7 @@ class Sessions(Cores, slurm_jobs.Jobs):
     def test_a_job_without_devices_is_refused(self):
         done = self.srun("-n1", "--mpi=pmix", cluster.program.PROGRAM, *self.trained())
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
-        self.assertIn("nearstep: Slurm gave this job no numbered devices on nst1: ask for them with --gres=csd:N", done.stderr)
+        self.assert_states(done.stderr, "Slurm", "nst1", "--gres=csd:N")
         self.assertEqual(self.state_files(), [])
 
     def test_tasks_that_cannot_find_each_other_are_refused(self):
@@ -173,7 +172,7 @@ class Sessions(Cores, slurm_jobs.Jobs):
                 continue  # this Open MPI knows it
             said = [line for line in done.stderr.splitlines() if line.startswith("nearstep")]
             self.assertEqual(len(said), 1, done.stderr)
-            self.assertRegex(said[0], "^nearstep: srun has started 2 tasks without a PMI that this MPI knows")
+            self.assert_states(said[0], "srun", "2 tasks", "PMI")
 
     def test_single_processes_run_in_any_allocation(self):
         doctor = f"{cluster.program.PROGRAM} doctor >/dev/null"
@@ -190,13 +189,13 @@ class Sessions(Cores, slurm_jobs.Jobs):
         for word, variables in (("--array=1-2", ()), ("-a1-2", ()), ("--time=5", ("SBATCH_ARRAY_INX=1-2",))):
             done = cluster.call("env", *variables, "launch/slurm", "configs/tiny.toml", self.site, "-n", 2, *self.settings(), word)
             self.assertEqual(done.returncode, 2, done.stdout)
-            self.assertIn("the tasks of an array", done.stderr)
+            self.assert_states(done.stderr, "array")
 
     def test_a_job_in_another_folder_is_refused(self):
         for word in ("--chdir=/tmp", "-D/tmp"):
             done = cluster.call("launch/slurm", "configs/tiny.toml", self.site, "-n", 2, *self.settings(), word)
             self.assertEqual(done.returncode, 2, done.stdout)
-            self.assertIn(f"not elsewhere ({word})", done.stderr)
+            self.assert_states(done.stderr, word)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ class BadInput(Package):
     def test_a_folder_with_a_run_is_kept_without_resume_or_fresh(self):
         digest = self.trained()
         model, opt = self.make()
-        message = self.refuses(ValueError, str(self.path), lambda: self.train(model, opt, 0, 1))
-        self.assertIn("stopped at step 3:", message)
+        self.refuses(ValueError, (self.path, "step 3", "opt.resume()", "fresh=True"), lambda: self.train(model, opt, 0, 1))
         self.assert_kept(digest)
         _, opt = self.make(fresh=True)
         self.assertEqual(opt.steps, 0)
@@ -36,7 +35,7 @@ class BadInput(Package):
     def test_a_state_with_the_moments_of_another_optimizer(self):
         digest = self.trained()
         _, opt = self.make(cls=nearstep.Lion)
-        self.refuses(ValueError, "(moments of Adam, not moments of Lion)", opt.resume)
+        self.refuses(ValueError, ("moments of Adam", "moments of Lion"), opt.resume)
         _, opt = self.make(cls=nearstep.Adam)
         self.assertEqual(opt.resume(), 3)
         opt.close()
@@ -45,11 +44,11 @@ class BadInput(Package):
     def test_a_path_that_cannot_be_made(self):
         (self.folder / "file").write_text("")
         _, opt = self.make(path=self.folder / "file/state")
-        self.refuses(NotADirectoryError, "file is a file", opt.resume)
+        self.refuses(NotADirectoryError, self.folder / "file", opt.resume)
         for path in (3, "", [], ["a", ""]):
-            self.refuses(ValueError, "one folder per drive", lambda path=path: self.make(path=path))
+            self.refuses(ValueError, "path", lambda path=path: self.make(path=path))
         _, opt = self.make(path="/proc/nearstep/state")
-        self.refuses(OSError, "0 B free", opt.resume)
+        self.refuses(OSError, ("/proc/nearstep/state", "0 B"), opt.resume)
         (self.folder / "locked").mkdir(mode=0)
         _, opt = self.make(path=self.folder / "locked/state")
         was = os.geteuid()
@@ -81,7 +80,7 @@ class BadInput(Package):
         _, second = self.make()
         self.assertEqual(second.resume(), 3, "as a notebook's cell that runs again")
         self.assertEqual(second.masters_digest(), digest)
-        self.assertIn(str(self.path), self.refuses(RuntimeError, "a path of its own", opt.step))
+        self.refuses(RuntimeError, (self.path, "path"), opt.step)
         second.close()
         self.assert_kept(digest)
 
@@ -114,7 +113,7 @@ class BadInput(Package):
             _, opt = self.make(params(frozen))
             self.assertEqual((opt.resume(), opt.step(), opt.steps, opt.stats()), (0, None, 0, {}))
             opt.zero_grad()
-            self.refuses(RuntimeError, "all parameters are frozen", opt.save)
+            self.refuses(RuntimeError, "frozen", opt.save)
             opt.close()
         self.assertFalse(self.path.exists())
 
@@ -160,7 +159,7 @@ class BadInput(Package):
                 self.assertNotIn(flag, message.replace(str(path), ""), "a flag of the command line")
 
     def test_settings_that_are_not(self):
-        self.refuses(ValueError, "did you mean csd.slots?", lambda: self.make(config={"csd": {"slotz": 3}}))
+        self.refuses(ValueError, ("csd.slotz", "csd.slots"), lambda: self.make(config={"csd": {"slotz": 3}}))
         self.refuses(ValueError, 'codec = "q5"', lambda: self.make(codec="q5"))
         for key, instead in (("train.steps", "your own loop"), ("train.learning_rate", "pass lr="), ("model.dtype", "the module"),
                              ("data.train", "your own loop"), ("checkpoint.every", "opt.save()"), ("hosts.ranks", "a site"), ("plan.gpu_tflops", "")):
@@ -168,12 +167,12 @@ class BadInput(Package):
             self.assertIn(instead, self.refuses(ValueError, f"config has '{key}'", lambda: self.make(config={section: {name: 3}})))
         self.make(config={"train.loss_scale": 3, "train.seed": 3})
         for key, value, argument in (("csd.path", ["/nowhere"], "path"), ("csd.state", "q8", "state")):
-            self.assertIn("give it once", self.refuses(ValueError, f"{argument} is ", lambda: self.make(state="fp32", config={key: value})))
+            self.refuses(ValueError, (argument, value), lambda: self.make(state="fp32", config={key: value}))
         self.make(state="q8", config={"csd.state": "q8", "train.clipping": "delayed"}, clip_norm=1)
         for name, value in (("lr", -1e-3), ("lr", float("nan")), ("lr", "1e-3"), ("betas", (0.9, 1.5)), ("betas", (0.9,)), ("eps", -1), ("weight_decay", -0.1),
                             ("clip_norm", -1), ("accumulation", -2)):
-            self.refuses(ValueError, f"{name} is ", lambda name=name, value=value: self.make(**{name: value}))
-        self.refuses(TypeError, "takes a module", lambda: nearstep.groups(networks.Layers(2, 160).parameters()))
+            self.refuses(ValueError, (name, value), lambda name=name, value=value: self.make(**{name: value}))
+        self.refuses(TypeError, "nearstep.groups()", lambda: nearstep.groups(networks.Layers(2, 160).parameters()))
         self.refuses(ValueError, 'state = "fp33"', lambda: self.make(state="fp33"))
         self.refuses(ValueError, "placement.parameters", lambda: self.make(config={"placement.parameters": "sharded"}))
 
@@ -181,7 +180,7 @@ class BadInput(Package):
         model, opt = self.make()
         self.train(model, opt, 0, 1)
         self.refuses(RuntimeError, "resume() comes before", opt.resume)
-        self.refuses(RuntimeError, "all parameter groups", lambda: opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]}))
+        self.refuses(RuntimeError, "groups", lambda: opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]}))
         opt.close()
         opt.close()
         with self.assertRaises((RuntimeError, ValueError)) as caught:
@@ -210,7 +209,7 @@ class Shown(Package):
         with contextlib.redirect_stderr(said):
             self.train(model, opt, 0, 1)
         opt.close()
-        self.assertIn("tiles per second of each device", said.getvalue())
+        self.assert_states(said.getvalue(), "80 %", "20 %")
         memory = re.search(r"in (/dev/shm/nearstep-\S+);", said.getvalue())[1]
         self.assertEqual(os.listdir(memory), ["rank-0.device-1.state"])
         _, opt = self.make(networks.Layers(2, 400), config={**config, "csd.tiers": {"memory": 5}})
@@ -218,8 +217,7 @@ class Shown(Package):
         opt.close()
         self.assertFalse(any(".state" in name and os.path.getsize(self.path / name) for name in os.listdir(self.path)))
         _, opt = self.make(networks.Layers(2, 400), config={**config, "csd.tiers.gpu": 5}, durability="checkpoint")
-        with self.assertRaisesRegex(ValueError, "csd.tiers.gpu = 5 keeps state in GPU memory, but rank 0 computes without a GPU"):
-            opt.resume()
+        self.refuses(ValueError, ("tiers.gpu", 5, "rank 0"), opt.resume)
         _, opt = self.make(networks.Layers(2, 400))
         self.assertEqual(opt.resume(), 1)  # without the key, all of it moves to the drive
         self.assertFalse(os.path.exists(memory))

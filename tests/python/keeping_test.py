@@ -3,6 +3,7 @@ compute again. One process, one rank."""
 import contextlib
 import copy
 import io
+import re
 
 import launcher
 from stream_test import Runs
@@ -71,7 +72,7 @@ class Kept(Runs):
         with contextlib.redirect_stderr(io.StringIO()) as shown:
             losses += self.goes_on(model, opt, room, 2, 4)
         self.assertEqual(room["kept"], 1)
-        self.assertEqual(shown.getvalue().count("2 layers more than in the step before computed again"), 1)
+        self.assertEqual(len(re.findall(r"\b2 layers\b", shown.getvalue())), 1)
         self.assert_equal_runs((losses, opt.masters_digest(), self.weights_after(model, opt)), expected)
 
     def test_what_leaves_a_layer_that_keeps_has_no_gradient_and_backward_runs_once(self):
@@ -81,10 +82,10 @@ class Kept(Runs):
         handle = model.transformer.h[1].mlp.register_forward_hook(lambda module, given, output: kept.append(output))
         batch = networks.inputs("gpt2", 2, torch.Generator().manual_seed(1))
         loss = model(**batch).loss
-        self.refuses(RuntimeError, "left it other than by the return value", kept[0].square().sum().backward)
+        self.refuses(RuntimeError, ("transformer.h.1", "detach()", "stream="), kept[0].square().sum().backward)
         handle.remove()
         loss.backward(retain_graph=True)
-        self.refuses(RuntimeError, "Backward runs twice through a streamed layer", loss.backward)
+        self.refuses(RuntimeError, 'Stream(activations="gpu")', loss.backward)
         opt.zero_grad()
 
 

@@ -12,6 +12,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "support"))
+import facts
 import forked
 import open_mpi
 import verdict
@@ -99,7 +100,7 @@ class Process:
         return self.output.read()
 
 
-class FolderTest(unittest.TestCase):
+class FolderTest(facts.States, unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-python-", dir=scratch()))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)

@@ -50,12 +50,12 @@ class Package(launcher.FolderTest):
         self.assertEqual(list(found), list(wanted))
         self.assertEqual([name for name, value in found.items() if not torch.equal(value, wanted[name])], [])
 
-    def refuses(self, kind, words, work):
-        """Checks the exception's kind and words; returns its message."""
+    def refuses(self, kind, stated, work):
+        """Checks the exception's kind and the fact or facts that it states; returns its message."""
         with self.assertRaises(kind) as caught:
             work()
         message = str(caught.exception)
-        self.assertIn(words, message)
+        self.assert_states(message, *(stated if isinstance(stated, tuple) else (stated,)))
         self.assertNotIn("\n", message)
         for flag in FLAGS:
             self.assertNotIn(flag, message, "a flag of the command line")

@@ -74,21 +74,21 @@ class Program(unittest.TestCase):
         hosts.write_text("# this machine\nlocalhost slots=1\n")
         self.assertEqual(self.start("--hostfile", hosts, "--nproc-per-node", 2, self.script), ["0 2", "1 2"])
         said, = self.start("--hostfile", hosts, "--nnodes", 2, self.script, code=2)
-        self.assertIn(f"--nnodes is 2, and {hosts} has 1", said)
+        self.assertRegex(said, f"--nnodes .*2.* {hosts} .*1")
 
     def test_mistakes_are_one_sentence(self):
-        for words, expected in (((self.folder / "none.py",), "there is no script"), (("--nproc-per-node", "two", self.script), "a number of 1 or more"),
-                                (("--nnodes", 2, self.script), "name the hosts with --hostfile"), (("--no-python", "/nowhere"), "there is no program"),
-                                (("--rdzv-endpoint", "host:1", self.script), "leave --rdzv-endpoint out"), (("--wrong", 2, self.script), "--help"), ((), "--help"),
-                                (("--nproc-per-nod", 2, self.script), "did you mean --nproc-per-node[?]")):
+        for words, expected in (((self.folder / "none.py",), "/none.py"), (("--nproc-per-node", "two", self.script), "--nproc-per-node .*'two'"),
+                                (("--nnodes", 2, self.script), "--nnodes .*--hostfile"), (("--no-python", "/nowhere"), "/nowhere"),
+                                (("--rdzv-endpoint", "host:1", self.script), "--rdzv-endpoint"), (("--wrong", 2, self.script), "--help"), ((), "--help"),
+                                (("--nproc-per-nod", 2, self.script), "--nproc-per-nod: .*--nproc-per-node[?]")):
             said, = self.start(*words, code=2)
             self.assertRegex(said, f"^nearstep-run: .*{expected}")
 
     def test_a_rank_that_fails_is_one_sentence(self):
         self.script.write_text("import os, sys, time\nif os.environ['OMPI_COMM_WORLD_RANK'] == '1': exec(sys.argv[1])\ntime.sleep(60)\n")
-        for does, code, expected in (("sys.exit(3)", 3, "ank( 1)? ended with code 3"), ("os.kill(os.getpid(), 9)", 137, "ank( 1)? was ended by SIGKILL")):
+        for does, code, expected in (("sys.exit(3)", 3, "code 3"), ("os.kill(os.getpid(), 9)", 137, "SIGKILL")):
             said, = self.start("--nproc-per-node", 2, self.script, does, code=code)
-            self.assertRegex(said, f"^nearstep-run: .*{expected}.*, so all 2 ranks have ended.$")
+            self.assertRegex(said, rf"^nearstep-run: .*\b{expected}\b.*\b2 ranks\b.*\.$")
 
     def test_ranks_do_not_outlive_it(self):
         self.script.write_text("import os, time\nopen(os.environ['OMPI_COMM_WORLD_RANK'] + '.pid', 'w').write(str(os.getpid()))\ntime.sleep(300)\n")

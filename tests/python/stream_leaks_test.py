@@ -76,8 +76,8 @@ class Streamed(Package):
         """The loss trains a resident model, and is refused with a streamed one."""
         plain = self.losses(make(), distance, stream=False)
         self.assertNotAlmostEqual(self.losses(make(), loss_of, stream=False)[-1], plain[-1], delta=1e-4)
-        message = self.refuses(RuntimeError, "return it, detach() it, or train without stream=", lambda: self.losses(make(), loss_of, stream=True))
-        self.assertRegex(message, r"computed in layers\.\d needs a gradient")
+        message = self.refuses(RuntimeError, ("detach()", "stream="), lambda: self.losses(make(), loss_of, stream=True))
+        self.assertRegex(message, r" layers\.\d ")
 
     def test_what_leaves_other_than_by_the_return_value_gets_no_gradient_in_silence(self):
         kept = []
@@ -237,8 +237,8 @@ class Streamed(Package):
             x = batch(step).requires_grad_()
             return torch.autograd.grad(model(x).square().mean(), x, **settings)[0].square().sum()
 
-        self.refuses(RuntimeError, "call backward() without inputs", lambda: self.losses(Model(), of_input, stream=True))
-        self.refuses(RuntimeError, "call backward() without inputs", lambda: self.losses(Model(), lambda *two: of_input(*two, create_graph=True), stream=True))
+        self.refuses(RuntimeError, ("layers.2", "backward()", "stream="), lambda: self.losses(Model(), of_input, stream=True))
+        self.refuses(RuntimeError, ("layers.2", "backward()", "stream="), lambda: self.losses(Model(), lambda *two: of_input(*two, create_graph=True), stream=True))
 
         def twice(model, step):
             x = batch(step).requires_grad_()
@@ -265,7 +265,7 @@ class Streamed(Package):
             model.gain = torch.nn.Parameter(torch.ones(WIDTH))
             return model
 
-        self.refuses(RuntimeError, "pass it as an argument", lambda: self.losses(make(), lambda model, step: model(batch(step)).mean(), stream=True))
+        self.refuses(RuntimeError, "layers.0", lambda: self.losses(make(), lambda model, step: model(batch(step)).mean(), stream=True))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ class Sums(Package):
         for free, least, most in ((60 * GB, 0, 0), (0, LAYERS, LAYERS)):
             sums, digest, said = self.decided(lambda _: Memory(20 * GB, 40 * GB, 40 * GB, 42 * GB, free))
             self.assertTrue(least <= sum(sums._on_host) <= most, (sums._on_host, said))
-            self.assertRegex(said, r"sums of gradients take [\d.e-]+ GB of GPU memory" + (" and .* of host memory; each GB more" if most else "; a pass would fit with"))
+            self.assertEqual(len(re.findall(r"[\d.e-]+ GB", said)), 3 if most else 2, said)  # on the GPU, and on the host with copies, or too many
             digests.add(digest)
         size, way = sums._host.bytes_of(0), sums._host.bytes_on_the_way
         for share in (1, 2, 3):  # blocks that find room
@@ -130,7 +130,7 @@ class Sums(Package):
 
     def test_a_limit_that_holds_no_pass_is_refused_with_the_number_that_would_do(self):
         now = Memory(2 * GB, 6 * GB, 6 * GB, 6 * GB, 70 * GB)
-        with self.assertRaisesRegex(ValueError, "gpu_memory_gb=5 is too small: a backward pass takes 6 GB") as raised:
+        with self.assertRaisesRegex(ValueError, "gpu_memory_gb=5 .* 6 GB") as raised:
             self.decided(lambda _: now, limit=5 * GB)
         least = float(re.search(r"Give more than ([\d.]+) GB", str(raised.exception))[1])
         self.decided(lambda _: now, limit=(least + 0.1) * GB)

@@ -64,7 +64,7 @@ class Doctor(program.Scenario):
                          [([0, 1], True, False), ([2], False, True)])
         self.assertEqual(storing["findings"].keys() - computing["findings"].keys(), {"engine", "state_io", "state_folder_1", "xrt"})
         self.assertEqual(computing["findings"].keys() - storing["findings"].keys(), {"model", "gpus", "nccl_nvlink"})
-        self.assertIn("ranks 2 of 3, holds the state alone", shown)
+        self.assert_states(shown, "ranks 2 of 3")
         alone, _ = self.report(0, "--set", "csd.storage_ranks=1")  # on a machine of the user's
         self.assertEqual(alone["nodes"][0]["findings"].keys(), computing["findings"].keys() | storing["findings"].keys() - {"state_folder_1"})
 
@@ -115,7 +115,6 @@ class Progress(program.Scenario):
         steps = [line.split()[1] for line in plain.stdout.splitlines() if line.startswith("step ") and "tokens/s" in line]
         self.assertEqual([steps[0], steps[-1]], ["1/30", "30/30"])
         self.assertLessEqual(len(steps), 5)
-        self.assertIn("crash: every step survives", plain.stdout)
         self.assertNotIn("Bytes over the host link", plain.stdout)
         light = json.loads((self.folder / "run.json").read_text())["speed_of_light"]
         self.assertEqual(light["bound"], "storage" if light["storage_s"] > light["compute_s"] else "compute")

@@ -35,7 +35,6 @@ class Experiments(program.Scenario):
 
     def test_devices_and_cost_and_their_report(self):
         text, result = self.experiment("devices", "--steps", "6")
-        self.assertIn("ours over base at 2 devices:", text)
         rows = {(row["column"], row["devices"]): row for row in result["rows"]}
         self.assertEqual({column for column, _ in rows}, {"base", "su", "su+o", "su+o+c topk", "ours"})
         # Compares T_opt,n of the replication's formula with the measured update.
@@ -53,7 +52,6 @@ class Experiments(program.Scenario):
 
         program.succeed(0, "report", self.out)
         page = (self.out / "report.html").read_text()
-        self.assertIn("What bounds a step, and what to add next", page)
         self.assertEqual(page.count("<figcaption>"), 4)
         for origin in ("shaped", "modelled"):
             self.assertIn(f"ours, {origin}: devices 2, ", page)
@@ -107,7 +105,6 @@ class Experiments(program.Scenario):
 
     def test_scaling(self):
         text, result = self.experiment("scaling", "--nodes", "1,128,1024")
-        self.assertIn("nothing is measured", text)
         weak = [row for row in result["rows"] if row["series"] == "weak, any placement"]
         self.assertEqual([row["nodes"] for row in weak], [1, 128, 1024])
         for row in weak:
@@ -147,13 +144,13 @@ class Experiments(program.Scenario):
         self.assertAlmostEqual(two - read * (1 + 2 * 5 / 3), delivery / 2, delta=1e-3 * one)
 
     def test_what_is_wrong_is_said(self):
-        for options, sentence in ((["--program", "/nowhere"], "there is no program /nowhere"),
-                                  (["--devices", "0"], "has a number below 1"),
-                                  (["--site", "cluster/nowhere"], "")):
+        for options, sentence in ((["--program", "/nowhere"], "/nowhere"),
+                                  (["--devices", "0"], "--devices"),
+                                  (["--site", "cluster/nowhere"], "cluster/nowhere")):
             done = subprocess.run([EXPERIMENTS / "devices", "--quick", "--out", self.out, "--program", program.PROGRAM,
                                    *options], cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
             self.assert_refusal(done, sentence)
-        self.assert_refusal(program.run(0, "report", self.folder / "nowhere"), "There is no folder")
+        self.assert_refusal(program.run(0, "report", self.folder / "nowhere"), self.folder / "nowhere")
 
 
 if __name__ == "__main__":

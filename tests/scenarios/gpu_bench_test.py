@@ -64,7 +64,7 @@ class GpuBench(program.Scenario):
     def test_gpu_quality_without_time_begins_nothing(self):
         done = self.bench("gpu_quality", "--smoke", "--data", self.text, "--folder", self.folder, "--runs", "base", "--budget", 0)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("run the same command again", done.stderr)
+        self.assert_states(done.stderr, "base of seed 1", "--budget")
 
     def test_state_is_removed(self):
         self.rows("gpu_quality", "--folder", self.folder / "state", "--runs", "base,dense", "--rows", 2, "--steps", 1)

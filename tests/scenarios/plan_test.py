@@ -22,10 +22,10 @@ class Plan(program.Scenario):
             self.assertTrue(paragraph.startswith("modelled"), paragraph)
         for row in rows:
             self.assertEqual(row["origin"], "modelled")
-            self.assertRegex(paragraphs[0], rf"verdict: with {row['nodes']} nodes? and .* What bounds it is the {row['binds']}: ")
+            verdict, = (line for line in paragraphs[0].splitlines() if re.search(rf"\b{row['nodes']} nodes?\b", line))
+            self.assert_states(verdict, row["binds"])
         for row, paragraph in zip(rows, paragraphs[1:]):
-            self.assertRegex(paragraph, r"why: parameters [^.]+, state of a rank [^;]+ on drives; a step of [\d.e+]+ s, [\d.e+]+ tokens/s, with [\d.e+]+ s of a GPU's work\. Over the network "
-                                        r"a node sends .+B of gradients \(.+\) and gets .+B of parameters \(.+\), its devices read .+B and write .+B \(T_csd .+ s\), and a GPU needs .+B of its .+B\. The best other placement, ")
+            self.assert_states(paragraph, f"{row['step_s']:.3g} s", f"T_csd {row['terms_s']['T_csd']:.3g} s")
         for symbol in (*rows[0]["terms_s"], "T_opt,n", "T_total,n", "T_param_swap", "B_PCIe", "B_SSD"):
             self.assertIn(f"{symbol} ", paragraphs[-1])
 
@@ -65,7 +65,7 @@ class Plan(program.Scenario):
         written = (4.03125 * parameters + inputs) / 4
         self.assertAlmostEqual(row["written_bytes_per_step_and_drive"] / written, 1, delta=0.01)
         self.assertAlmostEqual(row["days_to_rated_tbw"] / (7008e12 / written * seconds / 86400), 1, delta=0.02)
-        self.assertIn("whose rated 7.0 PB last ", text)
+        self.assert_states(text, "7.0 PB")
         read = {"T_fwd_load": 2 * parameters, "T_bwd_load": 2 * parameters + inputs}
         for term, read_bytes in read.items():
             others = {"T_fwd_load": inputs / (4 * 2.8e9), "T_bwd_load": (2 * parameters + inputs + 44e9) / 50e9}
@@ -74,8 +74,8 @@ class Plan(program.Scenario):
 
     def test_scaling(self):
         text, rows = self.plan("--nodes", "1,256")
-        self.assertIn("sequences leave some of 2048 GPUs without one", rows[1]["refused"])
-        self.assertIn("no plan: ", text)
+        self.assert_states(rows[1]["refused"], "1024 sequences", "2048 GPUs")
+        self.assert_states(text, rows[1]["refused"])
         _, rows = self.plan("--nodes", "1,256", "--scaling", "weak")
         self.assertEqual([row["sequences"] for row in rows], [1024, 256 * 1024])
 
@@ -101,13 +101,12 @@ class Plan(program.Scenario):
         line = {"bench": "csd", "row": "durable.fp32", "state": "fp32", "mparam_s": {"median": 15.0}}
         rates.write_text(json.dumps(line) + "\n")
         text, rows = self.plan("--nodes", "1", "--calibrate", rates)
-        self.assertIn("devices as measured: row durable.fp32, 15 Mparam/s each", text)
+        self.assert_states(text, "durable.fp32", "15 Mparam/s")
         self.assertAlmostEqual(rows[0]["terms_s"]["T_csd"] * 15e6, rows[0]["parameters"] / 10, delta=2e-3 * rows[0]["parameters"])
         _, again = self.plan("--nodes", "1", "--set", f"plan.calibration={rates}")
         self.assertEqual(again[0]["terms_s"], rows[0]["terms_s"])
         other = json.dumps({**line, "row": "durable.q8", "state": "q8"})
-        for content, sentence in (("", "has nothing to take"), ("x", "that is not of nearstep bench csd"),
-                                  (other, "has no step with csd.state")):
+        for content, sentence in (("", rates), ("x", rates), (other, "csd.state")):
             rates.write_text(content)
             done = program.run(0, "plan", "configs/gpt-7b.toml", *SITE, "--calibrate", rates)
             self.assert_refusal(done, sentence)
@@ -131,20 +130,18 @@ class Plan(program.Scenario):
             self.assertEqual(row["sent_bytes"], row["message_bytes"] * row["nodes"])  # 1 message a rank, 2 ranks a node
             self.assertAlmostEqual(row["gb_s"] * row["us"]["median"] * 1e3, row["sent_bytes"], delta=1e-6 * row["sent_bytes"])
         text, rows = self.plan("--nodes", "1,16", "--trained", "--set", "placement.parameters=node", "--set", "placement.optimizer=global", "--calibrate", rates)
-        self.assertIn(f"network as measured: row 2 nodes, fit, {fits[2]['gb_s']:.3g}"[:-1], text)
-        self.assertIn("inside a node as measured: row inside, fit, ", text)
+        self.assertIn(f"2 nodes, fit, {fits[2]['gb_s']:.3g}"[:-1], text)
+        self.assertIn(f"inside, fit, {fits[1]['gb_s']:.3g}"[:-1], text)
         bytes_sent = {"delta": 0.35, "dense": 2}[rows[1]["choice"]["gather"]] * rows[1]["parameters"] * 15 / 16
         self.assertGreaterEqual(rows[1]["terms_s"]["T_gather"], 0.999 * bytes_sent / min(fits[2]["gb_s"] * 1e9, 25e9))
         # A file with both kinds of rows calibrates both.
         line = {"bench": "csd", "row": "durable.fp32", "state": "fp32", "mparam_s": {"median": 15.0}}
         rates.write_text(rates.read_text() + json.dumps(line) + "\n")
         text, _ = self.plan("--nodes", "16", "--calibrate", rates)
-        for kind in ("devices", "network", "inside a node"):
-            self.assertIn(f"{kind} as measured: row", text)
+        self.assert_states(text, "row durable.fp32", "row 2 nodes, fit", "row inside, fit")
 
     def test_what_the_network_bench_cannot_do_is_refused(self):
-        for ranks, options, sentence in ((0, (), "One rank has nobody to exchange with"),
-                                         (2, ("--least-bytes", 8192, "--most-bytes", 4096), "is above --most-bytes"),
+        for ranks, options, sentence in ((0, (), "One rank"), (2, ("--least-bytes", 8192, "--most-bytes", 4096), "--most-bytes"),
                                          (2, ("--json", "/nowhere/x"), "/nowhere/x")):
             self.assert_refusal(program.run(ranks, "bench", "network", *options), sentence)
 
@@ -153,7 +150,7 @@ class Plan(program.Scenario):
         arguments = self.arguments(train__steps=2, exchange__ranks_per_node=1, plan__calibration=f'"{rates}"')
         done = program.succeed(2, *arguments, "--traffic", "--json", self.folder / "run.json")
         fit = rows[-1]
-        self.assertIn(f"modelled with network as measured: row 2 nodes, fit, {fit['gb_s']:.4g}"[:-1], done.stdout)
+        self.assertIn(f"2 nodes, fit, {fit['gb_s']:.4g}"[:-1], done.stdout)
         summary = json.loads((self.folder / "run.json").read_text())
         self.assertEqual(len(summary["modelled_s"]["calibration"]), 1)
         # A node sends half of the new parameters, 2 bytes each, in one message per subgroup of a device.
@@ -164,9 +161,8 @@ class Plan(program.Scenario):
     def test_a_run_takes_the_planners_placement_and_prints_what_it_let_expect(self):
         arguments = self.arguments(train__steps=3, placement__parameters="auto", placement__optimizer="auto")
         done = program.succeed(2, *arguments, *SITE, "--traffic", "--json", self.folder / "auto.json")
-        self.assertRegex(done.stdout, r"placement auto, modelled: parameters \w+, gradients \w+, optimizer \w+, state of a rank [^;]+ on drives; a step of .+ tokens/s, .+\. Over the network .+\. (The best|No) other placement")
-        self.assertRegex(done.stdout, r"update: \S+ s measured, \S+ s modelled from the rates of the links")
         automatic = json.loads((self.folder / "auto.json").read_text())
+        self.assert_states(done.stdout, "placement auto", f"{automatic['modelled_s']['update']:.4g} s")
         self.assertGreater(automatic["modelled_s"]["update"], 0)
         self.assertGreaterEqual(automatic["phases_s"]["update"], 0.99 * automatic["modelled_s"]["update"])
         plain = self.train(train__steps=3, state="other")
@@ -179,7 +175,7 @@ class Plan(program.Scenario):
         held = row["tiers_bytes_of_rank"]
         self.assertGreater(min(held.values()), 0, "each tier takes a part")
         self.assertAlmostEqual(sum(held.values()) * 8 / (2 * 12 * row["parameters"]), 1, delta=1e-3)
-        self.assertRegex(text, r"why: .+, state of a rank \S+ .B in GPU memory \(T_gpu \S+ s\) \+ \S+ .B in host memory \(T_memory \S+ s\) \+ \S+ .B on drives; a step of")
+        self.assertRegex(text, r" \S+ .B [^;]*\(T_gpu \S+ s\) [^;]* \S+ .B [^;]*\(T_memory \S+ s\) [^;]* \S+ .B ")
         # As settings, they are the same plan.
         settings = [word for word in text.split() if word.startswith("csd.tiers.")]
         self.assertEqual(len(settings), 2)
@@ -188,7 +184,7 @@ class Plan(program.Scenario):
         # Every step is durable on drives alone; the plan says what that costs.
         text, [drives] = self.plan(*small[:-2])
         self.assertEqual(drives["choice"]["tiers"], "drives")
-        self.assertRegex(text, r"instead tiers = \S+ in host memory \+ \S+ on drives: -\S+ %, which csd.durability and csd.tiers do not allow")
+        self.assertRegex(text, r" tiers = [^:]+: -\S+ %.* csd.durability .*csd.tiers ")
         self.assertLess(row["step_s"], drives["step_s"])
         # A step that hides the update keeps its state on drives.
         _, [large] = self.plan("--nodes", "1", "--trained", "--set", "csd.durability=checkpoint")
@@ -197,8 +193,7 @@ class Plan(program.Scenario):
     def test_a_run_takes_of_automatic_tiers_what_the_planner_takes(self):
         keys = {"train__steps": 2, "train__global_batch": 2, "csd__tiers__memory": '"auto"', "csd__tiers__gpu": '"auto"'}
         done = program.succeed(2, *self.arguments(state="tiers", **keys), *SITE, "--json", self.folder / "tiers.json")
-        self.assertRegex(done.stdout, r"placement auto, modelled: .+, state of a rank \S+ .B in host memory \(T_memory \S+ s\) \+ \S+ .B on drives; a step of")
-        planned, = re.findall(r"state of a rank (\S+ .B) in host memory", done.stdout)
+        planned, = re.findall(r"(\S+ .B)[^;,+]* \(T_memory \S+ s\)", done.stdout)
         taken, = re.findall(r"state in memory: (\S+ .B) of a rank", done.stdout)
         self.assertAlmostEqual(float(taken.split()[0]) / float(planned.split()[0]), 1, delta=0.3, msg=f"whole tiles: {taken}, {planned}")
         self.assertNotIn("state in GPU memory", done.stdout)
@@ -209,14 +204,14 @@ class Plan(program.Scenario):
         keys = {"train__steps": 3, "train__global_batch": 2, "exchange__ranks_per_node": 1, "csd__tiers__memory": '"auto"',
                 "csd__storage_ranks": 1, "csd__per_rank": "[1,1,2]", "csd__durability": '"checkpoint"'}
         done = program.succeed(3, *self.arguments(state="both", **keys), *SITE, "--json", self.folder / "both.json")
-        self.assertRegex(done.stdout, r"placement auto, modelled: .+, state of a rank \S+ .B in host memory \(T_memory \S+ s\) \+ \S+ .B on drives; a step of")
-        self.assertIn("state in memory: ", done.stdout)
+        self.assertRegex(done.stdout, r"\(T_memory \S+ s\)")
+        self.assertIn("/dev/shm/", done.stdout)
         plain = self.train(train__steps=3, train__global_batch=2, exchange__ranks_per_node=1, state="plain")
         self.assert_same_bits(json.loads((self.folder / "both.json").read_text()), plain)
 
     def test_what_does_not_fit_is_named(self):
         text, rows = self.plan("--set", "plan.device_capacity_gb=10")
-        self.assertRegex(rows[0]["refused"], "needs 1[67] GB of drive, of which there are 10 GB")
+        self.assertRegex(rows[0]["refused"], r"\b1[67] GB\b.*\b10 GB\b")
         self.assertIn(rows[0]["refused"], text)
 
 

@@ -13,6 +13,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/support"))
 import command_server
+import facts
 import forked
 import open_mpi
 import verdict
@@ -119,7 +120,7 @@ def evaluation_starts(length, rows, context):
     return [(length - context) * row // rows for row in range(rows)]
 
 
-class Scenario(unittest.TestCase):
+class Scenario(facts.States, unittest.TestCase):
     """Gives each test its own folder and a text to train on, and train() with its summary. Runs reuse the same
     processes, unless starts_anew gives each run its own."""
 
@@ -156,11 +157,10 @@ class Scenario(unittest.TestCase):
         self.assertEqual([loss for part in parts for loss in part["losses"]], whole["losses"])
         self.assertEqual(parts[-1]["masters_xxh3"], whole["masters_xxh3"])
 
-    def assert_refusal(self, done, *words):
-        """Expects exit code 2 and a message with these words."""
+    def assert_refusal(self, done, *facts):
+        """Expects exit code 2 and a message that states these facts."""
         self.assertEqual(done.returncode, 2, f"{done.args}\n{done.stdout}\n{done.stderr}")
-        for word in words:
-            self.assertIn(word, done.stderr)
+        self.assert_states(done.stderr, *facts)
 
     def assert_bytes(self, measured, wanted, padding):
         self.assertGreaterEqual(measured, wanted * 0.999)

@@ -23,7 +23,7 @@ class Report(program.Scenario):
         summary = self.train(ranks=1, train__steps=4, train__evaluate_every=2, flags=["--metrics", metrics])
         said, err = following.communicate(timeout=program.HANG_S)
         self.assertEqual((following.returncode, err), (0, ""))
-        self.assertIn("the run has finished", said)
+        self.assert_states(said, "finished", page)
         self.assertIn("<dd>4 of 4</dd>", page.read_text())
         self.assertNotIn("http-equiv", page.read_text())
 

