@@ -28,8 +28,8 @@ def refuse(sentence):
     sys.exit(2)
 
 
-def arguments_of(text):
-    """A parser for the options of every experiment; `text` is the experiment's docstring."""
+def arguments_of(text, steps=0):
+    """A parser for the options of every experiment, and of one that compares runs of so many steps; `text` is the experiment's docstring."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     name = pathlib.Path(sys.argv[0]).name
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "runs/experiments",
@@ -42,6 +42,11 @@ def arguments_of(text):
                         help="folder for the devices' files (default: /dev/shm where it has room, else below --out)")
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/nearstep")
     parser.add_argument("--timeout", type=int, default=3600, help="seconds that one run may take (default: 3600)")
+    if steps:
+        parser.add_argument("--site", default="cluster/smartssd-node-scaled", help="its links, and its prices (default: cluster/smartssd-node-scaled)")
+        parser.add_argument("--config", help="default: configs/links.toml")
+        parser.add_argument("--steps", type=int, help=f"steps of each run, the first not timed (default: {steps})")
+        parser.set_defaults(usual_steps=steps)
     return parser
 
 
@@ -69,6 +74,9 @@ class Experiment:
 
     def __init__(self, options, title, least_room_gb=3):
         self.options = options
+        if "usual_steps" in options:
+            options.config = options.config or ("configs/tiny.toml" if options.quick else "configs/links.toml")
+            options.steps = options.steps or (2 if options.quick else options.usual_steps)
         self.name = pathlib.Path(sys.argv[0]).name
         self.title = title
         self.commit = self.config = self.site = None
@@ -111,13 +119,13 @@ class Experiment:
     def settings(self, keys):
         return [f"--set={key}={value}" for key, value in keys.items()]
 
-    def compare(self, config, site, modes, devices, steps, ranks=1, keys=None):
+    def compare(self, modes, devices, ranks=1, keys=None):
         """Runs nearstep compare; returns its summaries."""
-        out = self.folder / "compare.json"
+        out, config, site = self.folder / "compare.json", self.options.config, self.options.site
         keys = {"data.train": json.dumps(str(self.text)), "csd.path": json.dumps(str(self.state)), **(keys or {})}
         try:
             self.call("launch/ranks", ranks, self.options.program, "compare", config, "--site", site,
-                      "--modes", ",".join(modes), "--devices", ",".join(map(str, devices)), "--steps", steps,
+                      "--modes", ",".join(modes), "--devices", ",".join(map(str, devices)), "--steps", self.options.steps,
                       "--json", out, *self.settings(keys))
         finally:
             if not self.options.state:
@@ -179,6 +187,10 @@ def table(rows, columns):
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     text = "\n".join("  ".join(word.rjust(width) for word, width in zip(line, widths)) for line in lines)
     return text + "\n{measured on shaped links}, (modelled), [simulated], <published by others>, the rest measured"
+
+
+def markdown(head, rows):
+    return gpu_runs.markdown(head, rows).rstrip("\n")
 
 
 def short(column):
