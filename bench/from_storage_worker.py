@@ -38,23 +38,6 @@ class HostMemory:
             time.sleep(0.05)
 
 
-def write_weights(folder):
-    """Random weights in the form of a published model, a file for each layer."""
-    from safetensors.torch import save_file
-
-    model, generator, places = make_model(), torch.Generator().manual_seed(3), {}
-    parts = {}
-    for name, p in model.named_parameters():
-        parts.setdefault(name.split(".")[2] if ".layers." in name else name, []).append((name, p.shape))
-    for number, part in enumerate(parts.values()):
-        file = f"model-{number:05}.safetensors"
-        save_file({name: torch.empty(shape, dtype=torch.bfloat16).normal_(1.0 if "norm" in name else 0.0, 0.02, generator=generator) for name, shape in part},
-                  pathlib.Path(folder, file))
-        places.update((name, file) for name, _ in part)
-    pathlib.Path(folder, "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
-    model.config.save_pretrained(folder)
-
-
 def make_model():
     with nearstep.empty(DEVICE):
         return LlamaForCausalLM._from_config(LlamaConfig(**job.shape, use_cache=False, attention_dropout=0.0), dtype=torch.bfloat16).train()
@@ -103,7 +86,4 @@ def main():
     print(json.dumps(line), flush=True)
 
 
-if job.writes_weights:
-    write_weights(job.weights)
-else:
-    main()
+main()

@@ -144,6 +144,11 @@ def of_size(gb):
             "train.evaluate_batches": 1}
 
 
+def make_text(path, lines):
+    words = "the owner of each tile adds what the ranks send and writes it near its storage ".split()
+    path.write_text("\n".join(" ".join(words[(i * 7 + j * j) % len(words)] for j in range(12)) for i in range(lines)))
+
+
 class Failed(Exception):
     """A run that ended with an error; contains its last message."""
 
@@ -172,9 +177,7 @@ class Runs:
             return [str(pathlib.Path(path).resolve()) for path in self.arguments.data]
         text = self.folder / "text.txt"
         if not text.exists():
-            words = "the owner of each tile adds what the ranks send and writes it near its storage ".split()
-            text.write_text("\n".join(" ".join(words[(i * 7 + j * j) % len(words)] for j in range(12))
-                                      for i in range(20000)))
+            make_text(text, 20000)
         return [str(text)]
 
     def given(self, ranks, settings):

@@ -99,11 +99,8 @@ class Experiment:
         return self.folder / "state"
 
     def make_text(self):
-        words = "the owner of each tile adds what the ranks send and writes it near its storage ".split()
-        lines = (" ".join(words[(i * 7 + j * j) % len(words)] for j in range(12)) for i in range(3000))
-        path = self.folder / "text.txt"
-        path.write_text("\n".join(lines))
-        return path
+        gpu_runs.make_text(self.folder / "text.txt", 3000)
+        return self.folder / "text.txt"
 
     def call(self, *command):
         """Runs a command that must succeed; returns its standard output."""

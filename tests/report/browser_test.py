@@ -1,6 +1,5 @@
 """Opens the page of `nearstep report` in a headless Chromium, on a phone's width and on a wide screen, and looks at it."""
 import pathlib
-import sys
 import tempfile
 import unittest
 
