@@ -1,5 +1,7 @@
-"""Does jobs of bench/fine_tuning: reads a job of JSON from each line of stdin, answers `result ` and a line of JSON."""
-import argparse
+"""Does jobs of bench/fine_tuning: reads a job of JSON from each line of stdin, answers `result ` and a line of JSON.
+
+    fine_tuning_worker.py ENCODED WORK STATE [smoke]    folders: of encoded data, of pretrained networks, of optimizer states
+"""
 import contextlib
 import json
 import math
@@ -9,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+import types
 
 import numpy
 import torch
@@ -23,15 +26,6 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DECAY, CLIP, WARM = 0.01, 1.0, 0.1
 LORA_FACTOR = 5  # of the rate
 EVALUATION_ROWS = 256
-
-
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--encoded", type=pathlib.Path, required=True)
-    parser.add_argument("--work", type=pathlib.Path, required=True, help="pretrained networks are in its folder pretrained")
-    parser.add_argument("--state", type=pathlib.Path, required=True, help="folder for optimizer states")
-    parser.add_argument("--smoke", action="store_true")
-    return parser.parse_args()
 
 
 def on_device(batch):
@@ -188,7 +182,8 @@ def tune(arguments, job):
 
 
 def main():
-    arguments = parse()
+    encoded, work, state, *smoke = map(pathlib.Path, sys.argv[1:])
+    arguments = types.SimpleNamespace(encoded=encoded, work=work, state=state, smoke=bool(smoke))
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     about = {"device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu", "torch": torch.__version__, "transformers": transformers.__version__}
