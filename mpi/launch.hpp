@@ -14,4 +14,7 @@ Launch launch_of_process();
 // The tasks of this step of Slurm's; 1 outside one.
 int tasks_of_step();
 
+// The ranks on this host, as its launcher says; 1 if it does not.
+int ranks_of_host();
+
 }  // namespace nearstep::mpi

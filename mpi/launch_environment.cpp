@@ -18,6 +18,12 @@ int number(const char* name) {
 
 int tasks_of_step() { return is_set("SLURM_STEP_ID") ? number("SLURM_STEP_NUM_TASKS") : 1; }
 
+int ranks_of_host() {
+    // Slurm says "4(x2),3" for two hosts with 4 tasks and one with 3.
+    return number(is_set("OMPI_COMM_WORLD_LOCAL_SIZE") ? "OMPI_COMM_WORLD_LOCAL_SIZE"
+                                                       : "SLURM_STEP_TASKS_PER_NODE");
+}
+
 Launch launch_of_process() {
     if (is_set("OMPI_COMM_WORLD_SIZE")) {
         return number("OMPI_COMM_WORLD_SIZE") > 1 ? Launch::ranks : Launch::alone;

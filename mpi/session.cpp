@@ -3,9 +3,12 @@
 #include "mpi/session.hpp"
 
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "mpi/call.hpp"
 #include "mpi/launch.hpp"
 #include "mpi/library.hpp"
+
+#include <sys/prctl.h>
 
 #include <array>
 #include <cstdio>
@@ -123,6 +126,7 @@ void start() {
             "each other, was not found: type pip install 'nearstep[mpi]', or install the system's "
             "Open MPI.");
     }
+    lengthen_short_sleeps(ranks_of_host(), host_cores());
     int provided = MPI_THREAD_SINGLE;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
 }
@@ -193,6 +197,15 @@ void start_for_library() {
 
 bool end_for_library(std::chrono::seconds limit) {
     return !is_started_here || (all_ranks_arrive(limit) && end());
+}
+
+void lengthen_short_sleeps(int ranks, int cores) {
+    const int slack_ns = ::prctl(PR_GET_TIMERSLACK);  // by how much a sleep may be longer
+    if (ranks > cores && slack_ns > 0) {
+        ::prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_ns) *
+                                       static_cast<unsigned long>(ranks) /
+                                       static_cast<unsigned long>(cores));
+    }
 }
 
 bool is_running() {

@@ -25,6 +25,11 @@ void start_for_library();
 // Ends MPI if start_for_library() started it. Returns false if some rank does not call this within
 // the limit.
 bool end_for_library(std::chrono::seconds limit);
+// Lengthens the short sleeps of this thread, and of those that it starts from now on, as far as
+// `ranks` outnumber the `cores` that they share. A rank that waits, here or within MPI, asks and
+// sleeps in turn. If many do so as often as one may, they take all cores, and Linux keeps the
+// process that started them, which they wait for, from running for minutes.
+void lengthen_short_sleeps(int ranks, int cores);
 // Whether MPI has started and has not ended. If not, this process is a rank alone.
 bool is_running();
 // Ends the processes of all ranks at once.

@@ -9,6 +9,8 @@ Launch launch_of_process() { return Launch::ranks; }
 
 int tasks_of_step() { return 1; }
 
+int ranks_of_host() { return 1; }
+
 std::vector<std::string> settings_in_force() { return {}; }
 
 // Simulated time passes only while a rank waits inside MPI, so polling would cost simulated time.

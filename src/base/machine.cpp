@@ -262,10 +262,19 @@ std::optional<double> cpu_quota(const std::string& root) {
     return least;
 }
 
-int usable_cores() {
-    const auto cpus = static_cast<int>(usable_cpus().size());
+namespace {
+
+int within_quota(int cpus) {
     const std::optional<double> quota = cpu_quota();
     return quota && *quota < cpus ? std::max(static_cast<int>(*quota), 1) : cpus;
+}
+
+}  // namespace
+
+int usable_cores() { return within_quota(static_cast<int>(usable_cpus().size())); }
+
+int host_cores() {
+    return within_quota(std::max(static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)), 1));
 }
 
 }  // namespace nearstep

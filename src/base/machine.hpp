@@ -34,4 +34,8 @@ std::optional<double> cpu_quota(const std::string& root = "");
 // Threads that can run at once: usable_cpus() within the whole CPUs of cpu_quota(), at least 1.
 int usable_cores();
 
+// The same for all processes of this host together: those that are bound to CPUs count all of the
+// host's.
+int host_cores();
+
 }  // namespace nearstep

@@ -3,6 +3,10 @@
 #include "base/units.hpp"
 #include "support/test.hpp"
 
+#include <sched.h>
+
+#include <thread>
+
 namespace nearstep {
 namespace {
 
@@ -118,6 +122,19 @@ TEST_F(Machine, IgnoresFilesThatAreNoNumbers) {
 TEST(UsableCores, AreAtLeastOneAndAtMostTheCpus) {
     EXPECT_GE(usable_cores(), 1);
     EXPECT_LE(usable_cores(), static_cast<int>(usable_cpus().size()));
+}
+
+TEST(HostCores, AreThoseOfAllProcesses) {
+    const int all = host_cores();
+    EXPECT_GE(all, usable_cores());
+    std::thread([all] {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(static_cast<std::size_t>(usable_cpus().front()), &one);
+        ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+        EXPECT_EQ(usable_cores(), 1);
+        EXPECT_EQ(host_cores(), all);
+    }).join();
 }
 
 }  // namespace

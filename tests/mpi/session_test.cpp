@@ -1,0 +1,53 @@
+#include "mpi/session.hpp"
+
+#include "base/machine.hpp"
+#include "mpi/communicator.hpp"
+#include "mpi/launch.hpp"
+#include "support/test.hpp"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+namespace nearstep::mpi {
+namespace {
+
+constexpr int kOfLinux = 50'000;  // ns, unless a program changes it
+
+int slack_ns() { return ::prctl(PR_GET_TIMERSLACK); }
+
+TEST(ShortSleeps, GrowWithTheRanksOfACore) {
+    std::thread([] {
+        ::prctl(PR_SET_TIMERSLACK, kOfLinux);
+        lengthen_short_sleeps(2, 64);
+        EXPECT_EQ(slack_ns(), kOfLinux);
+        lengthen_short_sleeps(64, 2);
+        EXPECT_EQ(slack_ns(), 32 * kOfLinux);
+        std::thread([] { EXPECT_EQ(slack_ns(), 32 * kOfLinux); }).join();
+    }).join();
+}
+
+TEST(ShortSleeps, AreThoseOfTheSessionsRanks) {
+    const Communicator world = Communicator::world(std::chrono::seconds(30));
+    const int cores = host_cores();
+    EXPECT_EQ(ranks_of_host(), world.size());
+    EXPECT_GE(slack_ns(), kOfLinux / cores * std::max(world.size(), cores));
+}
+
+TEST(ShortSleeps, AreThoseOfTheTasksThatSlurmCounts) {
+    const char* const mine = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    const std::string before = mine == nullptr ? "" : mine;
+    ::unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    ::setenv("SLURM_STEP_TASKS_PER_NODE", "4(x2),3", 1);
+    EXPECT_EQ(ranks_of_host(), 4);
+    ::unsetenv("SLURM_STEP_TASKS_PER_NODE");
+    EXPECT_EQ(ranks_of_host(), 1);
+    if (!before.empty()) {
+        ::setenv("OMPI_COMM_WORLD_LOCAL_SIZE", before.c_str(), 1);
+    }
+}
+
+}  // namespace
+}  // namespace nearstep::mpi
