@@ -4,7 +4,6 @@ import argparse
 import pathlib
 import signal
 import sys
-import time
 
 from nearstep_output.options import Parser
 
@@ -101,6 +100,9 @@ def _follow(given):
         raise Mistake(f"--every is {given.every:g}: give 0.1 to 3600 seconds.")
     metrics = Metrics(_metrics_of(given.follow))
     metrics.read()
+    # They wait for the loop below, so that none comes between the first page and the loop, or in the middle of a page.
+    ends = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     out = given.out or metrics.path.parent / "report.html"
     check_writable(out)
     board = open_board(given.tensorboard) if given.tensorboard else None
@@ -112,15 +114,10 @@ def _follow(given):
             board.add(metrics.path.stem, metrics)
 
     write("running", max(1, round(given.every)))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
     print(f"following {metrics.path}: open {out}; Ctrl-C ends this, not the run", flush=True)
-    try:
-        while not metrics.ended:
-            time.sleep(given.every)
-            if metrics.read() and not metrics.ended:
-                write("running", max(1, round(given.every)))
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
+    while not metrics.ended and signal.sigtimedwait(ends, given.every) is None:
+        if metrics.read() and not metrics.ended:
+            write("running", max(1, round(given.every)))
     write(metrics.ended or "not followed any more")
     if board:
         board.close()
