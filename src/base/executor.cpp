@@ -197,7 +197,7 @@ Executor::~Executor() {
     }
 }
 
-Ticket Executor::enqueue(Ticket before, Work work) {
+Ticket Executor::enqueue(Ticket before, Work work, Place place) {
     expects(!threads_.empty(), "an executor that takes work has a thread");
     const Completion completion;
     Ticket ticket = completion.ticket();
@@ -205,18 +205,19 @@ Ticket Executor::enqueue(Ticket before, Work work) {
         const std::lock_guard lock(mutex_);
         ++expected_;
     }
-    before.on_complete([this, completion, work = std::move(work)](const std::exception_ptr& error) {
-        if (error) {
-            completion.complete(error);
-        }
-        const std::lock_guard lock(mutex_);
-        --expected_;
-        if (!error) {
-            queue_.push_back({work, completion});
-        }
-        // Under the lock, because the executor may end after it.
-        is_closing_ ? changed_.notify_all() : changed_.notify_one();
-    });
+    before.on_complete(
+        [this, completion, place, work = std::move(work)](const std::exception_ptr& error) {
+            if (error) {
+                completion.complete(error);
+            }
+            const std::lock_guard lock(mutex_);
+            --expected_;
+            if (!error) {
+                (place == Place::last ? last_ : queue_).push_back({work, completion});
+            }
+            // Under the lock, because the executor may end after it.
+            is_closing_ ? changed_.notify_all() : changed_.notify_one();
+        });
     return ticket;
 }
 
@@ -252,6 +253,14 @@ Executor::Loop* Executor::find_loop() const {
     return found;
 }
 
+void Executor::do_first(std::deque<Queued>& queue, std::unique_lock<std::mutex>& lock) {
+    const Queued next = std::move(queue.front());
+    queue.pop_front();
+    lock.unlock();
+    next.completion.complete_with(next.work);
+    lock.lock();
+}
+
 // Submitted work comes first: a device waits for it, and the caller of a loop goes on by itself.
 void Executor::run(int member) {
     std::unique_lock lock(mutex_);
@@ -259,14 +268,11 @@ void Executor::run(int member) {
         Loop* loop = nullptr;
         changed_.wait(lock, [&] {
             loop = find_loop();
-            return loop != nullptr || !queue_.empty() || (is_closing_ && expected_ == 0);
+            return loop != nullptr || !queue_.empty() || !last_.empty() ||
+                   (is_closing_ && expected_ == 0);
         });
         if (!queue_.empty()) {
-            const Queued next = std::move(queue_.front());
-            queue_.pop_front();
-            lock.unlock();
-            next.completion.complete_with(next.work);
-            lock.lock();
+            do_first(queue_, lock);
         } else if (loop != nullptr) {
             ++loop->helpers;
             lock.unlock();
@@ -275,6 +281,8 @@ void Executor::run(int member) {
             if (--loop->helpers == 0) {
                 helped_.notify_all();
             }
+        } else if (!last_.empty()) {
+            do_first(last_, lock);
         } else {
             return;
         }

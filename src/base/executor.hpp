@@ -109,9 +109,11 @@ public:
         return after(Ticket(), std::move(work));
     }
     // Runs it once `before` is complete, or not at all after an error, which is then the ticket's.
+    // last: not before threads have no other work and no loop to help.
+    enum class Place { in_turn, last };
     template <typename F>
-    Ticket after(Ticket before, F work) {
-        return enqueue(std::move(before), Ticket::work_of(std::move(work)));
+    Ticket after(Ticket before, F work, Place place = Place::in_turn) {
+        return enqueue(std::move(before), Ticket::work_of(std::move(work)), place);
     }
 
     // Threads of a loop: the caller and the executor's.
@@ -133,7 +135,8 @@ private:
         Completion completion;
     };
 
-    Ticket enqueue(Ticket before, Work work);
+    Ticket enqueue(Ticket before, Work work, Place place);
+    void do_first(std::deque<Queued>& queue, std::unique_lock<std::mutex>& lock);
     void run(int member);
     Loop* find_loop() const;
 
@@ -141,6 +144,7 @@ private:
     std::condition_variable changed_;
     std::condition_variable helped_;  // a loop has one helper less
     std::deque<Queued> queue_;
+    std::deque<Queued> last_;
     std::size_t expected_ = 0;  // work that waits for a ticket
     std::vector<Loop*> loops_;
     bool is_closing_ = false;

@@ -13,8 +13,9 @@ namespace {
 
 using trace::Counter;
 
-// With a GPU more subgroups are in work at once, and slots of mapped state take little memory.
-constexpr std::size_t kSlotsWithGpu = 8;
+// With a GPU more subgroups are in work at once. Slots of mapped state take little memory, so each
+// subgroup has one, and is sealed when its parameters no longer wait for the cores.
+constexpr std::size_t kReadingWithGpu = 8;
 
 constexpr std::size_t kMostSlots = 1024;
 constexpr std::size_t kPinnedAtOnce = 16 * MiB;
@@ -92,13 +93,18 @@ void EmulatedDevice::make_gpu_engine() {
         layout().most_extent_bytes() + layout().most_tiles() * tile_parameter_bytes();
     const std::size_t on_gpu =
         std::min(most_slots_of(settings_.gpu_read_ahead_bytes, bytes), settings_.subgroups.size());
-    slots_.resize(on_gpu + std::max(slots_.size(), kSlotsWithGpu));
+    slots_.resize(on_gpu + std::max(slots_.size(), kReadingWithGpu + settings_.subgroups.size()));
     gpu_.emplace(GpuEngineSettings{
         .gpu = *settings_.gpu,
         .lanes = slots_.size(),
         .lanes_on_gpu = on_gpu,
         .lane_bytes = bytes,
         .thread_blocks = std::max(1U, kThreadBlocks / static_cast<unsigned>(settings_.helped))});
+}
+
+int EmulatedDevice::reading_slots() const {
+    const int all = Device::reading_slots();
+    return gpu_ ? std::min(all, static_cast<int>(kReadingWithGpu)) : all;
 }
 
 std::string EmulatedDevice::describe_io() const {
@@ -261,7 +267,7 @@ void EmulatedDevice::cross_host_link(std::size_t bytes) {
     }
 }
 
-// Extents are sealed while others are updated and written.
+// Extents are sealed while others are updated and written; with a GPU, when no update needs help.
 Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
     Ticket here = gpu_ ? gpu_->write(static_cast<std::size_t>(slot)) : Ticket();
@@ -274,7 +280,8 @@ Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t genera
         state_.volume().note_written(s.updated.size());
         return Ticket();
     };
-    Ticket written = settings_.executor->after(std::move(here), seal_and_write);
+    Ticket written = settings_.executor->after(
+        std::move(here), seal_and_write, gpu_ ? Executor::Place::last : Executor::Place::in_turn);
     return written.then([this, &s, subgroup, generation] {
         s.kept = generation;
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,

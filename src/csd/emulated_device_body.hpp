@@ -25,6 +25,7 @@ public:
     int slots() const override { return static_cast<int>(slots_.size()); }
     int kept_slots() const override { return static_cast<int>(kept_slots_); }
     int ahead_slots() const override { return gpu_ ? static_cast<int>(gpu_->lanes_on_gpu()) : 0; }
+    int reading_slots() const override;
     std::string describe_io() const override;
     void reserve() override;
     void expect_updates() override;

@@ -18,6 +18,7 @@ TransferHandler::TransferHandler(HandlerKind kind, Device& device)
       kept_(static_cast<std::size_t>(device.kept_slots())),
       of_ahead_(static_cast<std::size_t>(device.ahead_slots())),
       shared_(static_cast<std::size_t>(device.slots()) - kept_ - of_ahead_),
+      at_once_(static_cast<std::size_t>(device.reading_slots())),
       subgroups_(device.subgroups().size()),
       reads_(no_work()) {
     if (kind == HandlerKind::naive) {
@@ -51,7 +52,7 @@ std::size_t TransferHandler::most_ahead(ReadAhead order) const {
     if (kind_ == HandlerKind::naive) {
         return 0;
     }
-    const std::size_t others = of_ahead_ + shared_;
+    const std::size_t others = of_ahead_ + at_once_;
     if (subgroups_ - kept_ < others) {
         return subgroups_;
     }
@@ -252,7 +253,7 @@ void TransferHandler::start_read(std::size_t subgroup, std::size_t slot, std::in
 
 // Starts reads, and waits only if no subgroup is ready to update.
 void TransferHandler::read_more(const StageOrder& order, Work& work) {
-    while (kept_ == subgroups_ || work.waiting < shared_ - 1) {
+    while (kept_ == subgroups_ || work.waiting < at_once_ - 1) {
         if (!work.begun.empty() && !work.tickets[next_slot(work)].is_complete()) {
             return;
         }

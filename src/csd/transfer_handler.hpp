@@ -136,6 +136,7 @@ private:
     const std::size_t kept_;      // slots for one subgroup each
     const std::size_t of_ahead_;  // slots for what is read ahead
     const std::size_t shared_;    // slots for any
+    const std::size_t at_once_;   // of these, see Device::reading_slots()
     const std::size_t subgroups_;
 
     std::mutex mutex_;

@@ -100,6 +100,24 @@ TEST(Executor, RunsInOrderWithOneThreadAndFinishesItsQueueAtTheEnd) {
     EXPECT_EQ(order, expected);
 }
 
+// The loop begins before the executor's thread is free, and its caller waits for this thread.
+TEST(Executor, DoesWhatIsLastAfterOtherWorkAndLoops) {
+    std::vector<std::string> order;
+    std::latch has_loop(1);
+    std::latch helps(2);
+    Executor executor(1);
+    const Ticket first = executor.submit([&] { has_loop.wait(); });
+    Ticket last = executor.after(
+        {}, [&] { order.emplace_back("last"); }, Executor::Place::last);
+    const Ticket next = executor.submit([&] { order.emplace_back("next"); });
+    executor.share(2, [&](std::size_t, int member) {
+        member == 0 ? has_loop.count_down() : static_cast<void>(order.emplace_back("loop"));
+        helps.arrive_and_wait();
+    });
+    last.wait();
+    EXPECT_EQ(order, (std::vector<std::string>{"next", "loop", "last"}));
+}
+
 TEST(Executor, RunsWorkAfterATicketAndPassesOnItsError) {
     Completion good;
     Completion bad;
