@@ -15,7 +15,7 @@ using trace::Counter;
 
 // With a GPU more subgroups are in work at once. Slots of mapped state take little memory, so each
 // subgroup has one, and is sealed when its parameters no longer wait for the cores.
-constexpr std::size_t kReadingWithGpu = 8;
+constexpr std::size_t kReadingWithGpu = 16;
 
 constexpr std::size_t kMostSlots = 1024;
 constexpr std::size_t kPinnedAtOnce = 16 * MiB;

@@ -92,10 +92,10 @@ public:
     Ticket write(std::size_t lane);
 
 private:
-    // One that computes on each stream, and as many that follow while the host has its turn: the
-    // link stays busy.
+    // One that computes on each stream, and those that follow while the host has its turn, which
+    // takes as long as four: the link stays busy.
     static constexpr int kStreams = 2;
-    static constexpr int kMostAtOnce = kStreams + 2;
+    static constexpr int kMostAtOnce = 4 * kStreams;
 
     // Tiles that were updated in a lane's memory, and their places on the host.
     struct Leaving {
