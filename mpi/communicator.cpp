@@ -115,6 +115,7 @@ struct Communicator::RawGroup {
         }
     }
     MPI_Comm comm;
+    std::vector<int> first_ranks_of_nodes;  // empty: not asked for yet
 };
 
 Communicator::Communicator(std::unique_ptr<RawGroup> group, Patience patience)
@@ -178,12 +179,15 @@ std::vector<int> Communicator::first_ranks_of_nodes() const {
     if (!has_mpi()) {
         return {0};
     }
+    std::vector<int>& firsts = group_->first_ranks_of_nodes;
+    if (!firsts.empty()) {
+        return firsts;
+    }
     barrier();
     MPI_Comm raw = MPI_COMM_NULL;
     check(MPI_Comm_split_type(group_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &raw));
     const Communicator node(std::make_unique<RawGroup>(raw), patience_);
     const double first = node.smallest(rank_, patience_);
-    std::vector<int> firsts;
     for (const double one : all_gather({&first, 1})) {
         firsts.push_back(static_cast<int>(one));
     }

@@ -83,7 +83,7 @@ public:
     // The group of ranks with the same colour, in their rank order here.
     Communicator split(int colour) const;
 
-    // For each rank, the lowest rank on the same node (ranks that share memory).
+    // For each rank, the lowest rank on the same node (ranks that share memory). MPI is asked once.
     std::vector<int> first_ranks_of_nodes() const;
 
     void barrier() const;

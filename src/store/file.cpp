@@ -185,8 +185,9 @@ memory::Buffer File::map(std::size_t bytes) {
     if (::fstat(descriptor_.get(), &status) != 0) {
         fail("examine", 0, errno);
     }
+    // What a restart needs has been read. The rest is written before it is read, as on a drive.
     if (static_cast<std::size_t>(status.st_size) < bytes) {
-        refuse_short("map", status.st_size);
+        allocate(bytes, 0);
     }
     return memory::Buffer::of_file(descriptor_.get(), bytes);
 }
@@ -228,7 +229,10 @@ void File::settle(IoRequest& request, bool was_direct, std::int64_t result) {
     } else if (result > 0) {
         skip(request, static_cast<std::size_t>(result));
     } else if (result == 0) {
-        refuse_short(verb, request.offset);
+        throw DamageError(
+            text("Cannot ", verb, " state file \"", path_, "\" at offset ", request.offset,
+                 " (the file ends there): it was cut short by something else; resume from the last "
+                 "checkpoint."));
     } else if (result == -EAGAIN) {
         std::this_thread::yield();
     } else if (result == -EINVAL && was_direct) {
@@ -240,13 +244,6 @@ void File::settle(IoRequest& request, bool was_direct, std::int64_t result) {
     } else if (result != -EINTR) {
         fail(verb, request.offset, static_cast<int>(-result));
     }
-}
-
-void File::refuse_short(const char* verb, std::int64_t offset) const {
-    throw DamageError(
-        text("Cannot ", verb, " state file \"", path_, "\" at offset ", offset,
-             " (the file ends there): it was cut short by something else; resume from the last "
-             "checkpoint."));
 }
 
 void File::fail(const char* verb, std::int64_t offset, int reason) const {

@@ -76,8 +76,8 @@ public:
     static void prepare(IoRequest& request);
     void settle(IoRequest& request, bool was_direct, std::int64_t result);
 
-    // Maps the first `bytes` of a file that lies in memory. Throws DamageError if the file is
-    // shorter.
+    // Maps the first `bytes` of a file that lies in memory. A shorter one grows; what it lacked is
+    // zeros.
     memory::Buffer map(std::size_t bytes);
 
     // Returns when all written data would survive a power cut.
@@ -91,7 +91,6 @@ public:
 
 private:
     void lock();
-    [[noreturn]] void refuse_short(const char* verb, std::int64_t offset) const;
     void bypass_page_cache(bool yes);
     void allocate(std::size_t bytes, std::size_t free_bytes);
     [[noreturn]] void fail(const char* verb, std::int64_t offset, int reason) const;

@@ -56,8 +56,7 @@ public:
     // transfers are neither shaped nor filtered.
     bool is_mapped() const { return is_mapped_; }
     // Bytes of the mapped file, valid once it was reserved; their address is fixed. Changing them
-    // changes the file; call note_written() to count that. Throws DamageError if the file is too
-    // short.
+    // changes the file; call note_written() to count that.
     std::span<std::byte> map(std::int64_t offset, std::size_t bytes);
     void note_written(std::size_t bytes) { written_.front().fetch_add(bytes); }
 

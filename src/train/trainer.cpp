@@ -45,9 +45,10 @@ Trainer::Trainer(const mpi::Communicator& world, const config::RunSettings& run,
       geometry_(model::describe(run.model)),
       corpus_(std::move(corpus)),
       timeline_(options.timeline) {
-    // Ranks of emulated nodes share the machine's GPUs, so this uses real nodes.
-    const mpi::Topology machines = mpi::discover_nodes(world);
     const int computing = config::computing_ranks(run, world.size());
+    // Ranks of emulated nodes share the machine's GPUs, so this uses real nodes. Storage ranks use
+    // none.
+    const mpi::Topology machines = mpi::set_apart_from(mpi::discover_nodes(world), computing);
     const bool computes = world.rank() < computing;
     world.together([&] {
         if (computes) {

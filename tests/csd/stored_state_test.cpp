@@ -100,6 +100,20 @@ TEST(StoredStateTest, NamesDeviceSubgroupFileAndOffsetOfADamagedByte) {
     }
 }
 
+// Mapped, too.
+TEST(StoredStateTest, AFileThatIsCutWhereNoUpdateReadsTakesTheNextGeneration) {
+    for (const std::string& parent : {testing::TempDir(), std::string("/dev/shm/")}) {
+        SmallDevice small({.parent = parent});
+        small.initialise();
+        small.device->allocate_slot(0);
+        small.put_gradients(0);
+        std::filesystem::resize_file(small.settings.files[0],
+                                     static_cast<std::uintmax_t>(file_offset(2, 1, 1001)));
+        update_all(small, 0);
+        EXPECT_NO_THROW(small.states(1));
+    }
+}
+
 TEST(StoredStateTest, ReservesWhatItAnnounced) {
     for (const int files : {1, 3}) {
         const SmallDevice small({.place = UpdatePlace::on_host, .files = files});

@@ -66,11 +66,6 @@ bool is_on_card(const config::EngineSettings& settings, int device) {
            std::ranges::count(settings.csd.host_engine, device) == 0;
 }
 
-// Of a rank's devices.
-std::vector<config::Tier> tiers_of(const config::EngineSettings& settings, int rank, int ranks) {
-    return config::tiers_per_rank(settings, ranks)[static_cast<std::size_t>(rank)];
-}
-
 // Cards and GPUs decode the codecs that have kernels.
 void require_kernels(const config::EngineSettings& settings, const GradientRoute& route,
                      const char* who, const char* instead) {
@@ -132,6 +127,10 @@ std::vector<int> divide_folders(const mpi::Communicator& world,
 }
 
 }  // namespace
+
+std::vector<config::Tier> tiers_of(const config::EngineSettings& settings, int rank, int ranks) {
+    return config::tiers_per_rank(settings, ranks)[static_cast<std::size_t>(rank)];
+}
 
 std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set) {
     const std::vector<config::Tier> tiers = tiers_of(settings, rank, ranks);

@@ -64,6 +64,9 @@ csd::Delivery delivery(const config::EngineSettings& settings, ParameterHome par
 // reproduce systems that run them one after the other.
 bool overlaps_steps(config::Mode mode);
 
+// Of the rank's devices, in their order.
+std::vector<config::Tier> tiers_of(const config::EngineSettings& settings, int rank, int ranks);
+
 // The rank's state files, one per device. `set` is the set of names (see store/names.hpp). That of
 // a device in GPU memory is never made: its state is as missing as that of a drive that was lost.
 std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set = 0);

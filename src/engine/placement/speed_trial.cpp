@@ -301,10 +301,9 @@ std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const P
     const auto first = static_cast<std::size_t>(devices.first(world.rank()));
     std::vector<double> ahead(all, 0.0);
     world.together([&] {
-        const auto rank = static_cast<std::size_t>(world.rank());
         std::size_t place = first;
         for (const ReadAheadBytes& bytes :
-             read_ahead_bytes(settings, config::tiers_per_rank(settings, world.size())[rank],
+             read_ahead_bytes(settings, tiers_of(settings, world.rank(), world.size()),
                               state_files(settings, world.rank(), world.size()),
                               {.ranks_beside = beside(run.nodes, world.rank())})) {
             ahead[place++] = static_cast<double>(bytes.host);

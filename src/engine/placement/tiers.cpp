@@ -89,7 +89,8 @@ void settle_gpu(const mpi::Communicator& world, Placed& settings, const GpuForSt
     const bool computes = world.rank() < config::computing_ranks(settings, world.size());
     const bool has_gpu = mine.gpu && memory::gpus() > 0;
     if (!gb) {
-        const mpi::Topology machines = mpi::discover_nodes(world);
+        const mpi::Topology machines = mpi::set_apart_from(
+            mpi::discover_nodes(world), config::computing_ranks(settings, world.size()));
         const double least =
             least_of_ranks(world, computes ? free_of_gpu(machines, mine, world.rank()) : kAll);
         gb = settings.csd.durability == config::Durability::step
