@@ -21,15 +21,6 @@ static_assert(kCounterNames.size() == trace::kCounters);
 
 }  // namespace
 
-Dtype dtype_of(const std::string& name) {
-    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
-        if (name == name_of(dtype)) {
-            return dtype;
-        }
-    }
-    throw ConfigError("Parameters are fp32, bf16 or fp16, not " + name + ".");
-}
-
 TensorMemory piece_of(std::uintptr_t address, const std::string& dtype) {
     return {reinterpret_cast<void*>(address), dtype_of(dtype)};  // NOLINT
 }

@@ -1,6 +1,7 @@
 // What passes between Python's types and the engine's. Used by module.cpp.
 #pragma once
 
+#include "base/words.hpp"
 #include "python/binding/conductor.hpp"
 
 #include <nanobind/nanobind.h>
@@ -21,7 +22,9 @@ using Pieces = std::vector<std::tuple<std::uintptr_t, std::string>>;
 using Hypers = std::vector<std::tuple<double, double, double, double, double>>;
 
 // Throws ConfigError.
-Dtype dtype_of(const std::string& name);
+inline Dtype dtype_of(const std::string& name) {
+    return parse_word<Dtype>("format of parameters", name);
+}
 TensorMemory piece_of(std::uintptr_t address, const std::string& dtype);
 std::vector<TensorMemory> pieces_of(const Pieces& addresses);
 engine::Step step_of(const std::string& optimizer, const Hypers& groups, double clip_norm);

@@ -2,51 +2,44 @@
 #include "base/fault_point.hpp"
 
 #include "base/error.hpp"
+#include "base/words.hpp"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
-#include <string>
-#include <utility>
+#include <optional>
 
 namespace nearstep {
 
+template <>
+inline constexpr std::array kWords<FaultAction> = {"none", "kill", "stop", "fail", "full"};
+
+template <>
+inline constexpr std::array kWords<FaultPhase> = {"gradient",
+                                                  "after_scatter",
+                                                  "after_gradients",
+                                                  "after_undo",
+                                                  "mid_read",
+                                                  "mid_write",
+                                                  "before_flush",
+                                                  "after_flush",
+                                                  "before_rename",
+                                                  "after_rename",
+                                                  "before_commit",
+                                                  "after_commit",
+                                                  "mid_checkpoint",
+                                                  "before_checkpoint_index",
+                                                  "after_checkpoint_index"};
+
 namespace {
 
-constexpr std::array<std::pair<std::string_view, FaultAction>, 4> kActions = {
-    {{"kill", FaultAction::kill},
-     {"stop", FaultAction::stop},
-     {"fail", FaultAction::fail},
-     {"full", FaultAction::full}}};
-
-constexpr std::array<std::pair<std::string_view, FaultPhase>, 15> kPhases = {
-    {{"gradient", FaultPhase::gradient},
-     {"after_scatter", FaultPhase::after_scatter},
-     {"after_gradients", FaultPhase::after_gradients},
-     {"after_undo", FaultPhase::after_undo},
-     {"mid_read", FaultPhase::mid_read},
-     {"mid_write", FaultPhase::mid_write},
-     {"before_flush", FaultPhase::before_flush},
-     {"after_flush", FaultPhase::after_flush},
-     {"before_rename", FaultPhase::before_rename},
-     {"after_rename", FaultPhase::after_rename},
-     {"before_commit", FaultPhase::before_commit},
-     {"after_commit", FaultPhase::after_commit},
-     {"mid_checkpoint", FaultPhase::mid_checkpoint},
-     {"before_checkpoint_index", FaultPhase::before_checkpoint_index},
-     {"after_checkpoint_index", FaultPhase::after_checkpoint_index}}};
-
 [[noreturn]] void refuse(std::string_view field) {
-    std::string names;
-    for (const auto& [name, phase] : kPhases) {
-        names += text(names.empty() ? "" : ", ", name);
-    }
     throw ConfigError(text("The fault plan has \"", field,
                            "\", which is none of rank=N, count=N, action=kill, action=stop, "
                            "action=fail, action=full and phase=NAME with one of ",
-                           names, ": write it like \"rank=1 phase=mid_write count=7\"."));
+                           joined(kWords<FaultPhase>),
+                           ": write it like \"rank=1 phase=mid_write count=7\"."));
 }
 
 template <typename Number>
@@ -57,14 +50,13 @@ void read_number(std::string_view field, std::string_view value, Number& number)
     }
 }
 
-template <typename Table>
-auto find_named(std::string_view field, std::string_view name, const Table& table) {
-    const auto found =
-        std::ranges::find_if(table, [&](const auto& known) { return known.first == name; });
-    if (found == table.end()) {
+template <Worded E>
+E parsed(std::string_view field, std::string_view word) {
+    const std::optional<E> value = parse_word<E>(word);
+    if (!value) {
         refuse(field);
     }
-    return found->second;
+    return *value;
 }
 
 }  // namespace
@@ -92,9 +84,9 @@ void FaultPoints::read_field(std::string_view field) {
     } else if (key == "count") {
         read_number(field, value, count_);
     } else if (key == "action") {
-        action_ = find_named(field, value, kActions);
+        action_ = parsed<FaultAction>(field, value);
     } else if (key == "phase") {
-        phase_ = find_named(field, value, kPhases);
+        phase_ = parsed<FaultPhase>(field, value);
     } else {
         refuse(field);
     }

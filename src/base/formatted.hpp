@@ -17,4 +17,6 @@ std::string formatted(const char* format, Values... values) {
     return out;
 }
 
+inline std::string three_digits(double value) { return formatted("%.3g", value); }
+
 }  // namespace nearstep

@@ -1,6 +1,8 @@
 // Which vector instructions this CPU has, to choose among functions compiled for several sets.
 #pragma once
 
+#include "base/words.hpp"
+
 #include <vector>
 
 namespace nearstep {
@@ -15,8 +17,8 @@ constexpr bool kHasX86Sets = true;
 constexpr bool kHasX86Sets = false;
 #endif
 
-// "scalar", "avx2", "avx512".
-const char* name_of(InstructionSet set);
+template <>
+inline constexpr std::array kWords<InstructionSet> = {"scalar", "avx2", "avx512"};
 
 // The sets that this CPU can run, slowest first; scalar is always among them.
 std::vector<InstructionSet> instruction_sets();

@@ -10,7 +10,7 @@ namespace nearstep {
 
 Summary summary_of(std::vector<double> values) {
     expects(!values.empty(), "there is a value to take the median of");
-    std::sort(values.begin(), values.end());
+    std::ranges::sort(values);
     const std::size_t half = values.size() / 2;
     const double median =
         values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;

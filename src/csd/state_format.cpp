@@ -6,6 +6,7 @@
 #include "store/subgroup_header.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace nearstep::csd {
@@ -26,17 +27,9 @@ struct ElementBytes {
 };
 
 ElementBytes element_bytes(StateFormat format) {
-    switch (format) {
-        case StateFormat::fp32:
-            return {4, 4, 0};
-        case StateFormat::bf16:
-            return {4, 2, 0};
-        case StateFormat::q8:
-            return {4, 1, 2 * sizeof(float)};
-        case StateFormat::compact:
-            return {2, 1, 2 * sizeof(float)};
-    }
-    throw ContractError("A state format has a value that no format has.");
+    constexpr std::array<ElementBytes, kWords<StateFormat>.size()> kBytes = {
+        {{4, 4, 0}, {4, 2, 0}, {4, 1, 2 * sizeof(float)}, {2, 1, 2 * sizeof(float)}}};
+    return kBytes.at(index_of(format));
 }
 
 bool has_scales(StateFormat format) { return element_bytes(format).scales_of_block != 0; }

@@ -1,7 +1,0 @@
-#include "base/instruction_set.hpp"
-
-namespace nearstep {
-
-std::vector<InstructionSet> instruction_sets() { return {InstructionSet::scalar}; }
-
-}  // namespace nearstep
