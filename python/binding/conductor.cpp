@@ -8,7 +8,6 @@
 #include "base/units.hpp"
 #include "config/load.hpp"
 #include "csd/state_format.hpp"
-#include "engine/placement/devices.hpp"
 #include "mpi/session.hpp"
 #include "shard/partition.hpp"
 
@@ -48,32 +47,27 @@ std::size_t Conductor::elems_of(const engine::Tensor& tensor) {
 }
 
 Conductor::Conductor(OptimizerPlan plan)
-    : run_(run_of(plan.dtype, plan.settings)),
-      model_(plan.model),
-      told_(plan),
-      grant_{.positions = std::move(plan.granted_devices),
+    : plan_(std::move(plan)),
+      run_(run_of(plan_.dtype, plan_.settings)),
+      grant_{.positions = plan_.granted_devices,
              .divides_folders = std::ranges::none_of(
-                 plan.settings, [](const auto& one) { return one.starts_with("csd.per_rank="); })},
-      gpu_(plan.gpu),
-      gradient_stream_(memory::Stream::borrowed(plan.gradient_stream)),
-      fills_gpu_(plan.fills_gpu),
-      threads_(plan.threads),
-      parameters_(plan.parameters) {
-    if (!plan.checkpoint_folder.empty()) {
-        run_.checkpoint.path = plan.checkpoint_folder;
+                 plan_.settings, [](const auto& one) { return one.starts_with("csd.per_rank="); })},
+      gradient_stream_(memory::Stream::borrowed(plan_.gradient_stream)) {
+    if (!plan_.checkpoint_folder.empty()) {
+        run_.checkpoint.path = plan_.checkpoint_folder;
     }
     for (std::string& path : run_.csd.path) {
-        path += plan.below_path;
+        path += plan_.below_path;
     }
-    layout_.dtype = plan.dtype;
-    for (engine::Tensor& tensor : plan.tensors) {
-        tensor.offset = layout_.elems;
+    layout_.dtype = plan_.dtype;
+    for (const engine::Tensor& tensor : plan_.tensors) {
+        layout_.tensors.push_back(tensor);
+        layout_.tensors.back().offset = layout_.elems;
         layout_.elems += elems_of(tensor);
-        layout_.tensors.push_back(std::move(tensor));
     }
     first_tensors_ = {0};
     std::size_t begin = 0;
-    for (const std::size_t count : plan.tensors_of_blocks) {
+    for (const std::size_t count : plan_.tensors_of_blocks) {
         const std::size_t last = first_tensors_.back() + count;
         const std::size_t end =
             last < layout_.tensors.size() ? layout_.tensors[last].offset : layout_.elems;
@@ -243,7 +237,7 @@ std::vector<std::string> Conductor::begin(std::vector<StartValues> values) {
 }
 
 void Conductor::check_parameter_home() const {
-    if (parameters_ == engine::ParameterHome::vector) {
+    if (plan_.parameters == engine::ParameterHome::vector) {
         return;
     }
     if (!is_alone_) {
@@ -260,8 +254,8 @@ void Conductor::check_parameter_home() const {
 
 void Conductor::open_run(const engine::Wish& wish) {
     number_ = MpiThread::instance().count_engine();
-    told_.checkpoint_folder = config::checkpoint_folder(run_);
-    tell(Deed::open, 0, packed(told_, wish));
+    plan_.checkpoint_folder = config::checkpoint_folder(run_);
+    tell(Deed::open, 0, packed(plan_, wish));
     world_.emplace(mpi::Communicator::world(std::chrono::seconds(run_.exchange.timeout_s)));
     const mpi::Communicator& world = *world_;
     run_.csd.storage_ranks = MpiThread::instance().serving();
@@ -273,7 +267,7 @@ void Conductor::open_run(const engine::Wish& wish) {
     check_parameter_home();
     constexpr std::int64_t kNoEnd = std::numeric_limits<std::int64_t>::max();
     // The program decides how long a run is. For the state, it never ends.
-    const engine::Identity identity{.model = model_,
+    const engine::Identity identity{.model = plan_.model,
                                     .seed = run_.train.seed,
                                     .steps = kNoEnd,
                                     .config =
@@ -282,17 +276,18 @@ void Conductor::open_run(const engine::Wish& wish) {
                                             static_cast<config::EngineSettings&>(run) = placed;
                                             return config::print(run);
                                         },
-                                    .threads = threads_};
-    if (gpu_ && memory::gpus() > 0 && is_alone_ && parameters_ == engine::ParameterHome::vector) {
-        tensors_.emplace(*gpu_, layout_.elems, layout_.tensors.size());
+                                    .threads = plan_.threads};
+    if (plan_.gpu && memory::gpus() > 0 && is_alone_ &&
+        plan_.parameters == engine::ParameterHome::vector) {
+        tensors_.emplace(*plan_.gpu, layout_.elems, layout_.tensors.size());
     }
     opened_ = engine::Run::open(
         world, run_, layout_, wish, identity,
-        {.gpu = gpu_,
+        {.gpu = plan_.gpu,
          .gradient_stream = gradient_stream_.handle(),
-         .fills_gpu = fills_gpu_,
+         .fills_gpu = plan_.fills_gpu,
          .grant = grant_,
-         .parameters = parameters_,
+         .parameters = plan_.parameters,
          .tensors = tensors_ ? &*tensors_ : nullptr,
          .steps_of = [](const std::string&, const std::string&) { return kNoEnd; },
          .clips_by_last_norm = run_.train.clipping == config::Clipping::delayed,

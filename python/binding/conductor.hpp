@@ -281,17 +281,12 @@ private:
     std::vector<std::uint64_t> present_on_all(const std::vector<std::size_t>& absent,
                                               bool is_given_up) const;
 
+    OptimizerPlan plan_;
     config::RunSettings run_;  // csd.storage_ranks is known from open() on
     engine::Layout layout_;
     std::vector<std::size_t> first_tensors_;  // first tensor of each block, and the end
-    std::string model_;
-    OptimizerPlan told_;  // for ranks that serve
     engine::Grant grant_;
-    std::optional<int> gpu_;
     memory::Stream gradient_stream_;
-    bool fills_gpu_;
-    int threads_;
-    engine::ParameterHome parameters_;
     mutable std::shared_mutex reading_;  // close() holds it alone
 
     // Used only by the MPI thread.

@@ -6,7 +6,6 @@
 #include "base/wording.hpp"
 #include "checkpoint/export.hpp"
 #include "checkpoint/safetensors.hpp"
-#include "config/load.hpp"
 #include "csd/device.hpp"
 #include "csd/optimizer.hpp"
 #include "memory/gpu.hpp"
