@@ -38,7 +38,7 @@ std::vector<std::string> components(const std::vector<std::string>& settings,
             names.emplace_back(setting.substr(framework.size(), setting.size() - both));
         }
     }
-    std::sort(names.begin(), names.end());
+    std::ranges::sort(names);
     return names;
 }
 
@@ -73,7 +73,7 @@ Library describe_library() {
 
 bool speaks_pmi2() {
     const std::vector<std::string> all = components(settings_in_force(), "pmix_");
-    return std::find(all.begin(), all.end(), "s2") != all.end();
+    return std::ranges::find(all, "s2") != all.end();
 }
 
 std::string transport_words(const Library& library) {

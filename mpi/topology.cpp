@@ -14,7 +14,7 @@ const std::vector<int>& Topology::ranks_beside(int rank) const {
 
 int Topology::rank_in_group(int rank) const {
     const std::vector<int>& ranks = ranks_beside(rank);
-    return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+    return static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
 }
 
 int Topology::most_beside() const {

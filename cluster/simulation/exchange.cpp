@@ -323,8 +323,8 @@ private:
     void gather(Seconds& seconds) {
         exchange::ParameterGather gather(world_, gather_settings(), traffic_);
         std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems);
-        for (const std::size_t mine : partition_.subgroups_of(world_.rank())) {
-            const shard::TileRange tiles = partition_.subgroups()[mine].tiles;
+        for (const shard::Subgroup& mine : partition_.subgroups_of(world_.rank())) {
+            const shard::TileRange tiles = mine.tiles;
             for (std::size_t i = tiles.begin * kTileElems; i < tiles.end * kTileElems; ++i) {
                 vector[i] = parameter_of(i);
             }

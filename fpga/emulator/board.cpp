@@ -162,8 +162,8 @@ ComputeUnit* Board::choose_unit(const std::vector<std::uint32_t>& mask) {
 
 bool Board::abort(const void* owner, unsigned command) {
     const std::lock_guard lock(mutex_);
-    return std::any_of(units_.begin(), units_.end(),
-                       [&](ComputeUnit* unit) { return unit->abort(owner, command); });
+    return std::ranges::any_of(units_,
+                               [&](ComputeUnit* unit) { return unit->abort(owner, command); });
 }
 
 void Board::reset() {

@@ -27,9 +27,8 @@ std::size_t ComputeUnit::pending() {
 
 bool ComputeUnit::abort(const void* owner, unsigned id) {
     std::unique_lock lock(mutex_);
-    const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const Command& command) {
-        return command.owner == owner && command.id == id;
-    });
+    const auto found = std::ranges::find_if(
+        queue_, [&](const Command& command) { return command.owner == owner && command.id == id; });
     if (found == queue_.end()) {
         return false;
     }

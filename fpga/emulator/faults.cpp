@@ -41,7 +41,7 @@ void Faults::plan(const std::string& list) {
         const std::vector<std::uint64_t> numbers = equals == std::string::npos
                                                        ? std::vector<std::uint64_t>()
                                                        : numbers_of(part.substr(equals + 1));
-        const auto* const kind = std::find(kKinds.begin(), kKinds.end(), name);
+        const auto* const kind = std::ranges::find(kKinds, name);
         if (kind == kKinds.end() || numbers.size() < 2) {
             throw std::invalid_argument(part);
         }

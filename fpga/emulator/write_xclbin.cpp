@@ -2,7 +2,6 @@
 // kernels and UNITS compute units of the updater.
 #include "fpga/emulator/xclbin_writer.hpp"
 
-#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <string>

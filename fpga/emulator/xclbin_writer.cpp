@@ -123,9 +123,8 @@ void add_unit(const CardDescription& card, const KernelDescription& kernel, int 
              std::string(kernel.name) + ":" + kernel.name + "_" + std::to_string(number));
     for (std::size_t i = 0; i < kernel.count; ++i) {
         const Argument& argument = kernel.arguments[i];
-        const auto bank =
-            std::find_if(card.banks.begin(), card.banks.end(),
-                         [&](const BankOnCard& one) { return one.name == argument.bank; });
+        const auto bank = std::ranges::find_if(
+            card.banks, [&](const BankOnCard& one) { return one.name == argument.bank; });
         if (is_memory(argument.kind) && bank == card.banks.end()) {
             throw std::invalid_argument(std::string("the card has no bank ") + argument.bank);
         }

@@ -96,16 +96,14 @@ std::vector<PciCard> find_pci_cards(const std::string& sys) {
         }
         cards.push_back(card);
     }
-    std::sort(cards.begin(), cards.end(),
-              [](const PciCard& one, const PciCard& other) { return one.address < other.address; });
+    std::ranges::sort(cards, {}, &PciCard::address);
     return cards;
 }
 
 void add_pci_cards(const std::string& obstacle, std::vector<CardFacts>& cards) {
     for (const PciCard& shown : find_pci_cards()) {
-        const auto same = std::find_if(cards.begin(), cards.end(), [&](const CardFacts& card) {
-            return card.address == shown.address;
-        });
+        const auto same = std::ranges::find_if(
+            cards, [&](const CardFacts& card) { return card.address == shown.address; });
         if (same != cards.end()) {
             same->drive = shown.drive;
         } else {

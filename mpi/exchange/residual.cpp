@@ -12,7 +12,7 @@ Residual::Residual(std::vector<std::size_t> tiles)
     : tiles_(std::move(tiles)),
       current_(tiles_.size() * kTileElems * sizeof(float)),
       next_(current_.size()) {
-    expects(std::is_sorted(tiles_.begin(), tiles_.end()), "a residual's tiles ascend");
+    expects(std::ranges::is_sorted(tiles_), "a residual's tiles ascend");
 }
 
 void Residual::scale(float factor) {
@@ -22,7 +22,7 @@ void Residual::scale(float factor) {
 }
 
 std::span<float> Residual::part(memory::Buffer& buffer, std::size_t tile) {
-    const auto found = std::lower_bound(tiles_.begin(), tiles_.end(), tile);
+    const auto found = std::ranges::lower_bound(tiles_, tile);
     expects(found != tiles_.end() && *found == tile, "the rank slices the tile");
     return buffer.as<float>().subspan(static_cast<std::size_t>(found - tiles_.begin()) * kTileElems,
                                       kTileElems);

@@ -41,7 +41,7 @@ std::vector<plan::Codec> codecs_of(const PlanArguments& arguments) {
         if (codec == plan::Codec::automatic) {
             throw ConfigError("--codecs = auto leaves the choice to mode: name codecs.");
         }
-        if (std::find(codecs.begin(), codecs.end(), codec) != codecs.end()) {
+        if (std::ranges::find(codecs, codec) != codecs.end()) {
             throw ConfigError(text("--codecs names ", name, " twice: name each codec once."));
         }
         codecs.push_back(codec);
@@ -81,7 +81,7 @@ std::string describe(const plan::Calibration& calibration, const PlanArguments& 
     std::string all;
     for (const int nodes : arguments.nodes) {
         for (const std::string& line : plan::describe(calibration, run, nodes)) {
-            if (std::find(lines.begin(), lines.end(), line) == lines.end()) {
+            if (std::ranges::find(lines, line) == lines.end()) {
                 lines.push_back(line);
                 all += line + "\n";
             }

@@ -186,9 +186,8 @@ void measure(Measured& measured, const CsdBenchSettings& bench, const CsdScene& 
 }
 
 std::vector<Measured>::iterator search(std::vector<Measured>& all, const std::string& name) {
-    return std::find_if(all.begin(), all.end(), [&](const Measured& measured) {
-        return measured.row->settings().name == name;
-    });
+    return std::ranges::find_if(
+        all, [&](const Measured& measured) { return measured.row->settings().name == name; });
 }
 
 const Measured& find(std::vector<Measured>& all, const std::string& name) {

@@ -33,14 +33,6 @@ shard::Partition partition_of(const CsdRowSettings& settings, const CsdScene& sc
          .subgroup_tiles = scene.subgroup_tiles});
 }
 
-std::vector<shard::Subgroup> subgroups_of(const shard::Partition& partition, int device) {
-    std::vector<shard::Subgroup> subgroups;
-    for (const std::size_t subgroup : partition.subgroups_of(device)) {
-        subgroups.push_back(partition.subgroups()[subgroup]);
-    }
-    return subgroups;
-}
-
 // The scalars do not affect a step's speed. These change every master.
 csd::UpdateScalars scalars() {
     csd::UpdateScalars values;
@@ -196,7 +188,7 @@ std::size_t CsdRow::storage_bytes(const CsdRowSettings& settings, const CsdScene
     std::size_t bytes = 0;
     for (int device = 0; device < settings.devices; ++device) {
         bytes +=
-            csd::StateLayout(subgroups_of(partition, device), settings.state, false).total_bytes();
+            csd::StateLayout(partition.subgroups_of(device), settings.state, false).total_bytes();
     }
     return bytes;
 }
@@ -206,17 +198,15 @@ std::string CsdRow::file_of(int device) const {
 }
 
 void CsdRow::add_device(int device, const shard::Partition& partition) {
-    const std::vector<shard::Subgroup> subgroups = subgroups_of(partition, device);
-    const std::string name = text("bench ", settings_.name, " device ", device);
     if (std::filesystem::exists(file_of(device))) {
         throw ConfigError(text("The file ", file_of(device),
                                " is in the way of the measurement: remove it, or choose another "
                                "folder."));
     }
     csd::DeviceSettings made_of;
-    made_of.name = name;
+    made_of.name = text("bench ", settings_.name, " device ", device);
     made_of.files = {file_of(device)};
-    made_of.subgroups = subgroups;
+    made_of.subgroups = partition.subgroups_of(device);
     made_of.parameters = scene_.parameters;
     made_of.codec = scene_.codec;
     made_of.state = settings_.state;

@@ -243,7 +243,7 @@ private:
             });
             const double counted = is_taking_part_ ? mine / static_cast<double>(repeats) : 0;
             const std::vector<double> of_ranks = world_.all_gather({&counted, 1});
-            seconds.push_back(*std::max_element(of_ranks.begin(), of_ranks.end()));
+            seconds.push_back(std::ranges::max(of_ranks));
         }
         return summary_of(seconds);
     }

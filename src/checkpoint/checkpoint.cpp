@@ -46,8 +46,7 @@ std::vector<Extent> extents_of(const std::vector<std::vector<TileRange>>& ranges
             row += range.size();
         }
     }
-    std::sort(extents.begin(), extents.end(),
-              [](const Extent& a, const Extent& b) { return a.tiles.begin < b.tiles.begin; });
+    std::ranges::sort(extents, {}, [](const Extent& e) { return e.tiles.begin; });
     return extents;
 }
 
@@ -138,9 +137,8 @@ public:
             expects(elems == 0 || elems == tiles.size() * kTileElems,
                     "a span holds the tiles read, or none");
         }
-        auto extent =
-            std::upper_bound(extents_.begin(), extents_.end(), tiles.begin,
-                             [](std::size_t tile, const Extent& e) { return tile < e.tiles.end; });
+        auto extent = std::ranges::upper_bound(extents_, tiles.begin, {},
+                                               [](const Extent& e) { return e.tiles.end; });
         for (std::size_t next = tiles.begin; next < tiles.end; ++extent) {
             const TileRange piece{.begin = next, .end = std::min(tiles.end, extent->tiles.end)};
             const auto part = [&](std::span<float> whole) {
@@ -239,9 +237,7 @@ std::vector<std::string> find_all(const std::string& folder) {
             }
         }
     }
-    std::stable_sort(paths.begin(), paths.end(), [](const std::string& a, const std::string& b) {
-        return step_of_index(a) > step_of_index(b);
-    });
+    std::ranges::stable_sort(paths, std::greater(), step_of_index);
     return paths;
 }
 

@@ -210,8 +210,8 @@ void read_values(const Dataset& dataset, hid_t type, void* values) {
 
 void write_strings(hid_t at, const std::string& name, const std::vector<std::string>& values) {
     std::vector<const char*> pointers(values.size());
-    std::transform(values.begin(), values.end(), pointers.begin(),
-                   [](const std::string& v) { return v.c_str(); });
+    std::ranges::transform(values, pointers.begin(),
+                           [](const std::string& v) { return v.c_str(); });
     const std::vector<hsize_t> extent = {values.size()};
     write_values(at, name, make_string_type().get(), extent, pointers.data());
 }
@@ -223,7 +223,7 @@ std::vector<std::string> read_strings(hid_t at, const std::string& name) {
     std::vector<char*> pointers(stored_elems_of(dataset, H5Tget_size(stored.get())));
     read_values(dataset, make_string_type().get(), pointers.data());
     std::vector<std::string> values(pointers.size());
-    std::transform(pointers.begin(), pointers.end(), values.begin(), take);
+    std::ranges::transform(pointers, values.begin(), take);
     return values;
 }
 

@@ -107,7 +107,7 @@ void write_description(const h5::File& file, const Description& about) {
     std::vector<std::int64_t> shapes(names.size() * width);  // a row per tensor, padded with 0
     for (std::size_t i = 0; i < names.size(); ++i) {
         const std::vector<std::int64_t>& shape = about.tensors[i].shape;
-        std::copy(shape.begin(), shape.end(), shapes.data() + i * width);
+        std::ranges::copy(shape, shapes.data() + i * width);
     }
     const h5::Group table = h5::make_group(file.get(), "tensors");
     const std::vector<hsize_t> rows = {names.size()};
@@ -154,7 +154,7 @@ Description read_description(const h5::File& file) {
     const auto shapes = h5::read_numbers<std::int64_t>(file.get(), "tensors/shape");
     const std::size_t width = names.empty() ? 0 : shapes.size() / names.size();
     if (offsets.size() != names.size() || dimensions.size() != names.size() ||
-        std::any_of(dimensions.begin(), dimensions.end(), [&](std::int64_t count) {
+        std::ranges::any_of(dimensions, [&](std::int64_t count) {
             return count < 0 || static_cast<std::uint64_t>(count) > width;
         })) {
         throw Hdf5Error("The table of tensors has columns of different lengths.");

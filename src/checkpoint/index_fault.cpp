@@ -62,8 +62,7 @@ std::optional<std::string> find_fault(const Index& index) {
         all.insert(all.end(), index.ranges[rank].begin(), index.ranges[rank].end());
     }
     std::erase_if(all, [](const TileRange& range) { return range.size() == 0; });
-    std::sort(all.begin(), all.end(),
-              [](const TileRange& a, const TileRange& b) { return a.begin < b.begin; });
+    std::ranges::sort(all, {}, &TileRange::begin);
     std::size_t next = 0;
     for (const TileRange& range : all) {
         if (range.begin != next) {

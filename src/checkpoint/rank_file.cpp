@@ -60,9 +60,9 @@ public:
           path_(std::move(path)),
           tiles_(tiles_in(ranges)),
           residual_tiles_(residual_tiles.begin(), residual_tiles.end()) {
-        expects(std::is_sorted(tiles_.begin(), tiles_.end()) &&
-                    std::adjacent_find(tiles_.begin(), tiles_.end()) == tiles_.end(),
-                "a rank's tile ranges ascend and do not overlap");
+        expects(
+            std::ranges::is_sorted(tiles_) && std::ranges::adjacent_find(tiles_) == tiles_.end(),
+            "a rank's tile ranges ascend and do not overlap");
         xxh3_.resize(tiles_.size() * kArrays);
         is_written_.resize(tiles_.size(), false);
         residual_xxh3_.resize(residual_tiles_.size());
@@ -104,7 +104,7 @@ public:
 
     void write(TileRange tiles, const StateView& state) override {
         expects(tiles.begin < tiles.end, "at least one tile is written");
-        const auto first = std::lower_bound(tiles_.begin(), tiles_.end(), tiles.begin);
+        const auto first = std::ranges::lower_bound(tiles_, tiles.begin);
         const auto row = static_cast<std::size_t>(first - tiles_.begin());
         expects(row + tiles.size() <= tiles_.size() && tiles_[row] == tiles.begin &&
                     tiles_[row + tiles.size() - 1] == tiles.end - 1,
@@ -128,7 +128,7 @@ public:
     }
 
     void write_residual(std::size_t tile, std::span<const float> residual) override {
-        const auto found = std::lower_bound(residual_tiles_.begin(), residual_tiles_.end(), tile);
+        const auto found = std::ranges::lower_bound(residual_tiles_, tile);
         expects(found != residual_tiles_.end() && *found == tile && residual.size() == kTileElems,
                 "a residual is that of one of the rank's tiles");
         const auto row = static_cast<std::size_t>(found - residual_tiles_.begin());
@@ -139,10 +139,9 @@ public:
 
     RankFileRecord finish() override {
         expects(static_cast<bool>(file_), "a rank file is finished once");
-        expects(std::find(is_written_.begin(), is_written_.end(), false) == is_written_.end(),
+        expects(std::ranges::find(is_written_, false) == is_written_.end(),
                 "every tile of the rank was written");
-        expects(std::find(is_residual_written_.begin(), is_residual_written_.end(), false) ==
-                    is_residual_written_.end(),
+        expects(std::ranges::find(is_residual_written_, false) == is_residual_written_.end(),
                 "every residual of the rank was written");
         h5::write_numbers<std::uint64_t>(file_.get(), "tiles", std::vector<hsize_t>{tiles_.size()},
                                          tiles_);
@@ -271,14 +270,14 @@ void RankFile::open_residual() {
     residual_xxh3_ = h5::read_numbers<std::uint64_t>(file_.get(), kResidualXxh3);
     residual_ = h5::open_dataset(file_.get(), kResidual);
     if (residual_xxh3_.size() != residual_tiles_.size() ||
-        !std::is_sorted(residual_tiles_.begin(), residual_tiles_.end()) ||
+        !std::ranges::is_sorted(residual_tiles_) ||
         h5::extent_of(residual_) != std::vector<hsize_t>{residual_tiles_.size(), kTileElems}) {
         report_damage(path_, "its residuals have another shape than their tiles need");
     }
 }
 
 void RankFile::read_residual(std::size_t tile, std::span<float> residual) {
-    const auto found = std::lower_bound(residual_tiles_.begin(), residual_tiles_.end(), tile);
+    const auto found = std::ranges::lower_bound(residual_tiles_, tile);
     expects(found != residual_tiles_.end() && *found == tile, "the tile has a residual");
     const auto row = static_cast<std::size_t>(found - residual_tiles_.begin());
     report_damage_in(path_, [&] {

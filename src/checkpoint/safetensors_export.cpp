@@ -1,5 +1,6 @@
 // Writes a checkpoint's masters as a folder of safetensors. Used by the command export and Python.
 #include "base/error.hpp"
+#include "base/formatted.hpp"
 #include "base/plain_file.hpp"
 #include "base/units.hpp"
 #include "checkpoint/export.hpp"
@@ -11,9 +12,7 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iomanip>
 #include <set>
-#include <sstream>
 #include <utility>
 
 namespace nearstep::checkpoint {
@@ -82,10 +81,7 @@ std::string shard_name(std::size_t shard, std::size_t shards) {
     if (shards == 1) {
         return "model.safetensors";
     }
-    std::ostringstream name;
-    name << std::setfill('0') << "model-" << std::setw(5) << shard + 1 << "-of-" << std::setw(5)
-         << shards << ".safetensors";
-    return name.str();
+    return formatted("model-%05zu-of-%05zu.safetensors", shard + 1, shards);
 }
 
 class Output {

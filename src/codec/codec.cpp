@@ -176,7 +176,7 @@ double bytes_per_parameter(const CodecSettings& settings) {
 
 void decode_sum(const Codec& codec, std::span<const std::span<const std::byte>> payloads,
                 std::size_t first, std::span<float> sum) {
-    std::fill(sum.begin(), sum.end(), 0.0F);
+    std::ranges::fill(sum, 0.0F);
     for (const std::span<const std::byte> payload : payloads) {
         codec.decode_add(payload, first, sum);
     }

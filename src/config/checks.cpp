@@ -286,7 +286,7 @@ std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks) {
     if (given.size() == 1 && computing < ranks) {
         std::fill_n(devices.begin(), computing, 0);
     }
-    refuse_if(std::any_of(devices.begin(), devices.end(), [](int number) { return number < 0; }),
+    refuse_if(std::ranges::any_of(devices, [](int number) { return number < 0; }),
               text(Term::per_rank, " has a negative entry: give each rank 0 devices or more."));
     refuse_if(devices_of(devices) == 0, text(Term::per_rank, " gives none of the ", ranks,
                                              " ranks a device: give at least one rank one."));

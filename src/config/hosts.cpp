@@ -144,7 +144,7 @@ std::vector<int> places_of_devices(const EngineSettings& settings, int before, i
     }
     const auto first = all.begin() + (count == 0 ? 0 : before);
     places.assign(first, first + std::max(count, 1));
-    const int highest = *std::max_element(places.begin(), places.end());
+    const int highest = std::ranges::max(places);
     if (highest >= folders) {
         throw ConfigError(text("The job has device ", highest, " of this host and ", Term::path,
                                " names ", folders,

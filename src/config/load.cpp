@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -54,13 +53,11 @@ const Key& nearest(const std::vector<Key>& keys, const std::string& key) {
         const std::size_t as_leaf = edits_between(leaf_of(key), leaf_of(known.name)) + 1;
         return std::min(edits_between(key, known.name), as_leaf);
     };
-    return *std::min_element(keys.begin(), keys.end(),
-                             [&](const Key& a, const Key& b) { return distance(a) < distance(b); });
+    return *std::ranges::min_element(keys, {}, distance);
 }
 
 const Key* find(const std::vector<Key>& keys, const std::string& name) {
-    const auto key =
-        std::find_if(keys.begin(), keys.end(), [&](const Key& each) { return each.name == name; });
+    const auto key = std::ranges::find(keys, name, &Key::name);
     return key == keys.end() ? nullptr : &*key;
 }
 

@@ -11,7 +11,6 @@
 #include "memory/gpu.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <utility>
 #include <vector>

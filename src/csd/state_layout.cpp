@@ -52,9 +52,8 @@ std::int64_t StateLayout::gradient_offset(std::size_t subgroup) const {
 
 std::size_t StateLayout::local_tile(const std::vector<shard::Subgroup>& subgroups,
                                     std::size_t tile) const {
-    const auto after = std::upper_bound(
-        subgroups.begin(), subgroups.end(), tile,
-        [](std::size_t wanted, const shard::Subgroup& s) { return wanted < s.tiles.begin; });
+    const auto after = std::ranges::upper_bound(
+        subgroups, tile, {}, [](const shard::Subgroup& s) { return s.tiles.begin; });
     expects(after != subgroups.begin() && tile < (after - 1)->tiles.end,
             "the tile belongs to the device");
     const auto subgroup = static_cast<std::size_t>(after - subgroups.begin()) - 1;
@@ -63,7 +62,7 @@ std::size_t StateLayout::local_tile(const std::vector<shard::Subgroup>& subgroup
 
 std::size_t StateLayout::subgroup_of(std::size_t local_tile) const {
     expects(local_tile < tiles(), "the tile belongs to the device");
-    const auto after = std::upper_bound(first_tile_.begin(), first_tile_.end(), local_tile);
+    const auto after = std::ranges::upper_bound(first_tile_, local_tile);
     return static_cast<std::size_t>(after - first_tile_.begin()) - 1;
 }
 

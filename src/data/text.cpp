@@ -27,7 +27,7 @@ bool is_hidden(const fs::path& path) { return path.filename().string().starts_wi
 bool looks_like_text(std::span<const std::uint8_t> bytes) {
     constexpr std::size_t kProbeBytes = 4096;
     const auto probe = bytes.first(std::min(bytes.size(), kProbeBytes));
-    return std::find(probe.begin(), probe.end(), std::uint8_t{0}) == probe.end();
+    return std::ranges::find(probe, std::uint8_t{0}) == probe.end();
 }
 
 Bytes read_file(const fs::path& path) {
@@ -64,7 +64,7 @@ std::vector<fs::path> files_below(const fs::path& folder) {
         throw_path_error(text("The data folder ", folder, " cannot be read at ", error.path1()),
                          error.code().value(), "check its permissions.");
     }
-    std::sort(files.begin(), files.end());
+    std::ranges::sort(files);
     return files;
 }
 

@@ -54,7 +54,7 @@ std::vector<std::string> gpu_names() {
          fs::directory_iterator("/proc/driver/nvidia/gpus", none)) {
         names.push_back(value_of(read_whole(gpu.path() / "information"), "Model"));
     }
-    std::sort(names.begin(), names.end());
+    std::ranges::sort(names);
     return names;
 }
 
@@ -65,8 +65,8 @@ std::vector<std::string> find_features(const std::string& cpuinfo,
     std::istringstream flags(value_of(cpuinfo, "flags") + " " + value_of(cpuinfo, "Features"));
     const std::set<std::string> all{std::istream_iterator<std::string>(flags), {}};
     std::vector<std::string> found;
-    std::copy_if(wanted.begin(), wanted.end(), std::back_inserter(found),
-                 [&](const std::string& word) { return all.count(word) > 0; });
+    std::ranges::copy_if(wanted, std::back_inserter(found),
+                         [&](const std::string& word) { return all.count(word) > 0; });
     return found;
 }
 

@@ -28,11 +28,7 @@ std::string threads_of_ranks(const mpi::Communicator& world, int threads, int co
     if (std::ranges::count(all, all.front()) == std::ssize(all)) {
         return threads == 0 ? "" : all.front();
     }
-    std::string list;
-    for (const std::string& of_rank : all) {
-        list += text(list.empty() ? "" : ",", of_rank);
-    }
-    return list;
+    return joined(all, ",");
 }
 
 // Of one device, in any copy of the state.
@@ -278,7 +274,7 @@ void Engine::make_facts() {
 std::size_t Engine::vector_bytes() const {
     const std::array mine{static_cast<double>(vector_.resident_bytes())};
     const std::vector<double> of_ranks = world_.all_gather(mine);
-    return static_cast<std::size_t>(*std::max_element(of_ranks.begin(), of_ranks.end()));
+    return static_cast<std::size_t>(std::ranges::max(of_ranks));
 }
 
 std::vector<std::uint64_t> Engine::written_bytes() const {

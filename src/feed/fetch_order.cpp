@@ -57,7 +57,7 @@ private:
 
     int next_visit(int block, int visit) const {
         const std::vector<int>& all = visits_of_[static_cast<std::size_t>(block)];
-        const auto next = std::upper_bound(all.begin(), all.end(), visit);
+        const auto next = std::ranges::upper_bound(all, visit);
         return next == all.end() ? kNever : *next;
     }
 

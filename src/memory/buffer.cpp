@@ -126,8 +126,8 @@ std::size_t Buffer::resident_bytes() const {
     if (!memory_ || ::mincore(memory_.get(), mapped_bytes, pages.data()) != 0) {
         return 0;
     }
-    return page * static_cast<std::size_t>(std::count_if(
-                      pages.begin(), pages.end(), [](unsigned char p) { return (p & 1U) != 0; }));
+    return page * static_cast<std::size_t>(
+                      std::ranges::count_if(pages, [](unsigned char p) { return (p & 1U) != 0; }));
 }
 
 Buffer Buffer::of_file(int descriptor, std::size_t bytes) {
@@ -163,7 +163,7 @@ std::size_t huge_page_bytes(std::span<const Buffer* const> buffers) {
             if (from >= last) {
                 break;
             }
-            is_inside = std::any_of(buffers.begin(), buffers.end(), [&](const Buffer* one) {
+            is_inside = std::ranges::any_of(buffers, [&](const Buffer* one) {
                 return from < begin_of(one) + bytes_of(one) && begin_of(one) < to;
             });
         } else if (is_inside && line.rfind("AnonHugePages:", 0) == 0) {

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <initializer_list>
 #include <optional>
 #include <utility>
 
@@ -29,7 +28,7 @@ std::string on_one_line(const Json& json) {
 bool is_token_id(const Json& value) {
     const auto is_one = [](const Json& id) { return id.is_number_integer(); };
     return value.is_null() || is_one(value) ||
-           (value.is_array() && std::all_of(value.begin(), value.end(), is_one));
+           (value.is_array() && std::ranges::all_of(value, is_one));
 }
 
 // A setting that holds JSON.

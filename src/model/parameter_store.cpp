@@ -45,7 +45,7 @@ void ParameterStore::make_slots(const ComputeDevice& device, int slots, int rank
         sizes.push_back(static_cast<std::int64_t>(feed::slot_bytes(bytes_of(block).size(), ranks)));
     }
     if (slots < static_cast<int>(sizes.size())) {
-        sizes.assign(static_cast<std::size_t>(slots), *std::ranges::max_element(sizes));
+        sizes.assign(static_cast<std::size_t>(slots), std::ranges::max(sizes));
     }
     std::int64_t all = 0;
     for (const std::int64_t size : sizes) {

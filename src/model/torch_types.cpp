@@ -35,7 +35,7 @@ c10::Device torch_device(const ComputeDevice& device) {
 at::Tensor token_tensor(std::span<const std::int32_t> tokens, int rows, int columns,
                         const c10::Device& device) {
     at::Tensor tensor = at::empty({rows, columns}, at::kLong);
-    std::copy(tokens.begin(), tokens.end(), tensor.mutable_data_ptr<std::int64_t>());
+    std::ranges::copy(tokens, tensor.mutable_data_ptr<std::int64_t>());
     return tensor.to(device);
 }
 

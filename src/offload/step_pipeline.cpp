@@ -206,7 +206,7 @@ std::vector<int> StepPipeline::residual_ranks(std::size_t tile) const {
     for (int group = 0; group < routes_.sources(); ++group) {
         ranks.push_back(routes_.slicer(group, tile));
     }
-    std::sort(ranks.begin(), ranks.end());
+    std::ranges::sort(ranks);
     return ranks;
 }
 
@@ -342,7 +342,7 @@ GradientSum StepPipeline::finish_gradients() {
     std::vector<double>& squares = squares_of_tile_;
     world_.sum(std::span(squares));
     const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
-    std::fill(squares.begin(), squares.end(), 0.0);
+    std::ranges::fill(squares, 0.0);
     state_.enter(Stage::summed);
     return {norm, std::isfinite(norm)};
 }

@@ -43,7 +43,7 @@ std::string word_at(const json& row, const char* key) {
 // Replaces the item that `is_same`, or appends.
 template <typename T, typename IsSame>
 void put(std::vector<T>& all, T one, IsSame is_same) {
-    const auto found = std::find_if(all.begin(), all.end(), is_same);
+    const auto found = std::ranges::find_if(all, is_same);
     if (found == all.end()) {
         all.push_back(std::move(one));
     } else {
@@ -150,8 +150,7 @@ Calibration read_calibration(const std::string& lines, const std::string& path) 
                                " has nothing to take: name a file that --json of nearstep bench "
                                "csd or nearstep bench network wrote."));
     }
-    std::sort(calibration.networks.begin(), calibration.networks.end(),
-              [](const NetworkRate& a, const NetworkRate& b) { return a.nodes < b.nodes; });
+    std::ranges::sort(calibration.networks, {}, &NetworkRate::nodes);
     return calibration;
 }
 

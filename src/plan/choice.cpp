@@ -2,11 +2,9 @@
 #include "plan/choice.hpp"
 
 #include "base/error.hpp"
+#include "base/formatted.hpp"
 
 #include <algorithm>
-#include <array>
-#include <iomanip>
-#include <sstream>
 #include <utility>
 
 namespace nearstep::plan {
@@ -14,7 +12,7 @@ namespace nearstep::plan {
 namespace {
 
 void put_first(std::vector<Mesh>& meshes, const Mesh& first) {
-    const auto place = std::find(meshes.begin(), meshes.end(), first);
+    const auto place = std::ranges::find(meshes, first);
     std::rotate(meshes.begin(), place, place + 1);
 }
 
@@ -94,7 +92,7 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
     }
     space.optimizers.assign(meshes.rbegin(), meshes.rend());
     space.handovers = {Handover::raw, Handover::dense};
-    if (std::find(codecs.begin(), codecs.end(), Codec::topk) != codecs.end()) {
+    if (std::ranges::find(codecs, Codec::topk) != codecs.end()) {
         space.handovers.push_back(Handover::merged);
     }
     space.landings = {Landing::device, Landing::host, Landing::flash};
@@ -148,16 +146,15 @@ std::string name_of(const Shares& shares) {
     if (shares == Shares{}) {
         return "drives";
     }
-    std::ostringstream out;
-    out << std::setprecision(2);
+    std::string out;
     for (const auto& [share, where] :
          {std::pair{shares.gpu, "in GPU memory"}, std::pair{shares.memory, "in host memory"},
           std::pair{shares.of_drives(), "on drives"}}) {
         if (share > 0) {
-            out << (out.tellp() > 0 ? " + " : "") << share << " " << where;
+            out += (out.empty() ? "" : " + ") + formatted("%.2g %s", share, where);
         }
     }
-    return out.str();
+    return out;
 }
 
 std::string name_of(const Mesh& mesh, const Problem& problem) {

@@ -146,8 +146,7 @@ std::vector<Worth> worths_of(const Problem& problem, const Choice& choice) {
         faster.site = with_doubled(problem.site, resource);
         worths.push_back({resource, 1 - cost_of(faster, choice).terms.step / step});
     }
-    std::stable_sort(worths.begin(), worths.end(),
-                     [](const Worth& one, const Worth& other) { return one.gain > other.gain; });
+    std::ranges::stable_sort(worths, std::greater(), &Worth::gain);
     return worths;
 }
 

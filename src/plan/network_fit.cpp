@@ -25,9 +25,7 @@ NetworkFit fit_network(std::span<const TimedBytes> samples) {
         one += u;
         bytes += v;
     }
-    const auto largest = std::max_element(
-        samples.begin(), samples.end(),
-        [](const TimedBytes& a, const TimedBytes& b) { return a.bytes < b.bytes; });
+    const auto largest = std::ranges::max_element(samples, {}, &TimedBytes::bytes);
     double latency = 0;
     double per_byte = largest->seconds / largest->bytes;
     const double determinant = one_one * bytes_bytes - one_bytes * one_bytes;

@@ -1,10 +1,10 @@
 // Says why a plan was chosen. Used by report.cpp and where a run places its state.
 #include "base/error.hpp"
+#include "base/formatted.hpp"
 #include "base/units.hpp"
 #include "plan/report.hpp"
 #include "plan/tiers.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace nearstep::plan {

@@ -1,14 +1,13 @@
 #include "plan/replication.hpp"
 
 #include "base/error.hpp"
+#include "base/formatted.hpp"
 #include "base/units.hpp"
 #include "plan/formulas.hpp"
 #include "plan/numbers.hpp"
 
 #include <algorithm>
-#include <iomanip>
 #include <limits>
-#include <sstream>
 
 namespace nearstep::plan {
 
@@ -16,11 +15,7 @@ namespace {
 
 constexpr int kManySlots = std::numeric_limits<int>::max();
 
-std::string seconds_text(double value) {
-    std::ostringstream out;
-    out << std::setprecision(3) << value << " s";
-    return out.str();
-}
+std::string seconds_text(double value) { return formatted("%.3g s", value); }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 #include "plan/report.hpp"
 
 #include "base/error.hpp"
+#include "base/formatted.hpp"
 #include "base/units.hpp"
 #include "plan/formulas.hpp"
 #include "plan/numbers.hpp"
@@ -12,7 +13,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iomanip>
 #include <sstream>
 #include <utility>
 
@@ -20,12 +20,6 @@ namespace nearstep::plan {
 
 double tokens_per_s(const Problem& problem, const Terms& terms) {
     return problem.work.sequences * problem.work.tokens_per_sequence / terms.step;
-}
-
-std::string three_digits(double value) {
-    std::ostringstream out;
-    out << std::setprecision(3) << value;
-    return out.str();
 }
 
 std::string misfit_text(const SearchResult& found) {
@@ -63,11 +57,7 @@ double updates_per_s(const Choice& choice, const Problem& problem) {
     return share > 0 ? share / cost_of(problem, choice).terms.csd : 0;
 }
 
-std::string percent(double share) {
-    std::ostringstream out;
-    out << std::showpos << std::fixed << std::setprecision(1) << 100 * share << " %";
-    return out.str();
-}
+std::string percent(double share) { return formatted("%+.1f %%", 100 * share); }
 
 // Name and value of every field of the choice.
 std::vector<std::pair<std::string, std::string>> fields_of(const Choice& choice,
@@ -96,9 +86,8 @@ void write_summary(const std::vector<Row>& rows, std::ostream& out) {
     const Row* first = nullptr;
     for (const Row& row : rows) {
         const double price = dollars(row.problem);
-        out << "modelled " << std::setw(6) << row.problem.nodes << std::setw(8)
-            << row.problem.storage_nodes << std::setw(7) << row.problem.devices() << std::setw(12)
-            << (price > 0 ? three_digits(price) : "-");
+        out << formatted("modelled %6d%8d%7d%12s", row.problem.nodes, row.problem.storage_nodes,
+                         row.problem.devices(), price > 0 ? three_digits(price).c_str() : "-");
         if (!row.found.plan) {
             out << "  no plan: " << (row.refusal.empty() ? misfit_text(row.found) : row.refusal)
                 << "\n";
@@ -107,14 +96,10 @@ void write_summary(const std::vector<Row>& rows, std::ostream& out) {
         first = first == nullptr ? &row : first;
         const Choice& choice = row.found.plan->choice;
         const Terms& terms = row.found.plan->cost.terms;
-        std::ostringstream rate;
-        rate << std::fixed << std::setprecision(0) << tokens_per_s(row.problem, terms);
-        std::ostringstream ratio;
-        ratio << std::fixed << std::setprecision(2)
-              << first->found.plan->cost.terms.step / terms.step;
-        out << std::setw(11) << three_digits(terms.step) << std::setw(11) << rate.str()
-            << std::setw(10) << ratio.str() << "  " << std::left << std::setw(12)
-            << row.worths.front().resource << std::right << "  "
+        out << formatted("%11s%11.0f%10.2f  %-12s  ", three_digits(terms.step).c_str(),
+                         tokens_per_s(row.problem, terms),
+                         first->found.plan->cost.terms.step / terms.step,
+                         std::string(row.worths.front().resource).c_str())
             << name_of(choice.parameters, row.problem) << " in " << name_of(choice.home) << " / "
             << name_of(choice.gradients, row.problem) << " / "
             << name_of(choice.optimizer, row.problem) << ", " << name_of(choice.codec) << ", "

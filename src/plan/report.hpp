@@ -35,8 +35,6 @@ double tokens_per_s(const Problem& problem, const Terms& terms);
 // bytes and seconds behind it, and the best other placement. The row has a plan.
 std::string reason_of(const Row& row);
 
-std::string three_digits(double value);
-
 // "needs 10 GB of GPU memory, ...", if nothing was found.
 std::string misfit_text(const SearchResult& found);
 

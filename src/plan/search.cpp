@@ -74,15 +74,12 @@ std::vector<Handover> handovers_in_order(const Problem& problem, const Space& sp
                             problem.work.element_bytes);
     };
     std::vector<Handover> handovers = space.handovers;
-    std::stable_sort(handovers.begin(), handovers.end(),
-                     [&](Handover one, Handover other) { return bytes(one) < bytes(other); });
+    std::ranges::stable_sort(handovers, {}, bytes);
     return handovers;
 }
 
 const Fit& worst(const std::array<Fit, 4>& fits) {
-    return *std::max_element(fits.begin(), fits.end(), [](const Fit& one, const Fit& other) {
-        return one.ratio() < other.ratio();
-    });
+    return *std::ranges::max_element(fits, {}, &Fit::ratio);
 }
 
 void note_misfit(const Fit& fit, SearchResult& found) {
@@ -134,9 +131,7 @@ private:
     // Visits the fastest fronts first, so that the others are pruned early.
     void find_shortest() {
         std::vector<Front> fronts = fronts_;
-        std::stable_sort(fronts.begin(), fronts.end(), [](const Front& one, const Front& other) {
-            return one.bound < other.bound;
-        });
+        std::ranges::stable_sort(fronts, {}, &Front::bound);
         for (const Front& front : fronts) {
             if (front.bound >= shortest_) {
                 break;
@@ -221,7 +216,7 @@ private:
         for (const std::size_t tiles : space_.subgroups) {
             choice.subgroup_tiles = tiles;
             const double narrowed = Numbers(problem_, choice).subgroup_tiles;
-            if (prunes_ && std::find(seen.begin(), seen.end(), narrowed) != seen.end()) {
+            if (prunes_ && std::ranges::find(seen, narrowed) != seen.end()) {
                 continue;
             }
             seen.push_back(narrowed);

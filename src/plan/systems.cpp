@@ -1,13 +1,13 @@
 // Evaluates other systems as points of the planner's space. Called by the command plan.
 #include "plan/systems.hpp"
 
+#include "base/formatted.hpp"
 #include "base/units.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
-#include <iomanip>
 #include <sstream>
 
 namespace nearstep::plan {
@@ -145,18 +145,17 @@ std::string describe(const std::vector<SystemRow>& rows) {
            "memory  P / G / OS\n";
     for (const SystemRow& row : rows) {
         const Problem& problem = row.problem;
-        out << "modelled " << std::setw(6) << problem.ranks() << "  " << std::left << std::setw(30)
-            << row.system << std::right;
+        out << formatted("modelled %6d  %-30s", problem.ranks(), row.system.c_str());
         if (!row.found.plan) {
             out << "  no plan: " << misfit_text(row.found) << "\n";
             continue;
         }
         const Choice& choice = row.found.plan->choice;
         const Cost& cost = row.found.plan->cost;
-        out << std::fixed << std::setprecision(3) << std::setw(10) << cost.terms.step
-            << std::setprecision(0) << std::setw(11) << tokens_per_s(problem, cost.terms)
-            << std::setprecision(1) << std::setw(8) << 100 * problem.share_of_peak(cost.terms.step)
-            << " %  " << std::setw(10) << human_bytes(cost.demand.gpu) << "  "
+        out << formatted("%10.3f%11.0f%8.1f %%  %10s  ", cost.terms.step,
+                         tokens_per_s(problem, cost.terms),
+                         100 * problem.share_of_peak(cost.terms.step),
+                         human_bytes(cost.demand.gpu).c_str())
             << name_of(choice.parameters, problem) << " / " << name_of(choice.gradients, problem)
             << " / " << name_of(choice.optimizer, problem) << "\n";
     }

@@ -15,7 +15,7 @@ constexpr double kSecondsPerDay = 86400;
 constexpr double kTerabyte = 1e12;
 
 double most(const std::vector<double>& values) {
-    return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+    return values.empty() ? 0 : std::ranges::max(values);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ std::string describe(const Endurance& endurance) {
              " per step, ", human_bytes(most(endurance.written_bytes)), " in all");
     if (endurance.days_to_rated_tbw) {
         out += text("; at this rate its rated ", human_bytes(endurance.rated_tbw * kTerabyte),
-                    " last ", formatted("%.3g", *endurance.days_to_rated_tbw), " days");
+                    " last ", three_digits(*endurance.days_to_rated_tbw), " days");
     }
     return out;
 }

@@ -22,9 +22,6 @@ namespace nearstep::report {
 
 namespace {
 
-// Three significant digits.
-std::string rounded(double value) { return formatted("%.3g", value); }
-
 // "runs/state", or "/mnt/a, /mnt/b and 2 more folders".
 std::string describe_folders(const std::vector<std::string>& folders) {
     std::string out = folders.front();
@@ -48,8 +45,8 @@ std::string describe_state(const RunRecord& record) {
         "state: ", place, ", updated by ",
         counted(devices, run.csd.device == config::DeviceKind::xrt ? "card" : "emulated device"),
         "; a step reads and writes ", moved, " there; gradients come as ",
-        config::name_of(run.compress.codec), ", ", rounded(record.facts.handed_bytes_per_parameter),
-        " bytes per parameter");
+        config::name_of(run.compress.codec), ", ",
+        three_digits(record.facts.handed_bytes_per_parameter), " bytes per parameter");
 }
 
 std::string describe_steps(const RunRecord& record, std::int64_t done, std::int64_t last) {
@@ -147,7 +144,7 @@ std::vector<std::string> head_lines(const RunRecord& record, const std::string& 
         text("nearstep ", version(), ", commit ", commit(), ": config ", run.name, " on site ",
              run.site, ", mode ", config::name_of(run.mode)),
         text("model: ", config::name_of(run.model.architecture), " with ",
-             rounded(static_cast<double>(record.parameters) / 1e6), " M parameters in ",
+             three_digits(static_cast<double>(record.parameters) / 1e6), " M parameters in ",
              name_of(run.model.dtype), " on ",
              counted(config::computing_ranks(run, record.ranks), "rank"), " of ",
              counted(record.facts.nodes, "node"), describe_storage_nodes(record), "; ", backend),
@@ -183,10 +180,10 @@ std::string closing_lines(const RunRecord& record, std::int64_t steps_done) {
         out += text("; the state is in ", describe_folders(record.run.csd.path));
     }
     out += text("\nspeed: ", std::llround(record.tokens_per_second()), " tokens/s, ",
-                rounded(record.step_seconds()), " s per step");
+                three_digits(record.step_seconds()), " s per step");
     const SpeedOfLight::Least least = record.light->least();
     if (least.bound != SpeedOfLight::Bound::none) {
-        out += text("; ", rounded(100 * least.seconds / record.step_seconds()),
+        out += text("; ", three_digits(100 * least.seconds / record.step_seconds()),
                     " % of the speed of light, which ", name_of(least.bound), " bounds");
     }
     return text(out, "\n", describe(record.endurance));

@@ -15,7 +15,7 @@ namespace {
 // Tiles of a stripe: enough to give the fastest device `subgroup_tiles`. If the vector is too short
 // for `least_stripes` of these, fewer, but not below about one per device.
 std::size_t stripe_width(const PartitionSettings& settings, double speed_sum) {
-    const double fastest = *std::max_element(settings.speeds.begin(), settings.speeds.end());
+    const double fastest = std::ranges::max(settings.speeds);
     const auto devices = settings.speeds.size();
     const auto widest = static_cast<std::size_t>(static_cast<double>(settings.subgroup_tiles) *
                                                  speed_sum / fastest);
@@ -102,32 +102,31 @@ Partition::Partition(const PartitionSettings& settings) : parameters_(settings.p
         std::size_t at = begin;
         for (const std::size_t d : order) {
             if (given[d] > 0) {
-                by_device_[d].push_back(subgroups_.size());
                 subgroups_.push_back(
-                    {static_cast<int>(d), by_device_[d].size() - 1, {at, at + given[d]}});
+                    {static_cast<int>(d), by_device_[d].size(), {at, at + given[d]}});
+                by_device_[d].push_back(subgroups_.back());
                 at += given[d];
             }
         }
     }
 }
 
-const std::vector<std::size_t>& Partition::subgroups_of(int device) const {
+const std::vector<Subgroup>& Partition::subgroups_of(int device) const {
     expects(device >= 0 && device < devices(), "the device exists");
     return by_device_[static_cast<std::size_t>(device)];
 }
 
 std::size_t Partition::subgroup_of_tile(std::size_t tile) const {
     expects(tile < tiles(), "the tile exists");
-    const auto after =
-        std::upper_bound(subgroups_.begin(), subgroups_.end(), tile,
-                         [](std::size_t t, const Subgroup& s) { return t < s.tiles.begin; });
+    const auto after = std::ranges::upper_bound(subgroups_, tile, {},
+                                                [](const Subgroup& s) { return s.tiles.begin; });
     return static_cast<std::size_t>(after - subgroups_.begin()) - 1;
 }
 
 std::size_t Partition::largest_subgroup_tiles(int device) const {
     std::size_t largest = 0;
-    for (const std::size_t s : subgroups_of(device)) {
-        largest = std::max(largest, subgroups_[s].tiles.size());
+    for (const Subgroup& subgroup : subgroups_of(device)) {
+        largest = std::max(largest, subgroup.tiles.size());
     }
     return largest;
 }
@@ -163,7 +162,7 @@ int DeviceMap::count(int rank) const {
 
 int DeviceMap::rank_of(int device) const {
     expects(device >= 0 && device < devices(), "the device exists");
-    const auto after = std::upper_bound(first_.begin(), first_.end(), device);
+    const auto after = std::ranges::upper_bound(first_, device);
     return static_cast<int>(after - first_.begin()) - 1;
 }
 

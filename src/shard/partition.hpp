@@ -63,8 +63,8 @@ public:
     // All subgroups in forward order: ascending, without gaps, from tile 0 to tiles().
     const std::vector<Subgroup>& subgroups() const { return subgroups_; }
 
-    // One device's subgroups in forward order, as positions in subgroups().
-    const std::vector<std::size_t>& subgroups_of(int device) const;
+    // One device's subgroups in forward order.
+    const std::vector<Subgroup>& subgroups_of(int device) const;
 
     // Position in subgroups() of the subgroup that holds `tile`; `tile` < tiles().
     std::size_t subgroup_of_tile(std::size_t tile) const;
@@ -78,7 +78,7 @@ public:
 private:
     std::size_t parameters_;
     std::vector<Subgroup> subgroups_;
-    std::vector<std::vector<std::size_t>> by_device_;
+    std::vector<std::vector<Subgroup>> by_device_;
 };
 
 // Which rank owns which devices: rank r owns [first(r), first(r) + count(r)).

@@ -13,6 +13,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -40,15 +41,8 @@ void skip(IoRequest& request, std::size_t bytes) {
 }
 
 const char* verb_of(Direction direction) {
-    switch (direction) {
-        case Direction::read:
-            return "read";
-        case Direction::write:
-            return "write";
-        case Direction::flush:
-            break;
-    }
-    return "flush";
+    constexpr std::array kVerbs = {"read", "write", "flush"};
+    return kVerbs.at(static_cast<std::size_t>(direction));
 }
 
 std::string advice_for(int reason) {

@@ -73,8 +73,8 @@ std::string filesystem_of(const std::string& folder) {
         return "unknown";
     }
     const auto type = static_cast<std::uint32_t>(facts.f_type);
-    const auto* const found = std::find_if(kNames.begin(), kNames.end(),
-                                           [&](const auto& name) { return name.first == type; });
+    const auto* const found =
+        std::ranges::find(kNames, type, [](const auto& name) { return name.first; });
     return found == kNames.end() ? text("of type ", type) : found->second;
 }
 

@@ -31,7 +31,7 @@ Lineage branch_off(const Lineage& line, std::int64_t step, const std::string& ru
 
 std::optional<Lineage> newest_line(const std::vector<Lineage>& lines) {
     for (const Lineage& line : lines) {
-        if (std::all_of(lines.begin(), lines.end(), [&](const Lineage& other) {
+        if (std::ranges::all_of(lines, [&](const Lineage& other) {
                 return last_step_of(line, other.run).has_value();
             })) {
             return line;

@@ -216,9 +216,7 @@ std::vector<Commit> common_commits(std::span<const std::vector<Commit>> of_ranks
     for (Commit commit : of_ranks.front()) {
         bool is_in_all = true;
         for (const std::vector<Commit>& commits : of_ranks) {
-            const auto found = std::find_if(
-                commits.begin(), commits.end(),
-                [&](const Commit& other) { return other.generation == commit.generation; });
+            const auto found = std::ranges::find(commits, commit.generation, &Commit::generation);
             is_in_all = is_in_all && found != commits.end();
             if (is_in_all && found->step < commit.step) {
                 commit = *found;

@@ -84,8 +84,7 @@ Page read_page(const std::string& path, std::size_t offset) {
 }
 
 bool is_zero(const Page& page) {
-    return std::all_of(page.begin(), page.end(),
-                       [](std::byte byte) { return byte == std::byte{}; });
+    return std::ranges::all_of(page, [](std::byte byte) { return byte == std::byte{}; });
 }
 
 bool is_header(const Page& page) {

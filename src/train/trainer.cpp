@@ -1,7 +1,6 @@
 // Makes engine and network of a run, evaluates and samples. Used by run.cpp and compare.cpp.
 #include "train/trainer.hpp"
 
-#include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
 #include "base/stop_request.hpp"
@@ -133,7 +132,7 @@ void Trainer::plan_gpu(int machine_ranks) {
     // Ranks that copy blocks together need equal slots, so that all fetch in the same order.
     const std::array mine{gpu_ ? static_cast<double>(gpu_->plan().budget_bytes) : kNone};
     const std::vector<double> of_ranks = world_.all_gather(mine);
-    const double least = *std::min_element(of_ranks.begin(), of_ranks.end());
+    const double least = std::ranges::min(of_ranks);
     world_.together([&] {
         if (gpu_ && engine().facts().parameter_transport == "nccl") {
             gpu_->plan_within(static_cast<std::size_t>(least));

@@ -87,8 +87,8 @@ TEST_F(ShapedNetwork, HoldsTheGradientsBackAndBringsThemAll) {
     }
     EXPECT_GE(seconds(), seconds_of(Counter::network_gradients));
     std::size_t owned = 0;
-    for (const std::size_t subgroup : partition_.subgroups_of(world_.rank())) {
-        owned += partition_.subgroups()[subgroup].tiles.size();
+    for (const shard::Subgroup& subgroup : partition_.subgroups_of(world_.rank())) {
+        owned += subgroup.tiles.size();
     }
     EXPECT_EQ(taken.size(), owned);
 }

@@ -133,10 +133,7 @@ private:
         csd::DeviceSettings settings;
         settings.name = "device under test";
         settings.files = {folder_.file("state")};
-        const shard::Partition& partition = owners_.copy(0).partition;
-        for (const std::size_t s : partition.subgroups_of(world_.rank())) {
-            settings.subgroups.push_back(partition.subgroups()[s]);
-        }
+        settings.subgroups = owners_.copy(0).partition.subgroups_of(world_.rank());
         settings.parameters = kParameters;
         settings.codec = codec_.get();
         settings.sources = sources;

@@ -42,10 +42,10 @@ TEST_P(ShardOf, NumbersSubgroupsOfADeviceInForwardOrder) {
     std::size_t subgroups = 0;
     for (int device = 0; device < p.devices(); ++device) {
         std::size_t end = 0;
-        for (std::size_t i = 0; i < p.subgroups_of(device).size(); ++i) {
-            const Subgroup& subgroup = p.subgroups()[p.subgroups_of(device)[i]];
+        std::size_t place = 0;
+        for (const Subgroup& subgroup : p.subgroups_of(device)) {
             EXPECT_EQ(subgroup.device, device);
-            EXPECT_EQ(subgroup.index, i);
+            EXPECT_EQ(subgroup.index, place++);
             EXPECT_GE(subgroup.tiles.begin, end);
             end = subgroup.tiles.end;
             ++subgroups;
@@ -72,8 +72,8 @@ TEST_P(ShardOf, GivesEachDeviceItsShareWithinOneTilePerDevice) {
         const double share =
             static_cast<double>(p.tiles()) * speeds[static_cast<std::size_t>(device)] / sum;
         std::size_t tiles = 0;
-        for (const std::size_t subgroup : p.subgroups_of(device)) {
-            tiles += p.subgroups()[subgroup].tiles.size();
+        for (const Subgroup& subgroup : p.subgroups_of(device)) {
+            tiles += subgroup.tiles.size();
         }
         EXPECT_NEAR(static_cast<double>(tiles), share, static_cast<double>(speeds.size()) + 1)
             << "device " << device;

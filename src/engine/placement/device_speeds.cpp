@@ -2,6 +2,7 @@
 #include "engine/placement/device_speeds.hpp"
 
 #include "base/error.hpp"
+#include "base/formatted.hpp"
 #include "csd/emulated_device.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/speed_trial.hpp"
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <span>
 
 namespace nearstep::engine {
@@ -20,16 +20,10 @@ namespace {
 
 constexpr std::size_t kMostListed = 16;
 
-std::string percent(double share) {
-    std::array<char, 32> digits{};
-    std::snprintf(digits.data(), digits.size(), "%.3g %%", 100 * share);
-    return digits.data();
-}
-
 double tiles_of(const shard::Partition& partition, int device) {
     double tiles = 0;
-    for (const std::size_t subgroup : partition.subgroups_of(device)) {
-        tiles += static_cast<double>(partition.subgroups()[subgroup].tiles.size());
+    for (const shard::Subgroup& subgroup : partition.subgroups_of(device)) {
+        tiles += static_cast<double>(subgroup.tiles.size());
     }
     return tiles;
 }
@@ -65,7 +59,7 @@ std::string describe_measured(const Placed& settings, const shard::Ownership& ow
             }
             list += text(list.empty() ? "" : ", ",
                          tier == config::Tier::drive ? text(speed) : name_of(tier), " (",
-                         percent(share_of(owners, rank, local)), ")");
+                         three_digits(100 * share_of(owners, rank, local)), " %)");
         }
     }
     return text(
@@ -96,7 +90,7 @@ double tiles_within(const UnequalDevice& device, double seconds) {
 UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpeeds& speeds,
                          const shard::Partition& partition, int device) {
     UnequalDevice made{.of_read = speeds.of_read, .of_kept = speeds.of_kept};
-    const std::vector<std::size_t>& subgroups = partition.subgroups_of(device);
+    const std::vector<shard::Subgroup>& subgroups = partition.subgroups_of(device);
     if (subgroups.empty()) {
         return made;
     }

@@ -4,12 +4,9 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
-#include "config/hosts.hpp"
-#include "config/load.hpp"
 #include "csd/card_device.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/gpu_device.hpp"
-#include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
 #include "engine/placement/tiers.hpp"
 #include "fpga/host/pairing.hpp"
@@ -86,18 +83,13 @@ struct Devices {
 };
 
 Devices devices_in(const shard::Replica& copy, int rank) {
-    const auto found = std::lower_bound(copy.ranks.begin(), copy.ranks.end(), rank);
+    const auto found = std::ranges::lower_bound(copy.ranks, rank);
     const auto position = static_cast<int>(found - copy.ranks.begin());
     return {copy.devices.first(position), copy.devices.count(position)};
 }
 
-std::vector<shard::Subgroup> subgroups_of(const shard::Replica& copy, int rank, int local) {
-    std::vector<shard::Subgroup> subgroups;
-    for (const std::size_t subgroup :
-         copy.partition.subgroups_of(devices_in(copy, rank).first + local)) {
-        subgroups.push_back(copy.partition.subgroups()[subgroup]);
-    }
-    return subgroups;
+const std::vector<shard::Subgroup>& subgroups_of(const shard::Replica& copy, int rank, int local) {
+    return copy.partition.subgroups_of(devices_in(copy, rank).first + local);
 }
 
 // The drives of each rank.
@@ -300,7 +292,7 @@ shard::Replica make_copy(const Placed& settings, std::size_t parameters,
         nodes.resize(speeds.size(),
                      settings.nodes.empty() ? 0 : settings.nodes[static_cast<std::size_t>(rank)]);
     }
-    const int most = *std::max_element(counts.begin(), counts.end());
+    const int most = std::ranges::max(counts);
     if (most == 0) {
         throw ConfigError(text("placement.optimizer = ", settings.placement.optimizer.written(),
                                " wants a copy of the optimizer state on the devices of ",

@@ -52,8 +52,8 @@ link::SharedTimes share_times(const mpi::Communicator& world,
 // Bytes per second that a node sends to the next one while it receives from the one before. The
 // ranks at the same place of their nodes exchange.
 double measure_network(const mpi::Communicator& world, const mpi::Topology& nodes) {
-    const auto least = std::min_element(
-        nodes.ranks_of.begin(), nodes.ranks_of.end(),
+    const auto least = std::ranges::min_element(
+        nodes.ranks_of,
         [](const auto& one, const auto& other) { return one.size() < other.size(); });
     const std::size_t pairs = least->size();
     const auto node =
@@ -79,7 +79,7 @@ double measure_network(const mpi::Communicator& world, const mpi::Topology& node
     exchange();  // makes the connections
     const double mine = exchange();
     const std::vector<double> all = world.all_gather({&mine, 1});
-    return static_cast<double>(pairs * kProbeBytes) / *std::max_element(all.begin(), all.end());
+    return static_cast<double>(pairs * kProbeBytes) / std::ranges::max(all);
 }
 
 }  // namespace

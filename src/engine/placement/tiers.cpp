@@ -248,9 +248,8 @@ StateBytes state_in_tiers(const Placed& settings, const shard::Ownership& owners
                 double& bytes = tier == Tier::gpu      ? of_rank.gpu
                                 : tier == Tier::memory ? of_rank.memory
                                                        : of_rank.drive;
-                for (const std::size_t subgroup : replica.partition.subgroups_of(device)) {
-                    bytes +=
-                        bytes_of(settings, replica.partition.subgroups()[subgroup].tiles.size());
+                for (const shard::Subgroup& subgroup : replica.partition.subgroups_of(device)) {
+                    bytes += bytes_of(settings, subgroup.tiles.size());
                 }
                 ++device;
             }

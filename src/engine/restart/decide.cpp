@@ -91,14 +91,14 @@ std::vector<MissingFile> missing_of(const Found& found, const StateGroup& group)
 }
 
 bool has_damaged_manifest(const Found& found) {
-    return std::any_of(found.manifests.begin(), found.manifests.end(),
-                       [](const FoundManifest& one) { return !one.manifest; });
+    return std::ranges::any_of(found.manifests,
+                               [](const FoundManifest& one) { return !one.manifest; });
 }
 
 // The state that must stay while new files are filled; empty: none.
 std::string state_with_steps(const std::vector<StateGroup>& groups) {
     const auto has_step = [](const StateGroup& group) { return group.newest_listed >= 0; };
-    const auto found = std::find_if(groups.begin(), groups.end(), has_step);
+    const auto found = std::ranges::find_if(groups, has_step);
     return found == groups.end() ? "" : found->state;
 }
 
@@ -233,7 +233,7 @@ bool has_lost_nodes_alone(const Found& found, const StateGroup& group) {
         }
         const std::string& place = places[static_cast<std::size_t>(rank)];
         const std::string host = place.substr(0, place.find(' '));
-        if (std::find(found.hosts.begin(), found.hosts.end(), host) != found.hosts.end()) {
+        if (std::ranges::find(found.hosts, host) != found.hosts.end()) {
             return false;
         }
         has_lost = true;
@@ -324,11 +324,9 @@ Decision load_named(const Found& found) {
 bool goes_on_from_named(const Found& found) {
     const std::optional<Choices> choices = look(found);
     return choices && choices->newest() >= 0 &&
-           std::any_of(choices->line.parents.begin(), choices->line.parents.end(),
-                       [&](const store::Branch& parent) {
-                           return parent.run == found.named->line.run &&
-                                  parent.step == found.named->step;
-                       });
+           std::ranges::any_of(choices->line.parents, [&](const store::Branch& parent) {
+               return parent.run == found.named->line.run && parent.step == found.named->step;
+           });
 }
 
 Decision refuse_unfinished(const Found& found, Reason reason, const std::string& folder,

@@ -40,6 +40,12 @@ public:
           set_(start.decision.set),
           memory_(config::memory_folder(start.settings)) {
         const Placed& settings = start.settings;
+        const int node = found_.ranks[static_cast<std::size_t>(world.rank())].node;
+        for (const FoundManifest& one : found_.manifests) {
+            if (is_first_of_node(world, found_) && one.node == node) {
+                mine_.push_back(&one);
+            }
+        }
         for (int rank = 0; rank < world.size(); ++rank) {
             const Seat& seat = found_.ranks[static_cast<std::size_t>(rank)];
             current_.insert({seat.node, seat.manifests[static_cast<std::size_t>(set_)]});
@@ -63,17 +69,15 @@ public:
         const int node = found_.ranks[static_cast<std::size_t>(world_.rank())].node;
         const bool is_first = is_first_of_node(world_, found_);
         world_.together([&] {
-            for (const FoundManifest& one : found_.manifests) {
-                if (is_first && is_left(one) && one.node == node && !names(one.path, state)) {
-                    store::ManifestFile(one.path).remove();
+            for (const FoundManifest* one : mine_) {
+                if (is_left(*one) && !names(one->path, state)) {
+                    store::ManifestFile(one->path).remove();
                 }
             }
         });
         world_.together([&] {
-            for (const FoundManifest& one : found_.manifests) {
-                if (is_first && one.node == node) {
-                    remove_files_of(one);
-                }
+            for (const FoundManifest* one : mine_) {
+                remove_files_of(*one);
             }
             // In memory, no drive with their manifest can be missing.
             for (const FoundRemains& one : found_.remains) {
@@ -98,14 +102,11 @@ public:
 
     // Throws ConfigError if a manifest that has to go is not this user's or not nearstep's.
     void check() const {
-        const int node = found_.ranks[static_cast<std::size_t>(world_.rank())].node;
-        const bool is_first = is_first_of_node(world_, found_);
         world_.together([&] {
-            for (const FoundManifest& one : found_.manifests) {
-                if (is_first && is_left(one) && one.node == node &&
-                    !store::is_removable_manifest(one.path)) {
+            for (const FoundManifest* one : mine_) {
+                if (is_left(*one) && !store::is_removable_manifest(one->path)) {
                     throw ConfigError(
-                        text("The file ", one.path,
+                        text("The file ", one->path,
                              " has the name of a manifest that this start would remove, but "
                              "belongs to another user or was not made by nearstep: move it away, "
                              "or choose another folder for ",
@@ -171,6 +172,7 @@ private:
     const mpi::Communicator& world_;
     const Found& found_;
     int set_;
+    std::vector<const FoundManifest*> mine_;         // to remove, if they are left
     std::string memory_;                             // folder
     std::set<std::pair<int, std::string>> current_;  // node and path of this run's manifests
     std::set<std::string> files_;                    // state files of this run

@@ -6,11 +6,8 @@
 #include "base/machine.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/folder.hpp"
 #include "checkpoint/owner.hpp"
 #include "config/load.hpp"
-#include "engine/gathered_text.hpp"
-#include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
 #include "store/folder.hpp"
 #include "store/manifest.hpp"
@@ -76,7 +73,7 @@ namespace fs = std::filesystem;
 std::vector<std::string> named_folders(const config::EngineSettings& settings) {
     std::vector<std::string> folders;
     for (const std::string& folder : settings.csd.path) {
-        if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+        if (std::ranges::find(folders, folder) == folders.end()) {
             folders.push_back(folder);
         }
     }
@@ -156,10 +153,9 @@ std::vector<FoundManifest> look_for_manifests(const std::vector<std::string>& na
                              "choose a folder that you may read, or change its permissions.");
         }
     }
-    std::sort(manifests.begin(), manifests.end(),
-              [](const FoundManifest& a, const FoundManifest& b) {
-                  return std::tie(a.rank, a.set, a.path) < std::tie(b.rank, b.set, b.path);
-              });
+    std::ranges::sort(manifests, {}, [](const FoundManifest& one) {
+        return std::tie(one.rank, one.set, one.path);
+    });
     return manifests;
 }
 

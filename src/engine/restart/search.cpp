@@ -184,7 +184,7 @@ void check_earlier_folders(const mpi::Communicator& world, const config::EngineS
     std::vector<std::string> folders = checkpoint->state_folders;
     const std::vector<std::string> named = state_folders(settings);
     std::erase_if(folders, [&](const std::string& folder) {
-        return std::find(named.begin(), named.end(), folder) != named.end();
+        return std::ranges::find(named, folder) != named.end();
     });
     world.together([&] {
         std::vector<FoundManifest> there;

@@ -27,7 +27,7 @@ std::vector<store::Commit> common_of(const Found& found, const std::vector<std::
 }
 
 bool has_all_files(const FoundManifest& one) {
-    return std::find(one.files.begin(), one.files.end(), "") == one.files.end();
+    return std::ranges::find(one.files, "") == one.files.end();
 }
 
 // Whether the state files lie where this run's rank opens them.
@@ -39,7 +39,7 @@ bool has_files_in_place(const FoundManifest& one, const Seat& seat) {
 std::vector<std::size_t> seated(const Found& found, const std::vector<std::size_t>& members) {
     std::vector<std::size_t> of_ranks;
     for (const Seat& seat : found.ranks) {
-        const auto mine = std::find_if(members.begin(), members.end(), [&](std::size_t member) {
+        const auto mine = std::ranges::find_if(members, [&](std::size_t member) {
             const FoundManifest& one = found.manifests[member];
             return one.node == seat.node &&
                    one.path == seat.manifests[static_cast<std::size_t>(one.set)] &&
@@ -97,7 +97,7 @@ StateGroup examine(const Found& found, const std::string& state,
         }
     }
     // A rank that lists no step never made the first commit, so no step of the state was durable.
-    if (std::any_of(members.begin(), members.end(), [&](std::size_t member) {
+    if (std::ranges::any_of(members, [&](std::size_t member) {
             return manifest_in(found, member).commits.empty();
         })) {
         group.newest_listed = -1;

@@ -5,6 +5,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/folder_tree.hpp"
+#include "base/formatted.hpp"
 #include "base/machine.hpp"
 #include "base/plain_file.hpp"
 #include "base/stopwatch.hpp"
@@ -19,7 +20,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <random>
 #include <span>
@@ -86,9 +86,7 @@ std::string make_token(const mpi::Communicator& world, const std::string& folder
 }
 
 std::string seconds_text(double seconds) {
-    std::array<char, 32> out{};
-    std::snprintf(out.data(), out.size(), seconds < 10 ? "%.1f s" : "%.0f s", seconds);
-    return out.data();
+    return formatted(seconds < 10 ? "%.1f s" : "%.0f s", seconds);
 }
 
 }  // namespace

@@ -6,8 +6,6 @@
 #include "base/wording.hpp"
 #include "checkpoint/owner.hpp"
 #include "engine/engine.hpp"
-#include "engine/gathered_text.hpp"
-#include "engine/placement/devices.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -47,14 +45,13 @@ void Engine::restore_residual(checkpoint::Reader& reader) {
     for (const std::size_t tile : residual->tiles()) {
         const std::vector<int> kept_by = reader.residual_ranks(tile);
         const std::span<float> values = residual->of(tile);
-        std::fill(values.begin(), values.end(), 0.0F);
+        std::ranges::fill(values, 0.0F);
         if (kept_by == pipeline_->residual_ranks(tile)) {
             reader.read_residual(world_.rank(), tile, values);
         } else if (pipeline_->residual_heir(tile) == world_.rank()) {
             for (const int rank : kept_by) {
                 reader.read_residual(rank, tile, addend);
-                std::transform(values.begin(), values.end(), addend.begin(), values.begin(),
-                               std::plus<>());
+                std::ranges::transform(values, addend, values.begin(), std::plus());
             }
         }
     }

@@ -2,7 +2,6 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
-#include "checkpoint/owner.hpp"
 #include "csd/gpu_tensors.hpp"
 #include "engine/engine.hpp"
 #include "engine/gathered_text.hpp"
@@ -13,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <functional>
 #include <random>
 
@@ -263,9 +261,8 @@ std::optional<std::string> Engine::fill_from(OtherLayout& old, std::int64_t gene
                 {.device = &device, .subgroup = subgroup, .tiles = tiles, .missing = tiles.size()});
         });
     return old.read(generation, owners_, [&](std::size_t tile, const csd::StateArrays& state) {
-        const auto of = std::upper_bound(
-            incoming.begin(), incoming.end(), tile,
-            [](std::size_t wanted, const Incoming& one) { return wanted < one.tiles.end; });
+        const auto of = std::ranges::upper_bound(incoming, tile, {},
+                                                 [](const Incoming& one) { return one.tiles.end; });
         put(*of, tile, state);
         if (of->missing == 0) {
             of->device->write_state(of->subgroup, generation, of->state());

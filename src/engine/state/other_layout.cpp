@@ -132,9 +132,7 @@ OtherLayout::OtherLayout(const mpi::Communicator& world, std::size_t parameters,
             }
         }
     }
-    std::sort(pieces_.begin(), pieces_.end(), [](const MovedPiece& a, const MovedPiece& b) {
-        return a.tiles.begin < b.tiles.begin;
-    });
+    std::ranges::sort(pieces_, {}, [](const MovedPiece& one) { return one.tiles.begin; });
     world.together([&] { open(mine); });
 }
 
@@ -198,8 +196,7 @@ std::optional<std::string> OtherLayout::read_round(const std::vector<MovedPiece>
     });
     if (!world_.agree(damage.empty())) {
         const std::vector<std::string> of_ranks = gather_text(world_, damage);
-        return *std::find_if(of_ranks.begin(), of_ranks.end(),
-                             [](const std::string& one) { return !one.empty(); });
+        return *std::ranges::find_if(of_ranks, [](const std::string& one) { return !one.empty(); });
     }
     const std::vector<float> send = pack_tiles(tiles.sent, arrays, first_tile);
     const mpi::Blocks out = blocks_of(tiles.sent);
