@@ -30,14 +30,12 @@ namespace {
 CsdRowSettings row_of(const CsdBenchSettings& bench, const std::string& name,
                       const std::string& what, const std::string& ceiling,
                       const std::string& beside) {
-    CsdRowSettings row;
-    row.name = name;
-    row.what = what;
-    row.ceiling = ceiling;
-    row.beside = beside;
-    row.slots = bench.slots;
-    row.io = bench.io;
-    return row;
+    return {.name = name,
+            .what = what,
+            .ceiling = ceiling,
+            .beside = beside,
+            .slots = bench.slots,
+            .io = bench.io};
 }
 
 std::vector<CsdRowSettings> rows_of_device(const CsdBenchSettings& bench) {
@@ -185,13 +183,10 @@ void measure(Measured& measured, const CsdBenchSettings& bench, const CsdScene& 
                                  in_place.measure());
 }
 
-std::vector<Measured>::iterator search(std::vector<Measured>& all, const std::string& name) {
-    return std::ranges::find_if(
-        all, [&](const Measured& measured) { return measured.row->settings().name == name; });
-}
-
-const Measured& find(std::vector<Measured>& all, const std::string& name) {
-    const auto found = search(all, name);
+const Measured& find(const std::vector<Measured>& all, const std::string& name) {
+    const auto found = std::ranges::find(all, name, [](const Measured& one) -> const std::string& {
+        return one.row->settings().name;
+    });
     expects(found != all.end(), "a row names another row");
     return *found;
 }
@@ -201,7 +196,7 @@ nlohmann::json spread_json(const std::vector<double>& values) {
     return {{"median", spread.median}, {"least", spread.least}, {"most", spread.most}};
 }
 
-nlohmann::json to_json(const Measured& measured, std::vector<Measured>& all,
+nlohmann::json to_json(const Measured& measured, const std::vector<Measured>& all,
                        const CsdBenchSettings& bench, std::size_t parameters) {
     const CsdRowSettings& row = measured.row->settings();
     nlohmann::json line = {{"bench", "csd"},
@@ -260,7 +255,8 @@ void print_row(const nlohmann::json& line) {
                 line["what"].get<std::string>().c_str());
 }
 
-void report(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size_t parameters) {
+void report(const std::vector<Measured>& all, const CsdBenchSettings& bench,
+            std::size_t parameters) {
     std::string json;
     std::printf("%s\n%-12s %8s %6s %6s  %-18s %-18s %-30s\n", kFormula, "row", "Mparam/s", "GB/s",
                 "cores", "of memory", "ratio to raw", "ratio to another row");

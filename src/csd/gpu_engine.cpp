@@ -121,7 +121,9 @@ bool GpuEngine::takes(std::size_t lane, std::span<const std::byte> vector) {
 
 void GpuEngine::use_tensors(GpuTensors& tensors, GpuTiles& run, GpuLane& lane,
                             const memory::Stream& stream) {
-    stream.wait_for(tensors.unused());
+    if (lane.in_tensors == 0) {  // the stream waits once for all runs of the subgroup
+        stream.wait_for(tensors.unused());
+    }
     const std::span<const GpuTensor> on_gpu = tensors.of(run.first_tile, run.tiles);
     run.tensors = on_gpu.data();
     run.tensor_count = on_gpu.size();

@@ -92,6 +92,12 @@ const std::vector<shard::Subgroup>& subgroups_of(const shard::Replica& copy, int
     return copy.partition.subgroups_of(devices_in(copy, rank).first + local);
 }
 
+// Of the rank's `files` those of one device.
+std::vector<std::string> files_of(const config::EngineSettings& settings,
+                                  const std::vector<std::string>& files, int local) {
+    return is_on_host(settings) ? files : std::vector{files.at(static_cast<std::size_t>(local))};
+}
+
 // The drives of each rank.
 std::vector<int> divide_folders(const mpi::Communicator& world,
                                 const config::EngineSettings& settings, const mpi::Topology& nodes,
@@ -149,11 +155,8 @@ std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, 
         }
         const csd::StateLayout layout(subgroups_of(copy, rank, local), settings.csd.state,
                                       is_on_host(settings));
-        const store::VolumeSettings volume{
-            .files = is_on_host(settings)
-                         ? files
-                         : std::vector<std::string>{files[static_cast<std::size_t>(local)]},
-            .bytes = layout.total_bytes()};
+        const store::VolumeSettings volume{.files = files_of(settings, files, local),
+                                           .bytes = layout.total_bytes()};
         for (const std::string& file : volume.files) {
             planned.push_back({file, store::Volume::file_bytes(volume)});
         }
@@ -169,17 +172,12 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
                                                     const std::vector<std::string>& files) {
     std::vector<csd::StateVolumeSettings> volumes;
     for (int local = 0; local < devices_in(copy, rank).count; ++local) {
-        csd::StateVolumeSettings volume;
-        volume.name = name_of_device(rank, local);
-        volume.subgroups = subgroups_of(copy, rank, local);
-        volume.state = settings.csd.state;
-        volume.has_gradients = is_on_host(settings);
-        volume.volume.files =
-            is_on_host(settings)
-                ? files
-                : std::vector<std::string>{files.at(static_cast<std::size_t>(local))};
-        volume.volume.io = settings.csd.io;
-        volumes.push_back(std::move(volume));
+        volumes.push_back(
+            {.name = name_of_device(rank, local),
+             .subgroups = subgroups_of(copy, rank, local),
+             .state = settings.csd.state,
+             .has_gradients = is_on_host(settings),
+             .volume = {.files = files_of(settings, files, local), .io = settings.csd.io}});
     }
     return volumes;
 }
@@ -399,12 +397,9 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
     for (int local = 0; local < count; ++local) {
         csd::DeviceSettings device;
         device.name = name_of_device(rank, local);
-        if (is_on_host(settings)) {
-            device.place = csd::UpdatePlace::on_host;
-            device.files = files;
-        } else {
-            device.files = {files[static_cast<std::size_t>(local)]};
-        }
+        device.place =
+            is_on_host(settings) ? csd::UpdatePlace::on_host : csd::UpdatePlace::near_storage;
+        device.files = files_of(settings, files, local);
         device.executor = around.executor;
         device.subgroups = subgroups_of(copy, rank, local);
         device.parameters = copy.partition.parameters();
