@@ -1,6 +1,7 @@
 // Runs the commands of a compute unit on a thread. Used by boards.
 #include "fpga/emulator/compute_unit.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 

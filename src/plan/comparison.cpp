@@ -2,6 +2,7 @@
 #include "plan/search.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace nearstep::plan {
