@@ -85,6 +85,9 @@ void FaultPoints::read_field(std::string_view field) {
         read_number(field, value, count_);
     } else if (key == "action") {
         action_ = parsed<FaultAction>(field, value);
+        if (action_ == FaultAction::none) {
+            refuse(field);
+        }
     } else if (key == "phase") {
         phase_ = parsed<FaultPhase>(field, value);
     } else {

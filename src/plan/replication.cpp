@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kManySlots = std::numeric_limits<int>::max();
 
-std::string seconds_text(double value) { return formatted("%.3g s", value); }
+std::string seconds_text(double value) { return three_digits(value) + " s"; }
 
 }  // namespace
 

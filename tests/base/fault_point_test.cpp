@@ -71,7 +71,7 @@ TEST(FaultPointsTest, HoldTheProcessUntilItIsToldToGoOn) {
 
 TEST(FaultPointsTest, RefuseAPlanThatTheyDoNotUnderstand) {
     for (const std::string plan : {"phase=lunch", "rank", "rank=-1", "count=many", "action=sleep",
-                                   "action=", "phase=mid_read  count=1"}) {
+                                   "action=", "action=none", "phase=mid_read  count=1"}) {
         EXPECT_THROW(FaultPoints(plan, 0), ConfigError) << plan;
     }
 }

@@ -38,11 +38,12 @@ public:
         : world_(world),
           found_(start.found),
           set_(start.decision.set),
-          memory_(config::memory_folder(start.settings)) {
+          memory_(config::memory_folder(start.settings)),
+          node_(found_.ranks[static_cast<std::size_t>(world.rank())].node),
+          is_first_(is_first_of_node(world, found_)) {
         const Placed& settings = start.settings;
-        const int node = found_.ranks[static_cast<std::size_t>(world.rank())].node;
         for (const FoundManifest& one : found_.manifests) {
-            if (is_first_of_node(world, found_) && one.node == node) {
+            if (is_first_ && one.node == node_) {
                 mine_.push_back(&one);
             }
         }
@@ -66,8 +67,6 @@ public:
 
     // `state`: the id of the state that the engine has now.
     void remove(const std::string& state) const {
-        const int node = found_.ranks[static_cast<std::size_t>(world_.rank())].node;
-        const bool is_first = is_first_of_node(world_, found_);
         world_.together([&] {
             for (const FoundManifest* one : mine_) {
                 if (is_left(*one) && !names(one->path, state)) {
@@ -81,12 +80,12 @@ public:
             }
             // In memory, no drive with their manifest can be missing.
             for (const FoundRemains& one : found_.remains) {
-                if (is_first && one.node == node && files_.count(one.path) == 0 &&
+                if (is_first_ && one.node == node_ && files_.count(one.path) == 0 &&
                     store::folder_of(one.path) == memory_ && is_own_plain(one.path)) {
                     ::unlink(one.path.c_str());
                 }
             }
-            if (is_first && store::is_private_folder(memory_)) {
+            if (is_first_ && store::is_private_folder(memory_)) {
                 ::rmdir(memory_.c_str());  // fails unless it is empty
             }
             for (const std::string& file : others_) {
@@ -172,8 +171,10 @@ private:
     const mpi::Communicator& world_;
     const Found& found_;
     int set_;
+    std::string memory_;  // folder
+    int node_;
+    bool is_first_;                                  // of the node
     std::vector<const FoundManifest*> mine_;         // to remove, if they are left
-    std::string memory_;                             // folder
     std::set<std::pair<int, std::string>> current_;  // node and path of this run's manifests
     std::set<std::string> files_;                    // state files of this run
     std::string partial_;              // unfinished manifest of a killed rank in the other set
