@@ -45,12 +45,7 @@ TEST(GroupSize, WithoutOneIsWhatGoesWithTheRest) {
 
 std::string refusal_of(const std::vector<std::string>& overrides,
                        const RankCounts& counts = kFourNodes) {
-    try {
-        sizes_with(overrides, counts);
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "";
+    return message_of([&] { sizes_with(overrides, counts); });
 }
 
 TEST(GroupSize, IsRefusedWhereNoGroupsCanBeFormed) {

@@ -22,41 +22,23 @@ RunSettings parse_overrides(const std::vector<std::string>& overrides) {
     return parse_texts("", "", overrides);
 }
 
-std::vector<std::string> toml_files(const fs::path& folder) {
+// The files of this kind in and below a folder.
+std::vector<std::string> files_in(const std::string& folder, const std::string& ending) {
     std::vector<std::string> files;
-    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-        if (entry.path().extension() == ".toml") {
+    for (const auto& entry : fs::recursive_directory_iterator(test::source_file(folder))) {
+        if (entry.path().string().ends_with(ending)) {
             files.push_back(entry.path().string());
         }
     }
     return files;
 }
 
-std::vector<std::string> all_configs() { return toml_files(test::source_file("configs")); }
-
-std::vector<std::string> all_sites() {
-    std::vector<std::string> sites;
-    for (const std::string& file : toml_files(test::source_file("cluster"))) {
-        if (fs::path(file).filename() == "site.toml") {
-            sites.push_back(file);
-        }
-    }
-    return sites;
-}
-
 TEST(Parse, GivesTheDefaultsForAnEmptyConfig) {
-    const config::RunSettings run = parse_texts("");
-    const config::RunSettings defaults;
-    EXPECT_EQ(run.mode, defaults.mode);
-    EXPECT_EQ(run.model.layers, defaults.model.layers);
-    EXPECT_EQ(run.model.dtype, defaults.model.dtype);
-    EXPECT_EQ(run.train.steps, defaults.train.steps);
-    EXPECT_EQ(run.train.beta2, defaults.train.beta2);
-    EXPECT_EQ(run.csd.per_rank, defaults.csd.per_rank);
-    EXPECT_EQ(run.csd.path, defaults.csd.path);
-    EXPECT_EQ(run.site, "localhost");
-    EXPECT_EQ(run.name, "some") << "the file's name without .toml";
-    EXPECT_THAT(run.data.train, ElementsAre("text"));
+    RunSettings defaults;
+    defaults.name = "some";  // the file's name without .toml
+    defaults.data.train = {"text"};
+    defaults.compress.codec = PayloadCodec::dense;
+    EXPECT_EQ(print(parse_texts("")), print(defaults));
 }
 
 TEST(Parse, ReadsEverySortOfValue) {
@@ -246,20 +228,15 @@ TEST(Print, IsReadBackToTheSameRunWithAwkwardValues) {
                                           "[site]\nname = \"lab\"\n");
     const config::RunSettings again = read_back(run);
     EXPECT_EQ(print(again), print(run));
+    // Its text is the same, and nothing is lost in it.
     EXPECT_EQ(again.name, run.name);
-    EXPECT_EQ(again.model.rope_scaling, run.model.rope_scaling);
     EXPECT_EQ(again.site, "lab");
-    EXPECT_EQ(again.mode, run.mode);
+    EXPECT_EQ(again.model.rope_scaling, run.model.rope_scaling);
     EXPECT_EQ(again.train.learning_rate, run.train.learning_rate);
     EXPECT_EQ(again.train.epsilon, run.train.epsilon);
     EXPECT_EQ(again.train.beta1, run.train.beta1);
-    EXPECT_EQ(again.train.seed, run.train.seed);
-    EXPECT_EQ(again.data.train, run.data.train);
-    EXPECT_EQ(again.data.valid, run.data.valid);
-    EXPECT_EQ(again.csd.per_rank, run.csd.per_rank);
     EXPECT_EQ(again.csd.path, run.csd.path);
     EXPECT_EQ(again.csd.speed, run.csd.speed);
-    EXPECT_EQ(again.checkpoint.path, run.checkpoint.path);
 }
 
 TEST(StoredModel, IsReadWhateverElseAnEarlierVersionWrote) {
@@ -291,37 +268,27 @@ TEST(Print, ShowsAnOverriddenValueOfEveryNumberKey) {
     EXPECT_GE(changed, 7);
 }
 
-class EveryConfig : public testing::TestWithParam<std::string> {};
-
-TEST_P(EveryConfig, ParsesAndIsPrintedAndReadBackTheSame) {
-    const Sources sources = read_sources(GetParam(), "", {"data.train=text"});
-    const config::RunSettings run = parse(sources);
-    const config::RunSettings again = read_back(run);
-    EXPECT_EQ(print(again), print(run));
-    EXPECT_EQ(again.name, fs::path(GetParam()).stem().string());
-    EXPECT_NO_THROW(validate_for_ranks(run, 2));
-}
-
-TEST_P(EveryConfig, NamesNoPlace) {
-    const std::string toml = read_sources(GetParam(), "", {}).config_text;
-    for (const char* key : {"\nper_rank", "\npath", "\nspeed", "\ndevice", "\n[site]", "= \"/"}) {
-        EXPECT_THAT(toml, testing::Not(HasSubstr(key)));
+TEST(EveryConfig, NamesNoPlaceAndIsPrintedAndReadBackTheSame) {
+    for (const std::string& config : files_in("configs", ".toml")) {
+        SCOPED_TRACE(config);
+        const Sources sources = read_sources(config, "", {"data.train=text"});
+        const config::RunSettings run = parse(sources);
+        const config::RunSettings again = read_back(run);
+        EXPECT_EQ(print(again), print(run));
+        EXPECT_EQ(again.name, fs::path(config).stem().string());
+        EXPECT_NO_THROW(validate_for_ranks(run, 2));
+        for (const char* key :
+             {"\nper_rank", "\npath", "\nspeed", "\ndevice", "\n[site]", "= \"/"}) {
+            EXPECT_THAT(sources.config_text, Not(HasSubstr(key)));
+        }
     }
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& config) {
-    std::string name = fs::path(config.param).stem().string();
-    std::replace(name.begin(), name.end(), '-', '_');
-    return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Configs, EveryConfig, testing::ValuesIn(all_configs()), test_name);
-
 TEST(EverySite, ParsesWithEveryConfig) {
-    const std::vector<std::string> sites = all_sites();
+    const std::vector<std::string> sites = files_in("cluster", "/site.toml");
     ASSERT_FALSE(sites.empty());
     for (const std::string& site : sites) {
-        for (const std::string& config : all_configs()) {
+        for (const std::string& config : files_in("configs", ".toml")) {
             const config::RunSettings run = parse(read_sources(config, site, {"data.train=text"}));
             EXPECT_EQ(run.site, fs::path(site).parent_path().filename().string()) << site;
         }

@@ -8,51 +8,57 @@
 namespace nearstep::config {
 namespace {
 
-// Invalid texts, and what the message must contain. Without a config, data.train is set.
+// Invalid texts, and what the message must contain. Without a config, data.train is set. With
+// ranks, the texts are valid, and refused for this number of ranks.
 struct Refused {
-    std::string config;
-    std::string site;
-    std::vector<std::string> overrides;
-    std::vector<std::string> fragments;
+    std::string config = {};
+    std::string site = {};
+    std::vector<std::string> overrides = {};
+    std::vector<std::string> fragments = {};
+    int ranks = 0;
 };
 
-Refused in_config(const std::string& config, const std::vector<std::string>& fragments) {
-    Refused refused{.config = config, .site = "", .overrides = {}, .fragments = fragments};
-    refused.fragments.emplace_back("configs/some.toml, line ");
-    return refused;
+Refused in_config(const std::string& config, std::vector<std::string> fragments) {
+    fragments.emplace_back("configs/some.toml, line ");
+    return {.config = config, .fragments = std::move(fragments)};
 }
 
-Refused in_site(const std::string& site, const std::vector<std::string>& fragments) {
-    Refused refused{.config = "", .site = site, .overrides = {}, .fragments = fragments};
-    refused.fragments.emplace_back("cluster/there/site.toml, line ");
-    return refused;
+Refused in_site(const std::string& site, std::vector<std::string> fragments) {
+    fragments.emplace_back("cluster/there/site.toml, line ");
+    return {.site = site, .fragments = std::move(fragments)};
 }
 
-Refused in_override(const std::string& assignment, const std::vector<std::string>& fragments) {
-    Refused refused{.config = "", .site = "", .overrides = {assignment}, .fragments = fragments};
-    refused.fragments.push_back("--set " + assignment);
-    return refused;
+Refused in_override(const std::string& assignment, std::vector<std::string> fragments) {
+    fragments.push_back("--set " + assignment);
+    return {.overrides = {assignment}, .fragments = std::move(fragments)};
+}
+
+Refused for_ranks(int ranks, const std::vector<std::string>& overrides,
+                  const std::vector<std::string>& fragments) {
+    return {.overrides = overrides, .fragments = fragments, .ranks = ranks};
 }
 
 void PrintTo(const Refused& refused, std::ostream* out) {  // NOLINT: GoogleTest's name
     *out << refused.config << refused.site << testing::PrintToString(refused.overrides);
 }
 
-std::string message_of(const Refused& refused) {
-    try {
-        parse({.config_path = "configs/some.toml",
-               .config_text = "data.train = \"text\"\n" + refused.config,
-               .site_path = refused.site.empty() ? "" : "cluster/there/site.toml",
-               .site_text = refused.site,
-               .overrides = refused.overrides});
-    } catch (const ConfigError& error) {
-        return error.what();
+std::string sentence_for(const Refused& refused) {
+    const auto read = [&] {
+        return parse({.config_path = "configs/some.toml",
+                      .config_text = "data.train = \"text\"\n" + refused.config,
+                      .site_path = refused.site.empty() ? "" : "cluster/there/site.toml",
+                      .site_text = refused.site,
+                      .overrides = refused.overrides});
+    };
+    if (refused.ranks == 0) {
+        return message_of(read);
     }
-    return "";
+    const RunSettings run = read();
+    return message_of([&] { validate_for_ranks(run, refused.ranks); });
 }
 
 void expect_one_sentence(const std::string& message) {
-    ASSERT_FALSE(message.empty()) << "nothing was refused";
+    ASSERT_FALSE(message.empty());
     EXPECT_TRUE(message.back() == '.' || message.back() == '?') << message;
     EXPECT_TRUE(std::none_of(message.begin(), message.end(), [](char c) {
         return c >= 0 && c < ' ';
@@ -65,7 +71,7 @@ void expect_one_sentence(const std::string& message) {
 class Refusal : public testing::TestWithParam<Refused> {};
 
 TEST_P(Refusal, IsOneSentenceThatNamesKeyAndPlace) {
-    const std::string message = message_of(GetParam());
+    const std::string message = sentence_for(GetParam());
     expect_one_sentence(message);
     for (const std::string& fragment : GetParam().fragments) {
         EXPECT_THAT(message, HasSubstr(fragment));
@@ -79,7 +85,7 @@ TEST(DeepKeys, AreRefusedInOneSentence) {
         key += ".a";
     }
     for (const std::string& config : {key + " = 1\n", "[" + key + "]\n"}) {
-        const std::string message = message_of(in_config(config, {}));
+        const std::string message = sentence_for(in_config(config, {}));
         expect_one_sentence(message);
         EXPECT_THAT(message, HasSubstr("configs/some.toml has more dots outside of strings"));
     }
@@ -275,9 +281,7 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("[model]\ndtype = \"fp32\"\n[gather]\ncodec = \"delta\"\n",
                   {"gather.codec = \"delta\"", "model.dtype = \"fp32\"", "\"bf16\""}),
         in_override("data.valid_share=0", {"data.valid_share = 0", "data.valid"}),
-        Refused{.config = "",
-                .site = "",
-                .overrides = {"data.train=[]"},
+        Refused{.overrides = {"data.train=[]"},
                 .fragments = {"data.train", "--set data.train=FILE"}}));
 
 INSTANTIATE_TEST_SUITE_P(
@@ -293,90 +297,47 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     NotToml, Refusal,
-    testing::Values(
-        in_config("[train\nsteps = 3\n", {"line 2", "not TOML"}),
-        in_config("[train]\nsteps = \n", {"line 3", "not TOML"}),
-        in_config("[train]\nsteps = 3\nsteps = 4\n", {"line 4", "not TOML", "steps"}),
-        in_config("data.train = \"again\"\n", {"line 2", "not TOML"}),
-        in_config("name = \"\x01\"\n", {"line 2", "not TOML"}),
-        in_config("name = \"\xFF\"\n", {"line 2", "not TOML"}),
-        Refused{.config = "",
-                .site = "",
-                .overrides = {"train.steps"},
-                .fragments = {"--set train.steps sets no key", "KEY=VALUE"}},
-        Refused{
-            .config = "", .site = "", .overrides = {"=3"}, .fragments = {"--set =3 sets no key"}},
-        Refused{.config = "", .site = "", .overrides = {""}, .fragments = {"sets no key"}},
-        Refused{.config = "",
-                .site = "",
-                .overrides = {"train.steps=3\nmode=su"},
-                .fragments = {"train.steps wants an integer"}}));
-
-// Refusals that depend on the number of ranks.
-struct RefusedForRanks {
-    std::vector<std::string> overrides;
-    int ranks;
-    std::vector<std::string> fragments;
-};
-
-class RefusalForRanks : public testing::TestWithParam<RefusedForRanks> {};
-
-TEST_P(RefusalForRanks, IsOneSentenceThatNamesKeyAndRanks) {
-    const RefusedForRanks& refused = GetParam();
-    const config::RunSettings run = parse({.config_path = "some.toml",
-                                           .config_text = "data.train = \"text\"",
-                                           .overrides = refused.overrides});
-    std::string message;
-    try {
-        validate_for_ranks(run, refused.ranks);
-    } catch (const ConfigError& error) {
-        message = error.what();
-    }
-    expect_one_sentence(message);
-    for (const std::string& fragment : refused.fragments) {
-        EXPECT_THAT(message, HasSubstr(fragment));
-    }
-}
+    testing::Values(in_config("[train\nsteps = 3\n", {"line 2", "not TOML"}),
+                    in_config("[train]\nsteps = \n", {"line 3", "not TOML"}),
+                    in_config("[train]\nsteps = 3\nsteps = 4\n", {"line 4", "not TOML", "steps"}),
+                    in_config("data.train = \"again\"\n", {"line 2", "not TOML"}),
+                    in_config("name = \"\x01\"\n", {"line 2", "not TOML"}),
+                    in_config("name = \"\xFF\"\n", {"line 2", "not TOML"}),
+                    Refused{.overrides = {"train.steps"},
+                            .fragments = {"--set train.steps sets no key", "KEY=VALUE"}},
+                    Refused{.overrides = {"=3"}, .fragments = {"--set =3 sets no key"}},
+                    Refused{.overrides = {""}, .fragments = {"sets no key"}},
+                    Refused{.overrides = {"train.steps=3\nmode=su"},
+                            .fragments = {"train.steps wants an integer"}}));
 
 INSTANTIATE_TEST_SUITE_P(
-    Ranks, RefusalForRanks,
-    testing::Values(
-        RefusedForRanks{{"train.global_batch=3"}, 4, {"train.global_batch = 3", "4 ranks"}},
-        RefusedForRanks{{"csd.per_rank=[1,2]"}, 3, {"csd.per_rank has 2 entries", "3 ranks"}},
-        RefusedForRanks{{"csd.per_rank=[1,2]"}, 1, {"csd.per_rank has 2 entries", "1 ranks"}},
-        RefusedForRanks{{"csd.per_rank=0"}, 2, {"csd.per_rank", "2 ranks", "a device"}},
-        RefusedForRanks{{"csd.per_rank=1", "csd.host_engine=[0,2]"},
-                        2,
-                        {"csd.host_engine names device 2", "devices 0 to 1"}},
-        RefusedForRanks{{"csd.per_rank=[0,0]"}, 2, {"csd.per_rank", "a device"}},
-        RefusedForRanks{{"csd.storage_ranks=2"}, 2, {"csd.storage_ranks = 2", "the 2 ranks"}},
-        RefusedForRanks{{"csd.storage_ranks=1", "csd.per_rank=[1,1,0]"},
-                        3,
-                        {"Rank 2", "csd.storage_ranks", "no device"}},
-        RefusedForRanks{
-            {"csd.storage_ranks=1", "train.global_batch=1"}, 3, {"global_batch = 1", "2 ranks"}},
-        RefusedForRanks{
-            {"csd.per_rank=2", "csd.speed=[1,2]"}, 2, {"csd.speed has 2 entries", "4 devices"}}));
+    Ranks, Refusal,
+    testing::Values(for_ranks(4, {"train.global_batch=3"}, {"train.global_batch = 3", "4 ranks"}),
+                    for_ranks(3, {"csd.per_rank=[1,2]"}, {"csd.per_rank has 2 entries", "3 ranks"}),
+                    for_ranks(1, {"csd.per_rank=[1,2]"}, {"csd.per_rank has 2 entries", "1 ranks"}),
+                    for_ranks(2, {"csd.per_rank=0"}, {"csd.per_rank", "2 ranks", "a device"}),
+                    for_ranks(2, {"csd.per_rank=1", "csd.host_engine=[0,2]"},
+                              {"csd.host_engine names device 2", "devices 0 to 1"}),
+                    for_ranks(2, {"csd.per_rank=[0,0]"}, {"csd.per_rank", "a device"}),
+                    for_ranks(2, {"csd.storage_ranks=2"}, {"csd.storage_ranks = 2", "the 2 ranks"}),
+                    for_ranks(3, {"csd.storage_ranks=1", "csd.per_rank=[1,1,0]"},
+                              {"Rank 2", "csd.storage_ranks", "no device"}),
+                    for_ranks(3, {"csd.storage_ranks=1", "train.global_batch=1"},
+                              {"global_batch = 1", "2 ranks"}),
+                    for_ranks(2, {"csd.per_rank=2", "csd.speed=[1,2]"},
+                              {"csd.speed has 2 entries", "4 devices"})));
 
 TEST(ReadSources, NamesTheFileThatIsMissing) {
-    const auto message_for = [](const std::string& config, const std::string& site) -> std::string {
-        try {
-            read_sources(config, site, {});
-        } catch (const ConfigError& error) {
-            return error.what();
-        }
-        return "";
+    const auto expect_said = [](const std::string& config, const std::string& site,
+                                const auto& facts) {
+        const std::string said = message_of([&] { read_sources(config, site, {}); });
+        expect_one_sentence(said);
+        EXPECT_THAT(said, facts);
     };
-    const std::string no_config = message_for(test::source_file("configs/absent.toml"), "");
-    expect_one_sentence(no_config);
-    EXPECT_THAT(no_config, states("configs/absent.toml", std::strerror(ENOENT)));
-    const std::string folder = message_for(test::source_file("configs"), "");
-    expect_one_sentence(folder);
-    EXPECT_THAT(folder, states(test::source_file("configs"), "TOML"));
-    const std::string no_site =
-        message_for(test::source_file("configs/tiny.toml"), test::source_file("configs"));
-    expect_one_sentence(no_site);
-    EXPECT_THAT(no_site, HasSubstr("configs/site.toml"));
+    const std::string configs = test::source_file("configs");
+    expect_said(configs + "/absent.toml", "", states("configs/absent.toml", std::strerror(ENOENT)));
+    expect_said(configs, "", states(configs, "TOML"));
+    expect_said(configs + "/tiny.toml", configs, HasSubstr("configs/site.toml"));
 }
 
 }  // namespace

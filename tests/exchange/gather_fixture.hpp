@@ -36,6 +36,9 @@ protected:
     }
 
     std::size_t elems() const { return partition_.tiles() * shard::kTileElems; }
+    static std::ptrdiff_t elems_of(std::size_t tiles) {
+        return static_cast<std::ptrdiff_t>(tiles * shard::kTileElems);
+    }
 
     // By all ranks.
     trace::TrafficSnapshot sent() const { return sent(traffic_); }

@@ -7,6 +7,7 @@ namespace {
 
 using shard::kTileElems;
 using trace::Counter;
+using Vector = std::vector<std::uint16_t>;
 
 std::uint16_t value_of(std::size_t element) {
     return static_cast<std::uint16_t>(element * 2654435761U >> 7U);
@@ -21,29 +22,33 @@ protected:
                world_.rank();
     }
 
-    // Writes what this rank owns, as devices do.
-    void fill_own(std::span<std::uint16_t> vector) const {
+    // Zero but for the chosen tiles.
+    template <typename Choose>
+    Vector with_tiles(const Choose& is_there) const {
+        Vector vector(elems(), 0);
         for (std::size_t i = 0; i < vector.size(); ++i) {
-            if (owns(i / kTileElems)) {
-                vector[i] = value_of(i);
-            }
+            vector[i] = is_there(i / kTileElems) ? value_of(i) : 0;
         }
+        return vector;
+    }
+    // What this rank owns, as devices write it.
+    Vector own() const {
+        return with_tiles([this](std::size_t tile) { return owns(tile); });
+    }
+    Vector whole() const {
+        return with_tiles([](std::size_t) { return true; });
     }
 };
 
 TEST_P(Gather, BringsSomeTilesWithoutTheOthers) {
     ParameterGather gather(world_, settings(), traffic_);
-    std::vector<std::uint16_t> vector(elems(), 0);
-    fill_own(vector);
+    Vector vector = own();
     const std::vector<shard::TileRange> wanted = {{1, 2}, {5, 12}, {36, 37}};
     gather.bring(std::as_writable_bytes(std::span(vector)), wanted, kReady);
     gather.bring(std::as_writable_bytes(std::span(vector)), {}, kReady);
-    for (std::size_t tile = 0; tile < partition_.tiles(); ++tile) {
-        const bool is_there = owns(tile) || tile == 1 || (tile >= 5 && tile < 12) || tile == 36;
-        for (std::size_t i = tile * kTileElems; i < (tile + 1) * kTileElems; ++i) {
-            ASSERT_EQ(vector[i], is_there ? value_of(i) : 0) << "element " << i;
-        }
-    }
+    EXPECT_EQ(vector, with_tiles([this](std::size_t tile) {
+                  return owns(tile) || tile == 1 || (tile >= 5 && tile < 12) || tile == 36;
+              }));
     EXPECT_EQ(sent()[Counter::network_parameters],
               9 * kTileElems * 2 * (static_cast<std::size_t>(nodes_.groups()) - 1));
 }
@@ -56,13 +61,9 @@ TEST_P(Gather, WritesEachSharedVectorOnce) {
         shared.vectors = mpi::groups_of(nodes_, together, world_.size());
         trace::Traffic traffic;
         ParameterGather gather(world_, shared, traffic);
-        std::vector<std::uint16_t> vector(elems(), 0);
-        fill_own(vector);
+        Vector vector = own();
         gather.gather(std::as_writable_bytes(std::span(vector)), kReady);
-        const std::vector<std::uint64_t> written = written_by(shared.vectors, vector);
-        for (std::size_t i = 0; i < vector.size(); ++i) {
-            ASSERT_EQ(written[i], value_of(i)) << "element " << i;
-        }
+        EXPECT_TRUE(std::ranges::equal(written_by(shared.vectors, vector), whole()));
         const auto nodes = static_cast<std::size_t>(nodes_.groups());
         const auto vectors = static_cast<std::size_t>(shared.vectors.groups());
         EXPECT_EQ(sent(traffic)[Counter::network_parameters], vector.size() * 2 * (nodes - 1));
@@ -72,17 +73,13 @@ TEST_P(Gather, WritesEachSharedVectorOnce) {
 
 TEST_P(Gather, BringsEveryOwnersParametersToAllRanks) {
     ParameterGather gather(world_, settings(), traffic_);
-    std::vector<std::uint16_t> vector(elems(), 0);
-    fill_own(vector);
+    Vector vector = own();
     int polls = 0;
     gather.gather(std::as_writable_bytes(std::span(vector)), [&](std::size_t subgroup) {
         EXPECT_EQ(shard::owner_of(partition_, map_, subgroup), world_.rank());
         return ++polls % 3 == 0;  // not ready at first
     });
-    for (std::size_t i = 0; i < vector.size(); ++i) {
-        ASSERT_EQ(vector[i], value_of(i)) << "element " << i;
-    }
-
+    EXPECT_EQ(vector, whole());
     const std::size_t vector_bytes = vector.size() * 2;
     const auto count = static_cast<std::size_t>(nodes_.groups());
     EXPECT_EQ(sent()[Counter::network_parameters], vector_bytes * (count - 1));
@@ -93,8 +90,8 @@ TEST_P(Gather, BringsEveryOwnersParametersToAllRanks) {
 // Ranks reach a part at different times and in different ways.
 TEST_P(Gather, BringsWhatIsAskedForPartByPart) {
     ParameterGather gather(world_, settings(), traffic_);
-    std::vector<std::uint16_t> vector(elems(), 0);
-    fill_own(vector);
+    Vector vector = own();
+    const Vector wanted = whole();
     for (int step = 0; step < 2; ++step) {
         int looks = 0;
         gather.begin(std::as_writable_bytes(std::span(vector)),
@@ -104,17 +101,13 @@ TEST_P(Gather, BringsWhatIsAskedForPartByPart) {
                 gather.poll();
             }
             gather.advance(end);
-            for (std::size_t i = 0; i < end * kTileElems; ++i) {
-                ASSERT_EQ(vector[i], value_of(i)) << "element " << i << " of tiles to " << end;
-            }
+            ASSERT_TRUE(std::equal(vector.begin(), vector.begin() + elems_of(end), wanted.begin()))
+                << "tiles to " << end;
         }
         gather.finish();
-        for (std::size_t i = 0; i < vector.size(); ++i) {
-            ASSERT_EQ(vector[i], value_of(i)) << "element " << i;
-        }
-        std::fill(vector.begin(), vector.end(), std::uint16_t{0});
+        EXPECT_EQ(vector, wanted);
         world_.barrier();
-        fill_own(vector);
+        vector = own();
     }
     const auto count = static_cast<std::size_t>(nodes_.groups());
     EXPECT_EQ(sent()[Counter::network_parameters], 2 * vector.size() * 2 * (count - 1));
