@@ -10,13 +10,10 @@ import program
 # name: (settings added to a good config, words that the sentence must contain)
 SETTINGS = {
     "unknown key": (["train.stepz=3"], ["train.stepz", "train.steps"]),
-    "an override without a value": (["train.steps"], ["train.steps"]),
-    "no text": (["data.train=[]"], ["data.train"]),
     "text that is missing": (["data.train=/nowhere/text"], ["/nowhere/text"]),
     "held-out text that is missing": (["data.valid=/nowhere/text"], ["/nowhere/text"]),
     "devices for three ranks on two": (["csd.per_rank=[1,1,1]"], ["csd.per_rank", "2"]),
     "cards that nothing names": (["csd.device=xrt"], ["csd.device = \"", "emulated"]),
-    "a group that does not divide the ranks": (["placement.optimizer=7"], ["placement.optimizer = 7", "does not divide"]),
     "a rank without devices for its copy": (["placement.optimizer=replicated", "csd.per_rank=[1,0]"],
                                             ["placement.optimizer", "rank 1", "csd.per_rank"]),
     "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state", "csd.path", "is a file"]),
@@ -83,20 +80,11 @@ class BadInput(program.Scenario):
                 self.assert_refused(program.run_in_turn(2, *arguments), words)
 
     def test_files(self):
-        syntax = self.folder / "syntax.toml"
-        syntax.write_text("[train\nsteps = 3\n")
-        strange = self.folder / "strange.toml"
-        strange.write_text("[train]\nsteps = 3\nstepz = 4\n")
-        site = self.folder / "site.toml"
-        site.write_text("[train]\nsteps = 3\n")
         short = self.folder / "short.txt"
         short.write_text("too short")
         empty = self.folder / "empty"
         empty.mkdir()
         for arguments, words in (
-                (self.arguments(config=syntax), ["syntax.toml", "line"]),
-                (self.arguments(config=strange), ["strange.toml", "train.stepz"]),
-                (self.arguments(flags=["--site", site]), ["site.toml", "train.steps"]),
                 (self.arguments(data__train=f'"{short}"'), ["data.train"]),
                 (self.arguments(data__train=f'"{empty}"'), [str(empty)]),
                 (self.arguments(flags=["--json", self.folder / "no/summary.json"]), ["no/summary.json"]),

@@ -64,13 +64,6 @@ class Links(program.Scenario):
         self.assertGreater(of["su+o", 2], of["su+o", 4])
         self.assertIn("device read 15 MB/s", printed)
 
-    def test_the_bits_and_the_bytes_are_those_of_links_that_are_not_shaped(self):
-        for mode in ("base", "su+o"):
-            plain, shaped = (self.train(mode=mode, train__steps=3, csd__per_rank=2, **keys) for keys in (
-                {"csd__slots": 4}, {"link__host_gb_s": 0.02, "link__device_write_gb_s": 0.02, "link__device_read_gb_s": 0.02}))
-            self.assert_same_bits(plain, shaped)
-            self.assertEqual(plain["bytes_per_parameter"], shaped["bytes_per_parameter"])
-
     def test_state_in_memory_takes_no_time_of_drives(self):
         keys = {"csd__per_rank": 1, "train__steps": 3, "csd__subgroup_tiles": 1, "flags": ["--site", self.site]}
         drives = self.train(state="drives", **keys)

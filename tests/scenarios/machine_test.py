@@ -3,7 +3,6 @@ import json
 import os
 import pathlib
 import shutil
-import struct
 import subprocess
 import threading
 import time
@@ -161,23 +160,6 @@ class Machine(program.Scenario):
                 code, said = self.run_one(*self.small(train__steps=2, state=state), env=self.library(source))
                 self.assertEqual(code, 1, said)
                 self.assertNotIn("permissions", said)
-
-    def test_a_token_file_that_is_cut_short_is_a_sentence(self):
-        tokens = self.folder / "text.tokens"
-        count, vocabulary = 200_000, 256
-        ends = struct.pack("<Q", count) + struct.pack(f"<{vocabulary}Q", *range(1, vocabulary + 1))
-        head = b"nearstep tokens\n" + struct.pack("<8Q", 1, 2, count, 1, vocabulary, vocabulary, 1, 2)
-        tokens.write_bytes(head.ljust(4096, b"\0") + struct.pack(f"<{count}H", *(number % 199 for number in range(count))) + ends + bytes(range(vocabulary)))
-        process = self.start(*self.small(train__steps=100_000, csd__durability="none", data__train=f'"{tokens}"'))
-        said = ""
-        while "step 1/" not in said:
-            line = process.stdout.readline()
-            self.assertTrue(line, said)
-            said += line
-        os.truncate(tokens, 8192)
-        said += process.communicate(timeout=program.HANG_S)[0]
-        self.assertEqual(process.returncode, 1, said)
-        self.assertRegex(said, f"{tokens}.*shorter")
 
     # --- Slurm and limits ---
 

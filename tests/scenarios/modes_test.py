@@ -43,16 +43,6 @@ class Modes(program.Scenario):
                     self.assert_bytes(links["device_internal"]["read"], 12, padding)
                     self.assert_bytes(links["device_internal"]["write"], 12, padding)
 
-    def test_topk_of_1_percent_moves_0_04_bytes_of_gradients(self):
-        for gradients, lists in (("node", 1), ("replicated", 2)):
-            with self.subTest(gradients=gradients):
-                links, padding = self.bytes_of(mode="su+o+c", compress__codec="topk", compress__keep=0.01,
-                                               placement__gradients=gradients)
-                # 656 of 65,536 elements are kept, with 4 bytes each.
-                self.assert_bytes(links["host_link"]["gradients"], lists * 4 * 656 / 65536, padding)
-                self.assertEqual(links["host_link"]["state_read"], 0)
-                self.assert_bytes(links["host_link"]["parameters"], 2, padding)
-
     def test_compare_reports_every_mode_and_leaves_no_state_behind(self):
         summary = self.folder / "compare.json"
         arguments = self.arguments()[1:]

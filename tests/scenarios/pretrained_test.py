@@ -1,6 +1,5 @@
 """Exchanges weights with Hugging Face's transformers: safetensors out and in, on any number of ranks."""
 import importlib.util
-import json
 import shutil
 import unittest
 
@@ -184,15 +183,6 @@ class Pretrained(program.Scenario):
         (folder / "generation_config.json").unlink()
         again = self.export(self.train(state="without", **keys), "exported")
         self.assertFalse((again / "generation_config.json").exists())
-
-    def test_tensors_that_config_json_has_no_place_for_are_named(self):
-        for name, change, words in (("bias", {"attention_bias": False}, "self_attn.k_proj.bias"), ("layer", {"num_hidden_layers": 1}, "model.layers.1."),
-                                    ("head", {"tie_word_embeddings": True}, "lm_head.weight")):
-            folder = self.folder / name
-            self.llama(attention_bias=name == "bias").save_pretrained(folder)
-            config = json.loads((folder / "config.json").read_text())
-            (folder / "config.json").write_text(json.dumps({**config, **change}))
-            self.refused(folder, words, "no place for", config="configs/pretrained.toml", **SMALL)
 
     def test_a_published_model_that_does_not_fit_is_refused(self):
         folder = self.folder / "theirs"

@@ -40,45 +40,36 @@ class Restart(program.Scenario):
         self.assertEqual(before, after)
         return done
 
-    def flip_bits_of(self, state):
-        """Damages every subgroup of a state file."""
+    def flip_bits_of(self, state, places=(0, 1)):
+        """Damages these places of every subgroup, of one tile, of a state file; the steps of a run take them in turns."""
         flipped = bytearray(state.read_bytes())
-        for at in range(5000, len(flipped), 65536):
-            flipped[at] ^= 16
+        extent = 4096 + 12 * 65536
+        for at in range(5000, len(flipped), extent):
+            flipped[at] ^= 16 if at // extent % 2 in places else 0
         state.write_bytes(bytes(flipped))
+
+    def lose_checkpoints(self):
+        shutil.rmtree(self.folder / "p0/checkpoints")
 
     def whole(self, **keys):
         if not hasattr(self, "whole_summary"):
             self.whole_summary = self.finish(csd__path=self.two_drives("whole"), **keys).summary
         return self.whole_summary
 
-    def test_a_drive_that_is_not_mounted_stops_the_restart(self):
-        self.finish(train__stop_at=5)
-        shutil.rmtree(self.folder / "p0/checkpoints")
-        (self.folder / "p1").rename(self.folder / "p1.away")
-        for flag in ("--resume", "--resume-if-any"):
-            self.refused(flag, words=["Step 5", "p1/rank-1.manifest", "p0/rank-0.manifest", "step 5", "--resume", "--from", "--fresh"])
-        (self.folder / "p1.away").rename(self.folder / "p1")
-        self.assertEqual(self.finish("--resume-if-any").summary["masters_xxh3"], self.whole()["masters_xxh3"])
-
-    def test_a_device_whose_manifest_is_not_mounted_is_not_emptied(self):
-        self.finish(ranks=1, csd__per_rank=2, train__stop_at=5)
-        (self.folder / "p0").rename(self.folder / "p0.away")
-        for flags in (["--resume-if-any"], ["--resume"], []):
-            self.refused(*flags, ranks=1, csd__per_rank=2, words=["p1/rank-0.device-1.state", "--fresh"])
-        (self.folder / "p0.away").rename(self.folder / "p0")
-        self.assertEqual(self.finish("--resume", ranks=1, csd__per_rank=2).summary["first_step"], 6)
-
-    def test_a_file_that_was_made_beside_a_state_says_that_there_was_one(self):
-        self.finish(ranks=1, csd__per_rank=1, train__stop_at=5)
-        # Of a restart on two ranks that was killed before it wrote anything.
-        (self.folder / "p1").mkdir(exist_ok=True)
-        (self.folder / "p1/rank-1.device-0.set-1.state").touch()
-        (self.folder / "p0").rename(self.folder / "p0.away")
-        for flags in (["--resume-if-any"], ["--resume"], []):
-            self.refused(*flags, ranks=1, csd__per_rank=1, words=["p1/rank-1.device-0.set-1.state", "--fresh"])
-        (self.folder / "p0.away").rename(self.folder / "p0")
-        self.assertEqual(self.finish("--resume", ranks=1, csd__per_rank=1).summary["first_step"], 6)
+    def test_a_file_of_a_state_whose_manifest_is_not_mounted_stops_the_restart(self):
+        """A device's, and an empty one, made by a restart on two ranks that was killed before it wrote anything."""
+        for left, devices in (("rank-0.device-1.state", 2), ("rank-1.device-0.set-1.state", 1)):
+            drives = f"of-{devices}-p"
+            keys = {"ranks": 1, "csd__per_rank": devices, "csd__path": self.two_drives(drives)}
+            first, second = (self.folder / f"{drives}{number}" for number in (0, 1))
+            self.finish(train__stop_at=5, **keys)
+            second.mkdir(exist_ok=True)
+            (second / left).touch()
+            first.rename(self.folder / "away")
+            for flags in (["--resume-if-any"], ["--resume"], []):
+                self.refused(*flags, words=[f"{drives}1/{left}", "--fresh"], **keys)
+            (self.folder / "away").rename(first)
+            self.assertEqual(self.finish("--resume", **keys).summary["first_step"], 6)
 
     def test_state_in_memory_survives_a_kill_and_its_loss_stops_the_restart(self):
         keys = {"csd__speed": '"auto"', "csd__tiers__memory": 0.003}
@@ -95,7 +86,7 @@ class Restart(program.Scenario):
         speeds = [re.search('csd.speed "auto": .*', done.stdout)[0] for done in (killed, resumed)]
         self.assertEqual(*speeds)
         # Without csd.tiers the state moves to the drives.
-        shutil.rmtree(self.folder / "p0/checkpoints")
+        self.lose_checkpoints()
         moved = self.finish("--resume")
         self.assertEqual(moved.summary["first_step"], 10)
         self.assertEqual(moved.summary["masters_xxh3"], self.whole()["masters_xxh3"])
@@ -178,7 +169,7 @@ class Restart(program.Scenario):
         self.finish(train__stop_at=3)
         shutil.copytree(self.folder / "p0/checkpoints", self.folder / "copy")
         self.finish("--resume", train__stop_at=9)
-        shutil.rmtree(self.folder / "p0/checkpoints")
+        self.lose_checkpoints()
         restore = self.save("p0", "p1")
         cases = [(fault, rank) for fault in ("mid_write count=2", "before_flush count=1", "before_rename count=1", "after_rename count=1")
                  for rank in (0, 1)]
@@ -200,7 +191,7 @@ class Restart(program.Scenario):
         self.finish(train__stop_at=3)
         shutil.copytree(self.folder / "p0/checkpoints", self.folder / "copy")
         self.finish("--resume", train__stop_at=6, csd__durability='"step"')
-        shutil.rmtree(self.folder / "p0/checkpoints")
+        self.lose_checkpoints()
         shutil.copytree(self.folder / "copy", self.folder / "p0/checkpoints")
         manifest = self.folder / "p1/rank-1.manifest"
         good = manifest.read_bytes()
@@ -217,9 +208,37 @@ class Restart(program.Scenario):
         self.assertEqual(failed.returncode, 1, failed.stderr)
         self.assertEqual(self.finish("--resume").summary["masters_xxh3"], self.whole()["masters_xxh3"])
 
+    def test_bit_rot_falls_back_to_a_checkpoint_as_new_and_else_to_the_generation_before(self):
+        checkpoints = self.folder / "p0/checkpoints"
+        for places, harm in (((1,), ""), ((0, 1), ""), ((1,), "lost"), ((1,), "rotten")):
+            with self.subTest(places, checkpoints=harm):
+                self.finish("--fresh", train__stop_at=5)
+                if harm == "lost":
+                    self.lose_checkpoints()
+                if harm == "rotten":
+                    part = next(checkpoints.glob("step-00000005.*.rank-00001.h5"))
+                    data = bytearray(part.read_bytes())
+                    data[len(data) // 2] ^= 16
+                    part.write_bytes(data)
+                self.flip_bits_of(self.folder / "p1/rank-1.device-0.state", places)
+                done = self.finish("--resume")
+                self.assertEqual(done.summary["first_step"], 5 if harm else 6)
+                self.assertEqual("rank-00001.h5" in done.stdout, harm == "rotten")
+                if not harm:
+                    self.assert_states(done.stdout, "rank-1.device-0.state", "step-00000005.h5")
+                self.assertEqual(done.summary["masters_xxh3"], self.whole()["masters_xxh3"])
+
+    def test_a_newer_step_in_a_folder_that_is_no_longer_named_is_not_ignored(self):
+        keys = {"checkpoint__every": 3, "checkpoint__path": f'"{self.folder / "checkpoints"}"'}
+        self.assertNotEqual(self.start(fault="rank=0 phase=before_commit count=7", **keys).returncode, 0)
+        refused = self.refused("--resume", csd__path=f'"{self.folder / "other"}"', **keys)
+        self.assertRegex(refused.stderr, r"\bStep 5 .*/p0 .*csd.path .*--from .*step-00000003.h5")
+        resumed = self.finish("--resume", **keys).summary
+        self.assertEqual((resumed["first_step"], resumed["masters_xxh3"]), (6, self.whole()["masters_xxh3"]))
+
     def test_state_resumed_without_durable_steps_is_saved_first(self):
         self.finish(train__stop_at=5)
-        shutil.rmtree(self.folder / "p0/checkpoints")
+        self.lose_checkpoints()
         keys = {"csd__durability": '"checkpoint"'}
         killed = self.start("--resume", fault="rank=0 phase=after_gradients count=2", **keys)
         self.assertNotEqual(killed.returncode, 0)
@@ -244,7 +263,7 @@ class Restart(program.Scenario):
 
     def test_another_layout_reads_the_newest_step_from_the_state_itself(self):
         stopped = self.finish(train__stop_at=5)
-        shutil.rmtree(self.folder / "p0/checkpoints")
+        self.lose_checkpoints()
         restore = self.save("p0", "p1")
         for layout in program.sweep(self.LAYOUTS, 0, 1, 3, 4, 6):
             with self.subTest(**layout):
@@ -252,7 +271,7 @@ class Restart(program.Scenario):
                 moved = self.finish("--resume", train__stop_at=5, **layout)
                 self.assertEqual(moved.summary["masters_xxh3"], stopped.summary["masters_xxh3"])
                 # Back again, from a layout whose files have other names.
-                shutil.rmtree(self.folder / "p0/checkpoints")
+                self.lose_checkpoints()
                 back = self.finish("--resume", train__stop_at=7)
                 self.assertEqual(back.summary["first_step"], 6)
                 self.assertEqual(len(list(self.folder.glob("p?/*.manifest"))), 2)
@@ -261,7 +280,7 @@ class Restart(program.Scenario):
     def test_moments_move_with_the_masters(self):
         # In fp32 one rank gives the same bits on any devices.
         self.finish(ranks=1, train__stop_at=5, csd__per_rank=2)
-        shutil.rmtree(self.folder / "p0/checkpoints")
+        self.lose_checkpoints()
         moved = self.finish("--resume", ranks=1, csd__per_rank=3, csd__subgroup_tiles=1)
         self.assertEqual(moved.summary["first_step"], 6)
         whole = self.finish(ranks=1, csd__path=self.two_drives("whole"))
@@ -269,7 +288,7 @@ class Restart(program.Scenario):
 
     def test_a_move_to_another_layout_that_is_killed_has_happened_or_has_not(self):
         stopped = self.finish(train__stop_at=5)
-        shutil.rmtree(self.folder / "p0/checkpoints")
+        self.lose_checkpoints()
         restore = self.save("p0", "p1")
         cases = [(fault, rank) for fault in ("mid_read count=2", "mid_write count=3", "before_flush count=2", "before_rename count=1", "after_rename count=1")
                  for rank in (0, 2)]
@@ -285,7 +304,7 @@ class Restart(program.Scenario):
 
     def test_old_files_that_cannot_be_reached_are_named(self):
         self.finish(train__stop_at=5)
-        shutil.rmtree(self.folder / "p0/checkpoints")
+        self.lose_checkpoints()
         state = self.folder / "p1/rank-1.device-0.state"
         state.rename(self.folder / "away.state")
         self.refused("--resume", ranks=1, words=["rank 1", "rank-1.device-0.state", "p1/rank-1.manifest"])

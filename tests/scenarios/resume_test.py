@@ -1,6 +1,5 @@
 """A run that stopped resumes as if it had not."""
 import json
-import pathlib
 import re
 
 import program
@@ -50,22 +49,6 @@ class Resume(program.Scenario):
         launched = program.subprocess.run([program.ROOT / "launch/ranks", "1", "printenv", "GOMP_SPINCOUNT"], env=program.environment(), text=True,
                                           capture_output=True, timeout=program.HANG_S)
         self.assertEqual(launched.stdout.split(), ["1000"])
-
-    def test_another_layout_resumes_correctly(self):
-        # In bf16 other ranks round other parts of the gradient, which moves the loss by a few 1e-4.
-        for dtype, tolerance in (("fp32", 1e-4), ("bf16", 1e-3)):
-            with self.subTest(dtype=dtype):
-                keys = {"train__steps": 40, "model__dtype": dtype}
-                whole = self.train(state=f"whole-{dtype}", csd__per_rank=2, **keys)
-                self.train(state=f"parts-{dtype}", csd__per_rank=2, train__stop_at=20, **keys)
-                second = self.train(ranks=3, state=f"parts-{dtype}", csd__per_rank=1, flags=["--resume"], **keys)
-                self.assertEqual(second["first_step"], 21)
-                self.assertLessEqual(abs(second["heldout_loss"] - whole["heldout_loss"]), tolerance)
-
-    def test_checkpoints_on_the_way_replace_each_other(self):
-        summary = self.train(train__steps=10, checkpoint__every=3)
-        folder = pathlib.Path(summary["checkpoint"]).parent
-        self.assertEqual(sorted(p.name for p in folder.iterdir() if ".rank-" not in p.name), ["step-00000010.h5"])
 
     def test_metrics_have_a_line_per_step_and_go_on_after_a_kill(self):
         metrics = self.folder / "metrics.jsonl"

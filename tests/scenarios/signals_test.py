@@ -117,11 +117,6 @@ class Signals(program.Scenario):
         self.assertNotIn("warning", said)
         self.assertRegex(head(csd__durability='"none"'), "warning: .* 120 s")
 
-    def test_an_io_error_is_not_the_users_mistake(self):
-        done = program.run(2, *self.arguments(train__steps=2), fault="rank=1 phase=mid_write count=1 action=fail")
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("Input/output error", done.stderr)
-
 
 class Deletes(program.Scenario):
     def test_compare_removes_its_own_files_alone(self):

@@ -68,16 +68,6 @@ class StorageNodes(program.Scenario):
             self.assertEqual(parts["first_step"], last - 1)
         self.assertEqual(parts["masters_xxh3"], usual["masters_xxh3"])
 
-    def test_mixes_that_cannot_train_end_in_one_sentence(self):
-        for keys, words in (({"csd__storage_ranks": 3}, ("csd.storage_ranks = 3", "3 ranks")),
-                            ({"csd__storage_ranks": 1, "csd__per_rank": "[1,1,0]"}, ("Rank 2", "csd.storage_ranks")),
-                            ({"csd__storage_ranks": 1, "placement__optimizer": 1}, ("csd.storage_ranks",)),
-                            ({"csd__storage_ranks": 1, "exchange__ranks_per_node": 1, "placement__parameters": '"global"'}, ("csd.storage_ranks = 1",))):
-            with self.subTest(keys):
-                done = program.run(3, *self.arguments(**keys))
-                self.assert_refusal(done, *words)
-                self.assertEqual(sum(line.startswith("nearstep: ") for line in done.stderr.splitlines()), 1, done.stderr)
-
 
 if __name__ == "__main__":
     program.main()

@@ -66,14 +66,6 @@ class Tokenizers(program.Scenario):
     def keys(self, tokens, **keys):
         return {"data__train": f'"{tokens}"', "model__vocabulary": 263, **keys}
 
-    def test_any_number_of_ranks_sees_the_same_tokens(self):
-        keys = self.keys(self.tokenize("tokens", self.pairs, self.text), model__dtype="fp32", train__steps=5)
-        one = self.train(ranks=1, **keys)
-        for ranks in (2, 3):
-            summary = self.train(ranks=ranks, **keys)
-            self.assert_close(summary["losses"], one["losses"], 1e-4)
-            self.assertAlmostEqual(summary["heldout_nats_per_byte"], one["heldout_nats_per_byte"], delta=1e-4)
-
     def test_the_loss_per_byte_is_that_per_token_over_the_bytes_of_a_token(self):
         bytes_run = self.train(train__steps=2)
         self.assertEqual(bytes_run["heldout_nats_per_byte"], bytes_run["heldout_loss"])
@@ -109,17 +101,6 @@ class Tokenizers(program.Scenario):
                 self.assertEqual(first["losses"] + second["losses"], whole["losses"])
                 shown = program.run(0, "inspect", second["checkpoint"])
                 self.assertIn("tokenizer=file", shown.stdout)
-
-    def test_what_does_not_fit_is_refused(self):
-        tokens = self.tokenize("tokens", self.pairs, self.text)
-        bent = self.folder / "bent"
-        bent.write_bytes(tokens.read_bytes()[:-1])
-        for keys, flags, words in ((self.keys(tokens, model__vocabulary=262), [], ("model.vocabulary", 263)),
-                                   (self.keys(bent), [], (bent,)),
-                                   ({**self.keys(tokens), "data__train": f'["{tokens}", "{self.text}"]'}, [], ("data.train", "nearstep-tokenize"))):
-            with self.subTest(words):
-                self.assert_refusal(program.run_in_turn(2, *self.arguments(flags=flags, **keys)), *words)
-                self.assertFalse((self.folder / "state").exists())
 
     def test_samples_are_text(self):
         keys = self.keys(self.tokenize("tokens", self.pairs, self.text), train__steps=2)
