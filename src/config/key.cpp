@@ -88,13 +88,13 @@ std::optional<T> converted(const Key& key, const Scalar& scalar, const std::stri
         }
         // A single text may be empty, a text in a list may not.
         const bool may_be_empty =
-            key.may_be_empty && std::holds_alternative<std::string*>(key.target);
+            key.limits.may_be_empty && std::holds_alternative<std::string*>(key.target);
         if (word->empty() && !may_be_empty) {
             throw ConfigError(text(name_of_key(key.name), " holds an empty text: name something (",
                                    origin, ")."));
         }
         // Manifests, hosts' answers and logs have one line for each.
-        if (!key.may_have_lines && on_one_line(*word) != *word) {
+        if (!key.limits.may_have_lines && on_one_line(*word) != *word) {
             throw ConfigError(text(key.name, " = ", written(std::string_view(*word)),
                                    " has a line break or another control character: choose a "
                                    "name without (",
@@ -107,7 +107,7 @@ std::optional<T> converted(const Key& key, const Scalar& scalar, const std::stri
 template <typename T>
 void assign_list(const Key& key, const Value& value, const std::string& origin,
                  std::vector<T>& target) {
-    if (value.items.empty() && !key.may_be_empty) {
+    if (value.items.empty() && !key.limits.may_be_empty) {
         throw ConfigError(
             text(name_of_key(key.name), " is an empty list: give at least one (", origin, ")."));
     }
@@ -155,10 +155,10 @@ void choose(const Key& key, const Value& value, const std::string& origin, Group
 
 // The value that is given as a word in place of numbers.
 bool is_word(const Key& key, const Value& value, const std::string& origin) {
-    const auto* word = key.word.empty() || value.is_list
+    const auto* word = key.limits.word.empty() || value.is_list
                            ? nullptr
                            : std::get_if<std::string>(&value.items.front());
-    if (word != nullptr && *word != key.word) {
+    if (word != nullptr && *word != key.limits.word) {
         refuse_word(key, *word, origin);
     }
     return word != nullptr;
@@ -207,15 +207,16 @@ std::string written(const Key& key) {
         if constexpr (std::is_same_v<T, Enumeration>) {
             value.items.emplace_back(std::string(target.words()[target.index()]));
         } else if constexpr (IsVector<T>::value) {
-            value.is_list = !target->empty() || key.word.empty();
+            value.is_list = !target->empty() || key.limits.word.empty();
             if (!value.is_list) {
-                value.items.emplace_back(key.word);
+                value.items.emplace_back(std::string(key.limits.word));
             }
             for (const auto& element : *target) {
                 value.items.push_back(scalar_of(element));
             }
         } else if constexpr (kIsOptional<T>) {
-            value.items.push_back(*target ? scalar_of(**target) : Scalar(key.word));
+            value.items.push_back(*target ? scalar_of(**target)
+                                          : Scalar(std::string(key.limits.word)));
         } else {
             value.items.push_back(scalar_of(*target));
         }
@@ -266,7 +267,7 @@ std::string allowed(const Key& key) {
         out += std::string(has_lowest ? " and " : "") +
                (limits.excludes_highest ? "below " : "at most ") + written(limits.highest);
     }
-    return key.word.empty() ? out : written(std::string_view(key.word)) + " or numbers " + out;
+    return key.limits.word.empty() ? out : written(key.limits.word) + " or numbers " + out;
 }
 
 }  // namespace nearstep::config

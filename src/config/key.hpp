@@ -49,16 +49,12 @@ enum class KeyPlace { config, config_or_site, site };
 struct Key {
     std::string name;  // includes the section
     Target target{};
-    std::string unit{};
     std::string meaning{};
-    Limits limits{};  // for numbers
-    // What a list of numbers or an optional number may be instead, stored as none; empty: nothing.
-    std::string word{};
+    std::string unit{};  // empty: none
+    Limits limits{};
+    KeyPlace place = KeyPlace::config;
     // For enumerations: words of earlier versions, and what to write instead.
     std::map<std::string, std::string> removed_words{};
-    bool may_be_empty = false;    // for a text or a list
-    bool may_have_lines = false;  // a text may have line breaks and other control characters
-    KeyPlace place = KeyPlace::config;
 };
 
 // Stores the value in the key's target. Throws ConfigError ending in `origin` if it does not fit.

@@ -1,7 +1,8 @@
-// Which numbers a key accepts.
+// Which values a key accepts.
 #pragma once
 
 #include <limits>
+#include <string_view>
 
 namespace nearstep::config {
 
@@ -10,24 +11,39 @@ struct Limits {
     double highest = std::numeric_limits<double>::max();
     bool excludes_lowest = false;
     bool excludes_highest = false;
+    // What a list of numbers or an optional number may be instead, stored as none; empty: nothing.
+    std::string_view word = {};
+    bool may_be_empty = false;    // a text or a list
+    bool may_have_lines = false;  // a text may have line breaks and other control characters
 
-    // False for NaN.
+    // Whether it is a number in the range; false for NaN.
     constexpr bool hold(double number) const {
         return (excludes_lowest ? number > lowest : number >= lowest) &&
                (excludes_highest ? number < highest : number <= highest);
     }
 };
 
+constexpr Limits anything() { return {}; }
 constexpr Limits between(double lowest, double highest) {
     return {.lowest = lowest, .highest = highest};
 }
-constexpr Limits above_zero() { return {.lowest = 0, .excludes_lowest = true}; }
+constexpr Limits above(double lowest) { return {.lowest = lowest, .excludes_lowest = true}; }
+constexpr Limits above_zero() { return above(0); }
 constexpr Limits not_negative() { return {.lowest = 0}; }
 constexpr Limits below_one() { return {.lowest = 0, .highest = 1, .excludes_highest = true}; }
 constexpr Limits zero_to_one() { return {.lowest = 0, .highest = 1}; }
 constexpr Limits above_zero_to_one() {
     return {.lowest = 0, .highest = 1, .excludes_lowest = true};
 }
+constexpr Limits or_auto(Limits limits) {
+    limits.word = "auto";
+    return limits;
+}
+constexpr Limits may_be_empty(Limits limits = {}) {
+    limits.may_be_empty = true;
+    return limits;
+}
+constexpr Limits json_or_nothing() { return {.may_be_empty = true, .may_have_lines = true}; }
 
 // Larger sizes are surely typing errors, and sizes computed from them could overflow.
 constexpr double kMostLayers = 10000;

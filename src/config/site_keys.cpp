@@ -6,12 +6,7 @@ namespace nearstep::config {
 // Real transfers are delayed to these rates, unless link.scale is 0.
 std::vector<Key> link_keys(LinkSettings& link) {
     const auto rate = [](const char* name, double* target, const char* meaning) {
-        return Key{.name = name,
-                   .target = target,
-                   .unit = "GB/s",
-                   .meaning = meaning,
-                   .limits = not_negative(),
-                   .place = KeyPlace::site};
+        return Key{name, target, meaning, "GB/s", not_negative()};
     };
     return {
         rate("link.device_read_gb_s", &link.device_read_gb_s,
@@ -24,43 +19,24 @@ std::vector<Key> link_keys(LinkSettings& link) {
              "highest rate of a node's host link, both directions together; 0: not shaped"),
         rate("link.network_gb_s", &link.network_gb_s,
              "highest rate from a node to all others; 0: not shaped"),
-        {.name = "link.gpu_traffic",
-         .target = &link.gpu_traffic,
-         .meaning = "parameters and gradients that GPUs move over the shaped host link; apart: "
-                    "none, whole: all of them for each rank, split: all of them once per node",
-         .place = KeyPlace::site},
-        {.name = "link.scale",
-         .target = &link.scale,
-         .meaning =
-             "factor for all rates of [link] and for csd.update_mparam_s, to which transfers "
-             "and updates are delayed; 0: the rates are real ones, to plan and predict with",
-         .limits = not_negative(),
-         .place = KeyPlace::site},
+        {"link.gpu_traffic", &link.gpu_traffic,
+         "parameters and gradients that GPUs move over the shaped host link; apart: none, whole: "
+         "all of them for each rank, split: all of them once per node"},
+        {"link.scale", &link.scale,
+         "factor for all rates of [link] and for csd.update_mparam_s, to which transfers and "
+         "updates are delayed; 0: the rates are real ones, to plan and predict with",
+         "", not_negative()},
     };
 }
 
 // Keys that only `nearstep plan` uses, beside the rates of [link].
-std::vector<Key> plan_node_keys(PlanSettings& plan) {
-    return {
-        {.name = "plan.gpu_efficiency",
-         .target = &plan.gpu_efficiency,
-         .unit = "share",
-         .meaning = "share of plan.gpu_tflops that a model reaches",
-         .limits = above_zero_to_one(),
-         .place = KeyPlace::site},
-    };
-}
-
-std::vector<Key> plan_rate_keys(PlanSettings& plan) {
+std::vector<Key> plan_keys(PlanSettings& plan) {
     const auto key = [](const char* name, double* target, const char* unit, const char* meaning) {
-        return Key{.name = name,
-                   .target = target,
-                   .unit = unit,
-                   .meaning = meaning,
-                   .limits = not_negative(),
-                   .place = KeyPlace::site};
+        return Key{name, target, meaning, unit, not_negative()};
     };
     return {
+        {"plan.gpu_efficiency", &plan.gpu_efficiency,
+         "share of plan.gpu_tflops that a model reaches", "share", above_zero_to_one()},
         key("plan.gpu_tflops", &plan.gpu_tflops, "TFLOP/s", "peak rate of a GPU's matrix products"),
         key("plan.gpu_memory_gb", &plan.gpu_memory_gb, "GB", "memory of a GPU"),
         key("plan.gpu_memory_gb_s", &plan.gpu_memory_gb_s, "GB/s",
@@ -98,82 +74,45 @@ std::vector<Key> plan_rate_keys(PlanSettings& plan) {
         key("plan.csd_price", &plan.csd_price, "$", "price of a device; 0: unknown"),
         key("plan.ssd_price", &plan.ssd_price, "$",
             "price of a plain drive instead of a device, for mode base; 0: unknown"),
-        {.name = "plan.calibration",
-         .target = &plan.calibration,
-         .meaning = "result file (--json) of `nearstep bench csd`, `bench network` or both; empty: "
-                    "use the rates above",
-         .may_be_empty = true,
-         .place = KeyPlace::site},
+        {"plan.calibration", &plan.calibration,
+         "result file (--json) of `nearstep bench csd`, `bench network` or both; empty: use the "
+         "rates above",
+         "", may_be_empty()},
     };
 }
 
 std::vector<Key> hosts_keys(HostsSettings& hosts) {
     return {
-        {.name = "hosts.names",
-         .target = &hosts.names,
-         .meaning = "hosts of the site, in the order in which ranks fill them; empty: this machine",
-         .may_be_empty = true,
-         .place = KeyPlace::site},
-        {.name = "hosts.storage",
-         .target = &hosts.storage,
-         .meaning = "storage hosts, behind the others: one rank each, which holds its devices and "
-                    "computes nothing",
-         .may_be_empty = true,
-         .place = KeyPlace::site},
-        {.name = "hosts.ranks",
-         .target = &hosts.ranks,
-         .unit = "ranks",
-         .meaning =
-             "most ranks of each host, with one GPU each in a plan; 0: one, and any number on "
-             "this machine",
-         .limits = between(0, kMostDevices),
-         .place = KeyPlace::site},
-        {.name = "hosts.devices",
-         .target = &hosts.devices,
-         .unit = "devices",
-         .meaning = "computational storage devices of each host; 0: as many as csd.per_rank says",
-         .limits = between(0, kMostDevices),
-         .place = KeyPlace::site},
-        {.name = "hosts.cores_per_rank",
-         .target = &hosts.cores_per_rank,
-         .unit = "cores",
-         .meaning = "cores that each rank is bound to; 0: not bound, ranks share the host's cores",
-         .limits = between(0, kMostDevices),
-         .place = KeyPlace::site},
-    };
-}
-
-std::vector<Key> launcher_keys(HostsSettings& hosts) {
-    return {
-        {.name = "hosts.interface",
-         .target = &hosts.interface,
-         .meaning = "network interface between the hosts; empty: MPI chooses",
-         .may_be_empty = true,
-         .place = KeyPlace::site},
-        {.name = "hosts.remote",
-         .target = &hosts.remote,
-         .meaning = "program that runs a command on a host, with ssh's arguments",
-         .place = KeyPlace::site},
-        {.name = "hosts.head",
-         .target = &hosts.head,
-         .meaning = "host that starts the ranks or submits the job; empty: this one",
-         .may_be_empty = true,
-         .place = KeyPlace::site},
-        {.name = "hosts.mpirun_options",
-         .target = &hosts.mpirun_options,
-         .meaning = "more options for mpirun",
-         .may_be_empty = true,
-         .place = KeyPlace::site},
-        {.name = "hosts.sbatch_options",
-         .target = &hosts.sbatch_options,
-         .meaning = "more options for sbatch, such as the partition and GPUs",
-         .may_be_empty = true,
-         .place = KeyPlace::site},
-        {.name = "hosts.storage_sbatch_options",
-         .target = &hosts.storage_sbatch_options,
-         .meaning = "more options for sbatch for the storage hosts, which do not get the others",
-         .may_be_empty = true,
-         .place = KeyPlace::site},
+        {"hosts.names", &hosts.names,
+         "hosts of the site, in the order in which ranks fill them; empty: this machine", "",
+         may_be_empty()},
+        {"hosts.storage", &hosts.storage,
+         "storage hosts, behind the others: one rank each, which holds its devices and computes "
+         "nothing",
+         "", may_be_empty()},
+        {"hosts.ranks", &hosts.ranks,
+         "most ranks of each host, with one GPU each in a plan; 0: one, and any number on this "
+         "machine",
+         "ranks", between(0, kMostDevices)},
+        {"hosts.devices", &hosts.devices,
+         "computational storage devices of each host; 0: as many as csd.per_rank says", "devices",
+         between(0, kMostDevices)},
+        {"hosts.cores_per_rank", &hosts.cores_per_rank,
+         "cores that each rank is bound to; 0: not bound, ranks share the host's cores", "cores",
+         between(0, kMostDevices)},
+        {"hosts.interface", &hosts.interface,
+         "network interface between the hosts; empty: MPI chooses", "", may_be_empty()},
+        {"hosts.remote", &hosts.remote,
+         "program that runs a command on a host, with ssh's arguments"},
+        {"hosts.head", &hosts.head,
+         "host that starts the ranks or submits the job; empty: this one", "", may_be_empty()},
+        {"hosts.mpirun_options", &hosts.mpirun_options, "more options for mpirun", "",
+         may_be_empty()},
+        {"hosts.sbatch_options", &hosts.sbatch_options,
+         "more options for sbatch, such as the partition and GPUs", "", may_be_empty()},
+        {"hosts.storage_sbatch_options", &hosts.storage_sbatch_options,
+         "more options for sbatch for the storage hosts, which do not get the others", "",
+         may_be_empty()},
     };
 }
 
