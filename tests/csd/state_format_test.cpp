@@ -21,12 +21,24 @@ struct Values {
 
 class Payload {
 public:
-    explicit Payload(StateFormat format) : words_(state_bytes(format, kTiles) / sizeof(float)) {}
+    explicit Payload(StateFormat of) : words_(state_bytes(of, kTiles) / sizeof(float)) {}
     std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(words_)); }
 
 private:
     std::vector<float> words_;
 };
+
+// What is read of these values after they are in the payload.
+Values stored(StateFormat format, Values& state, Payload& payload) {
+    narrow(format, state.arrays(), payload.bytes());
+    Values seen;
+    widen(format, payload.bytes(), seen.arrays());
+    return seen;
+}
+Values stored(StateFormat format, Values& state) {
+    Payload payload(format);
+    return stored(format, state, payload);
+}
 
 float random_float(std::uint64_t stream, std::uint64_t index) {
     return float_of(static_cast<std::uint32_t>(random_bits(11, stream, index)));
@@ -70,16 +82,13 @@ TEST_P(FormatOf, NarrowsWhatItWidenedToTheSameBytes) {
     Values state = state_of_any_magnitude();
     Payload first(GetParam());
     Payload second(GetParam());
-    narrow(GetParam(), state.arrays(), first.bytes());
-    Values widened;
-    widen(GetParam(), first.bytes(), widened.arrays());
+    Values widened = stored(GetParam(), state, first);
     narrow(GetParam(), widened.arrays(), second.bytes());
     EXPECT_TRUE(std::ranges::equal(first.bytes(), second.bytes()));
     EXPECT_TRUE(std::ranges::any_of(first.bytes(), [](std::byte b) { return b != std::byte{0}; }));
 }
 
 TEST_P(FormatOf, PutsTheArraysOfATileWhereNoOtherHasItsOwn) {
-    Payload payload(GetParam());
     Values state;
     for (std::size_t i = 0; i < kElems; ++i) {
         const float tile = i < kTileElems ? 1.0F : 2.0F;
@@ -87,18 +96,13 @@ TEST_P(FormatOf, PutsTheArraysOfATileWhereNoOtherHasItsOwn) {
         state.moment1[i] = 4 * tile;
         state.moment2[i] = 16 * tile * tile;
     }
-    narrow(GetParam(), state.arrays(), payload.bytes());
-    Values seen;
-    widen(GetParam(), payload.bytes(), seen.arrays());
+    const Values seen = stored(GetParam(), state);
     EXPECT_EQ(seen.master, state.master);
     EXPECT_EQ(seen.moment1, state.moment1);
     EXPECT_EQ(seen.moment2, state.moment2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, FormatOf, testing::ValuesIn(kStateFormats),
-                         [](const testing::TestParamInfo<StateFormat>& format) {
-                             return std::string(name_of(format.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Formats, FormatOf, testing::ValuesIn(kStateFormats));
 
 TEST(EightBitMoments, SurviveWideningWithEveryCodeAndScale) {
     for (const StateFormat format : {StateFormat::q8, StateFormat::compact}) {
@@ -136,9 +140,7 @@ TEST(EightBitMoments, SurviveWideningWithEveryCodeAndScale) {
 TEST(EightBitMoments, AreWithinHalfAStepAndNeverLoseASecondMoment) {
     Values state = state_of_any_magnitude();
     Payload payload(StateFormat::q8);
-    narrow(StateFormat::q8, state.arrays(), payload.bytes());
-    Values seen;
-    widen(StateFormat::q8, payload.bytes(), seen.arrays());
+    const Values seen = stored(StateFormat::q8, state, payload);
     constexpr double kRounding = 1 + 1e-4;  // rounding of the code in fp32
     for (std::size_t i = 0; i < kElems; ++i) {
         const StatePointers tile =
@@ -158,10 +160,7 @@ TEST(EightBitMoments, AreWithinHalfAStepAndNeverLoseASecondMoment) {
 
 TEST(EightBitMoments, KeepTheLargestOfABlockExactly) {
     Values state = state_of_any_magnitude();
-    Payload payload(StateFormat::q8);
-    narrow(StateFormat::q8, state.arrays(), payload.bytes());
-    Values seen;
-    widen(StateFormat::q8, payload.bytes(), seen.arrays());
+    const Values seen = stored(StateFormat::q8, state);
     const auto less = [](float a, float b) { return std::abs(a) < std::abs(b); };
     for (std::size_t begin = 0; begin < kElems; begin += kBlockElems) {
         const auto largest =
@@ -180,10 +179,7 @@ TEST(EightBitMoments, MakeABlockWithANanOrInfinityNanAndLeaveOthersAlone) {
         std::ranges::fill(state.moment1, 1.0F);
         std::ranges::fill(state.moment2, 1.0F);
         state.moment1[300] = bad;
-        Payload payload(StateFormat::q8);
-        narrow(StateFormat::q8, state.arrays(), payload.bytes());
-        Values seen;
-        widen(StateFormat::q8, payload.bytes(), seen.arrays());
+        const Values seen = stored(StateFormat::q8, state);
         EXPECT_EQ(std::ranges::count_if(seen.moment1, [](float x) { return std::isnan(x); }),
                   static_cast<std::ptrdiff_t>(kBlockElems));
         EXPECT_EQ(std::ranges::count(seen.moment1, 1.0F),

@@ -137,15 +137,6 @@ TEST(StoredStateTest, RefusesADeviceThatIsTooLargeBeforeItMakesAFile) {
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-TEST(StoredStateTest, RefusesAFileThatAnotherDeviceHolds) {
-    SmallDevice small({});
-    small.initialise();
-    EXPECT_THAT(
-        message_of<ConfigError>([&] { make_emulated_device(small.settings, small.traffic); }),
-        states(small.settings.files[0]));
-    EXPECT_NO_THROW(small.states(0));
-}
-
 TEST(StoredStateTest, SaysHowItsStateMoves) {
     SmallDevice small({.io = store::IoKind::threads});
     EXPECT_THAT(small.device->describe_io(), testing::StartsWith("threads, "));
@@ -154,15 +145,6 @@ TEST(StoredStateTest, SaysHowItsStateMoves) {
     EXPECT_THAT(small.device->describe_io(), HasSubstr("2.4 MB of buffers of which"));
     EXPECT_THAT(SmallDevice({.io = store::IoKind::io_uring}).device->describe_io(),
                 testing::StartsWith("io_uring, "));
-}
-
-TEST(StoredStateTest, FlushesWhatItWrote) {
-    for (const int files : {1, 3}) {
-        SmallDevice small({.place = UpdatePlace::on_host, .files = files});
-        small.initialise();
-        EXPECT_NO_THROW(small.device->flush().wait());
-        EXPECT_NO_THROW(small.states(0));
-    }
 }
 
 TEST(StoredStateTest, WithoutDigestsComputesTheSameAndIsRefusedByWhoChecks) {

@@ -221,11 +221,7 @@ TEST_P(HandlerOf, MayBeDestroyedDuringAnUpdate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, HandlerOf,
-                         testing::Values(HandlerKind::naive, HandlerKind::overlapped),
-                         [](const testing::TestParamInfo<HandlerKind>& kind) {
-                             return std::string(kind.param == HandlerKind::naive ? "Naive"
-                                                                                 : "Overlapped");
-                         });
+                         testing::Values(HandlerKind::naive, HandlerKind::overlapped));
 
 }  // namespace
 }  // namespace nearstep::csd

@@ -11,12 +11,7 @@ namespace nearstep::fpga {
 namespace {
 
 std::string text_of(const std::string& file) {
-    const std::string path = test::source_file("fpga/kernel/" + file);
-    std::ifstream in(path);
-    EXPECT_TRUE(in.good()) << path;
-    std::ostringstream text;
-    text << in.rdbuf();
-    return text.str();
+    return bytes_of(test::source_file("fpga/kernel/" + file));
 }
 
 // Parameter names of the function declared in `text` as `name`.

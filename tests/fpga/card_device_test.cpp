@@ -48,26 +48,21 @@ Outcome train_card(HandlerKind kind, const SmallDeviceSettings& settings) {
     return train(kind, small);
 }
 
-TEST(CardDeviceTest, GivesTheBitsOfTheEmulatedDeviceNaiveOrOverlapped) {
-    for (const int slots : {3, 5}) {
-        const SmallDeviceSettings settings{.slots = slots};
-        const Outcome expected = train_emulated(settings);
-        EXPECT_TRUE(train_card(HandlerKind::overlapped, settings) == expected) << slots;
-        EXPECT_TRUE(train_card(HandlerKind::naive, settings) == expected) << slots;
-    }
-}
-
-TEST(CardDeviceTest, GivesTheBitsOfTheEmulatedDeviceInEveryFormatAndCodec) {
+TEST(CardDeviceTest, GivesTheBitsOfTheEmulatedDevice) {
+    std::vector<SmallDeviceSettings> all = {{.slots = 3},
+                                            {.slots = 5},
+                                            {.dtype = Dtype::fp32, .sources = 1},
+                                            {.dtype = Dtype::fp16, .sources = 1},
+                                            {.delivery = Delivery::deltas}};
     for (const StateFormat state : kStateFormats) {
         for (const char* codec : {"dense", "topk", "q8", "q4"}) {
-            const SmallDeviceSettings settings{.codec = codec, .state = state};
-            EXPECT_TRUE(train_card(HandlerKind::overlapped, settings) == train_emulated(settings))
-                << codec << " " << static_cast<int>(state);
+            all.push_back({.codec = codec, .state = state});
         }
     }
-    for (const Dtype dtype : {Dtype::fp32, Dtype::fp16}) {
-        const SmallDeviceSettings settings{.dtype = dtype, .sources = 1};
-        EXPECT_TRUE(train_card(HandlerKind::overlapped, settings) == train_emulated(settings));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const Outcome expected = train_emulated(all[i]);
+        EXPECT_TRUE(train_card(HandlerKind::overlapped, all[i]) == expected) << i;
+        EXPECT_TRUE(i > 1 || train_card(HandlerKind::naive, all[i]) == expected) << i;
     }
 }
 
@@ -103,12 +98,6 @@ TEST(CardDeviceTest, RefusesGroupsThatEndWithinAWordAndSaysWhatToDo) {
         }),
         AllOf(HasSubstr("subgroup 1 of device \"device under test\""), HasSubstr("element 262152"),
               HasSubstr("csd.device = \"emulated\""), HasSubstr("csd.host_engine")));
-}
-
-TEST(CardDeviceTest, DeliversTheSameDeltas) {
-    const SmallDeviceSettings settings{.delivery = Delivery::deltas};
-    const Outcome expected = train_emulated(settings);
-    EXPECT_TRUE(train_card(HandlerKind::overlapped, settings).vector == expected.vector);
 }
 
 TEST(CardDeviceTest, GoesOnFromFilesOfTheEmulatedDeviceAndBack) {
@@ -279,11 +268,7 @@ TEST_P(CardHandlerOf, DoesNotHideASynchronisationThatWasForgotten) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CardHandlerOf,
-                         testing::Values(HandlerKind::naive, HandlerKind::overlapped),
-                         [](const testing::TestParamInfo<HandlerKind>& kind) {
-                             return std::string(kind.param == HandlerKind::naive ? "Naive"
-                                                                                 : "Overlapped");
-                         });
+                         testing::Values(HandlerKind::naive, HandlerKind::overlapped));
 
 TEST(CardDevicesTest, FourRunAtOnce) {
     const Outcome expected = train_emulated({});

@@ -67,9 +67,7 @@ TEST_P(LanesFor, GiveTheSameBitsWhateverTheirNumber) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, LanesFor,
-                         testing::Values(StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
-                                         StateFormat::compact));
+INSTANTIATE_TEST_SUITE_P(Formats, LanesFor, testing::ValuesIn(kStateFormats));
 
 // An index list out of order is invalid, but the streams still end together.
 TEST(Merge, EndsWhateverTheIndices) {

@@ -47,11 +47,28 @@ inline void expect_bits_of_engines(const Subgroup& start, const csd::StepScalars
     EXPECT_FALSE(std::ranges::equal(seen.extent(), before.extent()));
 }
 
-inline std::vector<float> widened_parameters(Subgroup& subgroup) {
-    std::vector<float> values(subgroup.elems());
+// State and parameters as numbers.
+inline std::vector<std::vector<float>> values_of(Subgroup& subgroup) {
+    std::vector<std::vector<float>> values = subgroup.widened();
     convert_to_fp32(subgroup.settings().parameter_dtype, subgroup.parameters().data(),
-                    values.data(), values.size());
+                    values.emplace_back(subgroup.elems()).data(), subgroup.elems());
     return values;
+}
+
+// The subgroup that the kernel updated once. A copy that the engine updates must have equal values,
+// all NaNs being equal.
+inline Subgroup expect_values_of_engine(const Subgroup& start, const csd::UpdateEngine& engine,
+                                        const csd::StepScalars& scalars) {
+    Subgroup expected = start;
+    Subgroup seen = start;
+    expected.run_engine(engine, scalars);
+    seen.run_kernel(scalars);
+    const auto left = values_of(expected);
+    const auto right = values_of(seen);
+    for (std::size_t array = 0; array < left.size(); ++array) {
+        EXPECT_EQ(differences(left[array], right[array]), 0U) << engine.name << " " << array;
+    }
+    return seen;
 }
 
 }  // namespace nearstep::fpga

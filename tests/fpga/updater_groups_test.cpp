@@ -39,10 +39,9 @@ csd::GroupMap random_map(std::uint64_t seed) {
 class UpdaterGroupsOf : public testing::TestWithParam<StateFormat> {
 protected:
     static Subgroup subgroup(ParameterDelivery delivery) {
-        Subgroup made = random_subgroup(
+        return random_subgroup(
             {.format = GetParam(), .codec = {.name = "dense"}, .tiles = 2, .delivery = delivery},
             3);
-        return made;
     }
 };
 
@@ -69,12 +68,7 @@ TEST_P(UpdaterGroupsOf, LeaveAMomentAloneThatNoneUses) {
     expect_bits_of_engines(subgroup(ParameterDelivery::parameters), scalars, 2, groups);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, UpdaterGroupsOf,
-                         testing::Values(StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
-                                         StateFormat::compact),
-                         [](const testing::TestParamInfo<StateFormat>& format) {
-                             return std::string(csd::name_of(format.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Formats, UpdaterGroupsOf, testing::ValuesIn(kStateFormats));
 
 // If all are skipped, only masters are read and written.
 TEST(UpdaterGroups, AllSkippedLeaveTheStateAsItIs) {

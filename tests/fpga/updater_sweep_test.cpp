@@ -27,19 +27,8 @@ TEST(UpdaterAnyBits, TakesAnyStateAndAnyCodes) {
             Subgroup start({.format = format, .codec = {.name = name}, .tiles = 2, .sources = 2});
             fill_random(start.payload(), ++seed);
             for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::lion}) {
-                Subgroup seen = start;
-                seen.run_kernel(sane_scalars(optimizer));
                 for (const csd::UpdateEngine& engine : compared_engines()) {
-                    Subgroup expected = start;
-                    expected.run_engine(engine, sane_scalars(optimizer));
-                    const auto left = expected.widened();
-                    const auto right = seen.widened();
-                    for (std::size_t array = 0; array < left.size(); ++array) {
-                        EXPECT_EQ(differences(left[array], right[array]), 0U)
-                            << engine.name << " " << csd::name_of(optimizer) << " " << array;
-                    }
-                    EXPECT_EQ(differences(widened_parameters(expected), widened_parameters(seen)),
-                              0U);
+                    expect_values_of_engine(start, engine, sane_scalars(optimizer));
                 }
             }
         }
