@@ -3,36 +3,10 @@
 #include "fuzz.hpp"
 #include "plan/calibration.hpp"
 #include "plan/report.hpp"
-
-#include <array>
+#include "plan/sample_run.hpp"
+#include "support/update_values.hpp"
 
 namespace nearstep::fuzz {
-
-namespace {
-
-constexpr std::array kStates = {arith::StateFormat::fp32, arith::StateFormat::bf16,
-                                arith::StateFormat::q8, arith::StateFormat::compact};
-
-config::RunSettings run_on_site() {
-    config::RunSettings run;
-    run.csd = {.state = arith::StateFormat::fp32,
-               .durability = config::Durability::step,
-               .update_mparam_s = 1};
-    run.link.device_read_gb_s = 3.0;
-    run.link.device_write_gb_s = 1.8;
-    run.link.host_gb_s = 12;
-    run.link.network_gb_s = 12.5;
-    run.plan.gpu_tflops = 100;
-    run.plan.gpu_memory_gb = 80;
-    run.plan.gpu_link_gb_s = 25;
-    run.plan.host_memory_gb = 100;
-    run.plan.device_memory_gb = 3.6;
-    run.plan.device_capacity_gb = 3840;
-    run.plan.network_latency_us = 5;
-    return run;
-}
-
-}  // namespace
 
 std::vector<std::string> seeds() {
     const std::string device =
@@ -50,9 +24,9 @@ std::vector<std::string> seeds() {
 
 void read(Bytes bytes) {
     Input input(bytes);
-    config::RunSettings run = run_on_site();
+    config::RunSettings run = plan::run_on_site();
     run.link.scale = input.flag() ? 1 : 0;
-    run.csd.state = kStates.at(input.choice(kStates.size()));
+    run.csd.state = kStateFormats.at(input.choice(kStateFormats.size()));
     const int nodes = 1 << input.choice(8);
     const Bytes rest = input.rest();
     const std::string path = scratch_folder() + "/calibration.json";

@@ -1,5 +1,6 @@
 #include "model/geometry.hpp"
 
+#include "model/network_steps.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::model {
@@ -26,10 +27,28 @@ const Parameter& find(const Geometry& geometry, const std::string& name) {
     throw Error("no parameter " + name);
 }
 
-TEST(Geometry, HasThePublishedSizesOfGpt2) {
+config::ModelSettings llama(int layers, int heads, int kv_heads, int width, int hidden,
+                            int vocabulary) {
+    return {.architecture = config::ModelFamily::llama,
+            .layers = layers,
+            .heads = heads,
+            .kv_heads = kv_heads,
+            .width = width,
+            .hidden = hidden,
+            .vocabulary = vocabulary,
+            .tied = false};
+}
+
+TEST(Geometry, HasThePublishedSizes) {
     EXPECT_EQ(describe(gpt2(12, 12, 768)).elems, 124'439'808U);
     EXPECT_EQ(describe(gpt2(24, 16, 1024)).elems, 354'823'168U);
     EXPECT_EQ(describe(gpt2(48, 25, 1600)).elems, 1'557'611'200U);
+    EXPECT_EQ(describe(llama(32, 32, 0, 4096, 0, 32000)).elems, 6'738'415'616U) << "Llama 2 7B";
+    EXPECT_EQ(describe(llama(32, 32, 8, 4096, 14336, 128256)).elems, 8'030'261'248U) << "Llama 3";
+    config::ModelSettings qwen = llama(24, 14, 2, 896, 4864, 151936);
+    qwen.qkv_bias = true;
+    qwen.tied = true;
+    EXPECT_EQ(describe(qwen).elems, 494'032'768U) << "Qwen2 0.5B";
 }
 
 TEST(Geometry, LaysParametersAndBlocksOutWithoutGaps) {
@@ -60,18 +79,38 @@ TEST(Geometry, LaysParametersAndBlocksOutWithoutGaps) {
 }
 
 TEST(Geometry, NamesAndShapesAreThoseOfPublishedCheckpoints) {
-    const Geometry geometry = describe(tiny_settings());
-    std::vector<std::string> blocks;
-    for (const Block& block : geometry.blocks) {
-        blocks.push_back(block.name);
+    struct Published {
+        config::ModelSettings settings;
+        std::vector<std::string> blocks;
+        std::map<std::string, std::vector<std::int64_t>> shapes;
+    };
+    const Published gpt{tiny_settings(),
+                        {"embedding", "h.0", "h.1", "head"},
+                        {{"wte.weight", {11, 8}},
+                         {"wpe.weight", {6, 8}},
+                         {"h.1.attn.c_attn.weight", {8, 24}},
+                         {"h.0.mlp.c_fc.weight", {8, 32}},
+                         {"h.0.mlp.c_proj.weight", {32, 8}},
+                         {"ln_f.bias", {8}}}};
+    const Published llama{tiny_llama(),
+                          {"embedding", "layers.0", "layers.1", "head"},
+                          {{"model.embed_tokens.weight", {23, 16}},
+                           {"model.layers.1.self_attn.q_proj.weight", {16, 16}},
+                           {"model.layers.1.self_attn.k_proj.weight", {8, 16}},
+                           {"model.layers.0.self_attn.v_proj.bias", {8}},
+                           {"model.layers.0.mlp.up_proj.weight", {24, 16}},
+                           {"model.layers.0.mlp.down_proj.weight", {16, 24}},
+                           {"model.norm.weight", {16}},
+                           {"lm_head.weight", {23, 16}}}};
+    for (const Published& one : {gpt, llama}) {
+        const Geometry geometry = describe(one.settings);
+        std::vector<std::string> blocks;
+        std::ranges::transform(geometry.blocks, std::back_inserter(blocks), &Block::name);
+        EXPECT_EQ(blocks, one.blocks);
+        for (const auto& [name, shape] : one.shapes) {
+            EXPECT_EQ(find(geometry, name).shape, shape) << name;
+        }
     }
-    EXPECT_THAT(blocks, testing::ElementsAre("embedding", "h.0", "h.1", "head"));
-    EXPECT_THAT(find(geometry, "wte.weight").shape, testing::ElementsAre(11, 8));
-    EXPECT_THAT(find(geometry, "wpe.weight").shape, testing::ElementsAre(6, 8));
-    EXPECT_THAT(find(geometry, "h.1.attn.c_attn.weight").shape, testing::ElementsAre(8, 24));
-    EXPECT_THAT(find(geometry, "h.0.mlp.c_fc.weight").shape, testing::ElementsAre(8, 32));
-    EXPECT_THAT(find(geometry, "h.0.mlp.c_proj.weight").shape, testing::ElementsAre(32, 8));
-    EXPECT_THAT(find(geometry, "ln_f.bias").shape, testing::ElementsAre(8));
 }
 
 TEST(Geometry, RefusesWhatCannotBeInOneSentence) {

@@ -86,49 +86,6 @@ TEST(Llama, EqualsTheWholeGraphInLossAndEveryGradient) {
     expect_whole_graph<LlamaReference>(settings);
 }
 
-config::ModelSettings published(int layers, int heads, int kv_heads, int width, int hidden,
-                                int vocabulary) {
-    config::ModelSettings settings{
-        .architecture = config::ModelFamily::llama, .layers = layers, .heads = heads};
-    settings.kv_heads = kv_heads;
-    settings.width = width;
-    settings.hidden = hidden;
-    settings.vocabulary = vocabulary;
-    settings.tied = false;
-    return settings;
-}
-
-TEST(Llama, HasThePublishedSizes) {
-    EXPECT_EQ(describe(published(32, 32, 0, 4096, 0, 32000)).elems, 6'738'415'616U) << "Llama 2 7B";
-    EXPECT_EQ(describe(published(32, 32, 8, 4096, 14336, 128256)).elems, 8'030'261'248U)
-        << "Llama 3 8B";
-    config::ModelSettings qwen = published(24, 14, 2, 896, 4864, 151936);
-    qwen.qkv_bias = true;
-    qwen.tied = true;
-    EXPECT_EQ(describe(qwen).elems, 494'032'768U) << "Qwen2 0.5B";
-}
-
-TEST(Llama, NamesAndShapesAreThoseOfPublishedCheckpoints) {
-    const Geometry geometry = describe(tiny_llama());
-    std::vector<std::string> blocks;
-    for (const Block& block : geometry.blocks) {
-        blocks.push_back(block.name);
-    }
-    EXPECT_THAT(blocks, testing::ElementsAre("embedding", "layers.0", "layers.1", "head"));
-    const auto shape = [&](const std::string& name) {
-        const auto found = std::ranges::find(geometry.parameters, name, &Parameter::name);
-        return found == geometry.parameters.end() ? std::vector<std::int64_t>() : found->shape;
-    };
-    EXPECT_THAT(shape("model.embed_tokens.weight"), testing::ElementsAre(23, 16));
-    EXPECT_THAT(shape("model.layers.1.self_attn.q_proj.weight"), testing::ElementsAre(16, 16));
-    EXPECT_THAT(shape("model.layers.1.self_attn.k_proj.weight"), testing::ElementsAre(8, 16));
-    EXPECT_THAT(shape("model.layers.0.self_attn.v_proj.bias"), testing::ElementsAre(8));
-    EXPECT_THAT(shape("model.layers.0.mlp.up_proj.weight"), testing::ElementsAre(24, 16));
-    EXPECT_THAT(shape("model.layers.0.mlp.down_proj.weight"), testing::ElementsAre(16, 24));
-    EXPECT_THAT(shape("model.norm.weight"), testing::ElementsAre(16));
-    EXPECT_THAT(shape("lm_head.weight"), testing::ElementsAre(23, 16));
-}
-
 std::string refusal(const config::ModelSettings& settings) {
     return message_of([&] { describe(settings); });
 }

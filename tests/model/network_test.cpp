@@ -161,12 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, NetworkIn,
                                          tiny(Dtype::fp32, config::ProductFormat::bf16),
                                          tiny(Dtype::fp16, config::ProductFormat::fp32),
                                          tiny_llama(),
-                                         tiny_llama(Dtype::bf16, config::ProductFormat::bf16)),
-                         [](const auto& format) {
-                             return text(format.param.is_llama() ? "llama_" : "",
-                                         name_of(format.param.dtype), "_computed_in_",
-                                         config::name_of(format.param.compute));
-                         });
+                                         tiny_llama(Dtype::bf16, config::ProductFormat::bf16)));
 
 TEST_P(NetworkIn, ComputesTheLastBlockInPieces) {
     const std::vector<std::byte> bytes = encode(values_, settings_.dtype);

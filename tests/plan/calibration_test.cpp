@@ -1,21 +1,12 @@
 #include "plan/calibration.hpp"
 
-#include "base/error.hpp"
 #include "plan/formulas.hpp"
 #include "plan/problem.hpp"
+#include "plan/sample_run.hpp"
 #include "support/test.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <string>
 
 namespace nearstep::plan {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 std::string row(const std::string& name, const std::string& state, double mparam_s) {
     return text(R"({"bench": "csd", "row": ")", name, R"(", "state": ")", state,
@@ -37,27 +28,6 @@ const std::string kDevices = row("raw.fp32", "fp32", 110) + row("step.fp32", "fp
                              row("durable.q8", "q8", 190);
 const std::string kNetwork =
     fit(8, 6, 30) + size_of(8, 1) + fit(2, 10, 20) + fit(4, 8, 0) + fit(1, 40, 2);
-
-// A site with a network of 12.5 GB/s and 5 us, and SmartSSDs.
-config::RunSettings run_on_site() {
-    config::RunSettings run;
-    run.csd = {.state = arith::StateFormat::fp32,
-               .durability = config::Durability::step,
-               .update_mparam_s = 1};
-    run.link.scale = 0;
-    run.link.device_read_gb_s = 3.0;
-    run.link.device_write_gb_s = 1.8;
-    run.link.host_gb_s = 12;
-    run.link.network_gb_s = 12.5;
-    run.plan.gpu_tflops = 100;
-    run.plan.gpu_memory_gb = 80;
-    run.plan.gpu_link_gb_s = 25;
-    run.plan.host_memory_gb = 100;
-    run.plan.device_memory_gb = 3.6;
-    run.plan.device_capacity_gb = 3840;
-    run.plan.network_latency_us = 5;
-    return run;
-}
 
 Site calibrated_site(const config::RunSettings& run, const std::string& lines, int nodes) {
     return site_of(calibrated(run, read_calibration(lines, "x"), nodes), nodes);

@@ -14,14 +14,6 @@
 namespace nearstep::plan {
 namespace {
 
-// State over all devices, parameters in every GPU, gradients summed over the node.
-Choice usual(const Problem& problem) {
-    Choice choice;
-    choice.gradients = {.gpus = problem.site.gpus, .nodes = 1};
-    choice.optimizer = {.gpus = problem.site.gpus, .nodes = problem.nodes};
-    return choice;
-}
-
 // Relative, because devices get whole tiles: an error of 0.7 % at 128 nodes.
 void expect_close(double value, double expected, double relative = 0.012) {
     EXPECT_NEAR(value, expected, relative * expected + 1e-12);

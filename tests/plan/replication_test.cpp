@@ -8,17 +8,9 @@
 namespace nearstep::plan {
 namespace {
 
-// Parameters on every GPU, state over all: 7e9 parameters of 12 bytes on 10 SmartSSDs per node.
-Choice plain(const Problem& problem) {
-    Choice choice;
-    choice.gradients = {.gpus = problem.site.gpus, .nodes = 1};
-    choice.optimizer = {.gpus = problem.site.gpus, .nodes = problem.nodes};
-    return choice;
-}
-
 TEST(Replication, HasTheNumbersComputedByHand) {
     const Problem problem = seven_billion(1);
-    const Replication formula = replication_of(problem, plain(problem), {.fwd = 2, .bwd = 6});
+    const Replication formula = replication_of(problem, usual(problem), {.fwd = 2, .bwd = 6});
     EXPECT_EQ(formula.n, 10);
     EXPECT_NEAR(formula.opt, 7e9 * 12 / 1.8e9, 1e-9);  // writing is slowest
     EXPECT_NEAR(formula.param_swap, 7e9 * 2 / 3.0e9, 1e-9);
@@ -29,21 +21,21 @@ TEST(Replication, HasTheNumbersComputedByHand) {
 TEST(Replication, EndsWhereTheHostLinkIsFull) {
     Problem problem = seven_billion(1);
     problem.site.csds = 100;
-    const Replication formula = replication_of(problem, plain(problem), {});
+    const Replication formula = replication_of(problem, usual(problem), {});
     EXPECT_NEAR(formula.opt_n, formula.param_swap / (12.0 / 3.0), 1e-9);
 }
 
 TEST(Replication, IsOfOneNodesShare) {
     const Problem one = seven_billion(1);
     const Problem eight = seven_billion(8);
-    EXPECT_NEAR(replication_of(one, plain(one), {}).opt,
-                8 * replication_of(eight, plain(eight), {}).opt, 1e-6);
+    EXPECT_NEAR(replication_of(one, usual(one), {}).opt,
+                8 * replication_of(eight, usual(eight), {}).opt, 1e-6);
 }
 
 TEST(Replication, IsPrintedWithItsSymbols) {
     const Problem problem = seven_billion(1);
     const std::string text =
-        describe(replication_of(problem, plain(problem), {.fwd = 2, .bwd = 6}));
+        describe(replication_of(problem, usual(problem), {.fwd = 2, .bwd = 6}));
     EXPECT_THAT(text, testing::HasSubstr(
                           "T_opt,n = max(T_opt / n, T_param_swap / min(n, B_PCIe / B_SSD)) = max("
                           "46.7 s / 10, 4.67 s / min(10, 12 GB/s / 3.0 GB/s)) = 4.67 s"));

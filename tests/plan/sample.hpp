@@ -2,6 +2,7 @@
 // GB/s between nodes, no latency.
 #pragma once
 
+#include "plan/cost.hpp"
 #include "plan/problem.hpp"
 
 namespace nearstep::plan {
@@ -34,6 +35,14 @@ inline Problem seven_billion(int nodes) {
     site.network = 25e9;
     problem.nodes = nodes;
     return problem;
+}
+
+// State over all devices, parameters in every GPU, gradients summed over the node.
+inline Choice usual(const Problem& problem) {
+    Choice choice;
+    choice.gradients = {.gpus = problem.site.gpus, .nodes = 1};
+    choice.optimizer = {.gpus = problem.site.gpus, .nodes = problem.nodes};
+    return choice;
 }
 
 }  // namespace nearstep::plan

@@ -22,42 +22,43 @@ bool holds(const std::vector<Mesh>& meshes, const Mesh& mesh) {
 std::vector<std::pair<std::string, Problem>> small_problems() {
     std::vector<std::pair<std::string, Problem>> problems;
     for (const int nodes : {1, 2, 6}) {
-        Problem problem = seven_billion(nodes);
-        problem.site.gpus = 4;
-        const auto add = [&](const std::string& name, const Problem& each) {
-            problems.emplace_back(name + " of " + std::to_string(nodes), each);
+        const auto add = [&](const std::string& name, const auto& change) {
+            Problem problem = seven_billion(nodes);
+            problem.site.gpus = 4;
+            change(problem);
+            problems.emplace_back(name + " of " + std::to_string(nodes), problem);
         };
-        add("plenty", problem);
-        Problem tight = problem;
-        tight.site.gpu_memory = 12e9;
-        tight.site.device_memory = 1e9;
-        add("little memory", tight);
-        Problem slow = problem;
-        slow.site.network = 1e9;
-        slow.site.latency_s = 5e-6;
+        const auto slow = [](Problem& problem) {
+            problem.site.network = 1e9;
+            problem.site.latency_s = 5e-6;
+        };
+        add("plenty", [](Problem&) {});
+        add("little memory", [](Problem& tight) {
+            tight.site.gpu_memory = 12e9;
+            tight.site.device_memory = 1e9;
+        });
         add("slow network", slow);
-        Problem poor = problem;
-        poor.site.host_memory = 4e9;
-        poor.site.device_memory = 0.3e9;
-        add("little host memory", poor);
-        Problem none = problem;
-        none.site.device_capacity = 1e9;
-        add("full drives", none);
-        Problem small = problem;
-        small.site.gpus = 1;
-        small.site.host_memory = 10e9;
-        small.site.gpu_memory = 12e9;
-        small.work.sequences = 16;
-        add("one GPU", small);
-        Problem serial = problem;
-        serial.work.is_serial = true;
-        serial.site.gpu_operations *= 20;
-        add("serial devices", serial);
-        Problem apart = slow;
-        apart.storage_nodes = 2;
-        apart.site.csds_beside = nodes == 6 ? 1 : 0;
-        apart.work.sequences = 64;
-        add("storage nodes", apart);
+        add("little host memory", [](Problem& poor) {
+            poor.site.host_memory = 4e9;
+            poor.site.device_memory = 0.3e9;
+        });
+        add("full drives", [](Problem& none) { none.site.device_capacity = 1e9; });
+        add("one GPU", [](Problem& small) {
+            small.site.gpus = 1;
+            small.site.host_memory = 10e9;
+            small.site.gpu_memory = 12e9;
+            small.work.sequences = 16;
+        });
+        add("serial devices", [](Problem& serial) {
+            serial.work.is_serial = true;
+            serial.site.gpu_operations *= 20;
+        });
+        add("storage nodes", [&](Problem& apart) {
+            slow(apart);
+            apart.storage_nodes = 2;
+            apart.site.csds_beside = nodes == 6 ? 1 : 0;
+            apart.work.sequences = 64;
+        });
     }
     return problems;
 }
