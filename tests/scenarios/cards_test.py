@@ -1,6 +1,5 @@
 """Training on emulated cards through XRT: the bits of emulated devices, and errors that name the card on every rank."""
 import os
-import subprocess
 import time
 import unittest
 import unittest.mock
@@ -111,13 +110,11 @@ class Cards(program.Scenario):
 
     def test_the_launcher_gives_a_command_cards(self):
         launcher = program.ROOT / "launch/emulated-cards"
-        environment = dict(os.environ, NEARSTEP_PRESET=program.PROGRAM.parent.name)
-        done = subprocess.run([launcher, "3", "--", program.PROGRAM, "doctor"], env=environment, text=True, capture_output=True,
-                              timeout=program.HANG_S)
+        done = program.call(launcher, 3, "--", program.PROGRAM, "doctor", NEARSTEP_PRESET=program.PROGRAM.parent.name)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("3 cards", done.stdout)
         for words in (["0", "--", "true"], ["2", "true"], ["65", "--", "true"]):
-            self.assertEqual(subprocess.run([launcher, *words], capture_output=True, timeout=program.HANG_S).returncode, 2)
+            self.assertEqual(program.call(launcher, *words).returncode, 2)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,7 @@ class Embedding(program.Scenario):
         cls.command = [str(program.ROOT / "launch/ranks"), "2", str(work / "build/vision_transformer")]
 
     def train(self, state, *arguments):
-        return subprocess.run([*self.command, str(self.folder / state), *map(str, arguments)], env=program.environment(),
-                              capture_output=True, text=True, timeout=program.HANG_S, check=False)
+        return program.call(*self.command, self.folder / state, *arguments)
 
     def results(self, done):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

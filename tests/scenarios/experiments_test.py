@@ -116,8 +116,7 @@ class Experiments(program.Scenario):
 
     def test_llama_makes_its_page_again_and_explains_each_miss(self):
         page = self.folder / "llama.md"
-        done = subprocess.run([EXPERIMENTS / "llama", "--page", page, "--out", self.out, "--program", program.PROGRAM],
-                              cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
+        done = program.call(EXPERIMENTS / "llama", "--page", page, "--out", self.out, "--program", program.PROGRAM)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(page.read_text(), (program.ROOT / "docs/results/llama.md").read_text())
         rows = json.loads((self.out / "llama.json").read_text())["rows"]
@@ -147,8 +146,7 @@ class Experiments(program.Scenario):
         for options, sentence in ((["--program", "/nowhere"], "/nowhere"),
                                   (["--devices", "0"], "--devices"),
                                   (["--site", "cluster/nowhere"], "cluster/nowhere")):
-            done = subprocess.run([EXPERIMENTS / "devices", "--quick", "--out", self.out, "--program", program.PROGRAM,
-                                   *options], cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
+            done = program.call(EXPERIMENTS / "devices", "--quick", "--out", self.out, "--program", program.PROGRAM, *options)
             self.assert_refusal(done, sentence)
         self.assert_refusal(program.run(0, "report", self.folder / "nowhere"), self.folder / "nowhere")
 

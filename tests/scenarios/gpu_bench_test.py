@@ -1,6 +1,5 @@
 """The measurements for GPUs run through on a tiny model, with or without a GPU, and refuse wrong input."""
 import json
-import subprocess
 import sys
 
 import program
@@ -8,8 +7,7 @@ import program
 
 class GpuBench(program.Scenario):
     def bench(self, name, *options):
-        command = [sys.executable, str(program.ROOT / "bench" / name), "--program", str(program.PROGRAM_FORKED), *map(str, options)]
-        return subprocess.run(command, cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
+        return program.call(sys.executable, program.ROOT / "bench" / name, "--program", program.PROGRAM_FORKED, *options)
 
     def rows(self, name, *options, lines_of_a_row=1):
         """The JSON lines of a measurement that must succeed and print a table."""

@@ -38,6 +38,12 @@ def environment(fault="", threads=1, timeout=HANG_S):
                 **open_mpi.environment())
 
 
+def call(*words, **variables):
+    """The finished process of a command that is not the program's, with these variables besides."""
+    return subprocess.run([*map(str, words)], cwd=ROOT, env={**environment(), **variables}, text=True, capture_output=True,
+                          timeout=HANG_S, stdin=subprocess.DEVNULL)
+
+
 def start_forks(threads=1):
     """A process that has loaded the program, if its library was built; PROGRAM_FORKED then starts forks of it."""
     if PROGRAM_FORKED == PROGRAM:

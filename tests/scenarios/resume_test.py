@@ -39,15 +39,13 @@ class Resume(program.Scenario):
     def test_waiting_threads_spin_for_a_short_time_unless_the_user_says_otherwise(self):
         shown = {}
         for given in ({}, {"GOMP_SPINCOUNT": "77"}, {"OMP_WAIT_POLICY": "active"}):
-            environment = dict(program.environment(threads=2), OMP_DISPLAY_ENV="VERBOSE", **given)
-            done = program.subprocess.run([program.PROGRAM, *self.arguments(state=f"state-{len(shown)}", train__stop_at=1)], cwd=program.ROOT,
-                                          env=environment, text=True, capture_output=True, timeout=program.HANG_S)
+            done = program.call(program.PROGRAM, *self.arguments(state=f"state-{len(shown)}", train__stop_at=1), OMP_NUM_THREADS="2",
+                                OMP_DISPLAY_ENV="VERBOSE", **given)
             self.assertEqual(done.returncode, 0, done.stderr)
             shown[len(shown)] = re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)[-1]
         self.assertEqual((shown[0], shown[1]), ("1000", "77"))
         self.assertGreater(int(shown[2]), 1000)
-        launched = program.subprocess.run([program.ROOT / "launch/ranks", "1", "printenv", "GOMP_SPINCOUNT"], env=program.environment(), text=True,
-                                          capture_output=True, timeout=program.HANG_S)
+        launched = program.call(program.ROOT / "launch/ranks", 1, "printenv", "GOMP_SPINCOUNT")
         self.assertEqual(launched.stdout.split(), ["1000"])
 
     def test_metrics_have_a_line_per_step_and_go_on_after_a_kill(self):

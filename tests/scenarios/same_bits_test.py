@@ -1,5 +1,4 @@
 """Runs with several threads give the same bits on a machine with more work than cores."""
-import subprocess
 import sys
 import unittest
 
@@ -9,8 +8,7 @@ TOOL = program.ROOT / "tests/campaigns/same_bits"
 
 
 def same_bits(path, *arguments):
-    return subprocess.run([sys.executable, str(TOOL), str(path), "--folder", str(program.scratch()), *map(str, arguments)],
-                          text=True, capture_output=True, timeout=program.HANG_S)
+    return program.call(sys.executable, TOOL, path, "--folder", program.scratch(), *arguments)
 
 
 class SameBits(unittest.TestCase):

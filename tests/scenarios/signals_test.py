@@ -103,11 +103,8 @@ class Signals(program.Scenario):
         self.assertNotEqual(running.wait(timeout=program.HANG_S), 0)
 
     def test_a_run_says_whether_its_notice_is_long_enough(self):
-        notice = dict(os.environ, NEARSTEP_NOTICE="120")
-
-        def head(environment=notice, **keys):
-            done = subprocess.run([program.PROGRAM_FORKED, *map(str, self.arguments(flags=["--fresh"], train__steps=1, **keys))],
-                                  cwd=program.ROOT, env={**program.environment(), **environment}, text=True, capture_output=True)
+        def head(**keys):
+            done = program.call(program.PROGRAM_FORKED, *self.arguments(flags=["--fresh"], train__steps=1, **keys), NEARSTEP_NOTICE="120")
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout
 
@@ -167,8 +164,7 @@ class Launchers(program.Scenario):
         if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True).returncode != 0:
             raise unittest.SkipTest("no file system can be mounted here")
         arguments = self.arguments(train__steps=2, checkpoint__path=f'"{folder}"')
-        done = subprocess.run(["launch/ranks", "2", wrapper, *map(str, arguments)], cwd=program.ROOT, env=program.environment(),
-                              text=True, capture_output=True)
+        done = program.call("launch/ranks", 2, wrapper, *arguments)
         self.assert_refusal(done, "checkpoint.path", folder)
         self.assertEqual(list((self.folder / "state").rglob("*.state")), [])
         self.assertEqual(list(self.folder.rglob("nearstep-shared-*")), [])
@@ -196,10 +192,8 @@ class Launchers(program.Scenario):
         slow = self.folder / "program"
         slow.write_text(f'#!/bin/bash\n[[ $1 != preflight ]] || sleep 8\nexec {program.PROGRAM} "$@"\n')
         slow.chmod(0o755)
-        done = subprocess.run(["launch/mpirun", "configs/tiny.toml", "cluster/localhost", "-n", "1", "--check",
-                               *map(str, self.arguments(csd__speed='"auto"')[2:])], cwd=program.ROOT, text=True, capture_output=True,
-                              env={**program.environment(), "NEARSTEP_TIMEOUT": "86400", "NEARSTEP_PROGRAM": str(slow),
-                                   "PATH": f"{stub.parent}:{os.environ['PATH']}"})
+        done = program.call("launch/mpirun", "configs/tiny.toml", "cluster/localhost", "-n", 1, "--check", *self.arguments(csd__speed='"auto"')[2:],
+                            NEARSTEP_TIMEOUT="86400", NEARSTEP_PROGRAM=str(slow), PATH=f"{stub.parent}:{os.environ['PATH']}")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('all checked; csd.speed "auto" is measured at start, so space was checked for equal shares', done.stderr)
 

@@ -1,6 +1,5 @@
 """cluster/simulate at 64 ranks: the exchanged data are right, and a replayed step resembles the planner's."""
 import json
-import subprocess
 
 import program
 
@@ -8,8 +7,7 @@ import program
 class Simulate(program.Scenario):
     def simulate(self, *options):
         out = self.folder / "results"
-        done = subprocess.run([program.ROOT / "cluster/simulate", "--quick", "--out", out, "--program", program.PROGRAM, *options],
-                              cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
+        done = program.call(program.ROOT / "cluster/simulate", "--quick", "--out", out, "--program", program.PROGRAM, *options)
         if done.returncode == 77:
             self.skipTest(done.stderr.strip())
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")

@@ -2,7 +2,6 @@
 import importlib.util
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 import unittest
@@ -20,9 +19,8 @@ class Sites(program.Scenario):
         return self.dry_run(launcher, "configs/tiny.toml", site, *SETTINGS, "--set", f"data.train={self.text}", *options)
 
     def dry_run(self, launcher, work, site, *options):
-        done = subprocess.run([program.ROOT / "launch" / launcher, work, site, "--dry-run", *options], cwd=program.ROOT, text=True,
-                              capture_output=True, timeout=program.HANG_S,
-                              env=dict(program.environment(), NEARSTEP_PROGRAM=str(program.PROGRAM), NEARSTEP_PYTHON=sys.executable))
+        done = program.call(program.ROOT / "launch" / launcher, work, site, "--dry-run", *options, NEARSTEP_PROGRAM=str(program.PROGRAM),
+                            NEARSTEP_PYTHON=sys.executable)
         self.assertEqual(done.returncode, 0, f"{launcher} {site}\n{done.stdout}\n{done.stderr}")
         return shlex.split(re.sub(r"^on \S+ by \S+: ", "", done.stdout))
 

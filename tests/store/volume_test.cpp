@@ -184,12 +184,7 @@ TEST_P(VolumeOf, NamesFileOffsetAndReasonOfAFaultAndGoesOnWithOtherTransfers) {
 
 INSTANTIATE_TEST_SUITE_P(FilesAndIo, VolumeOf,
                          testing::Combine(testing::Values(1, 2, 3, 5),
-                                          testing::Values(IoKind::io_uring, IoKind::threads)),
-                         [](const auto& param) {
-                             return "Files" + std::to_string(std::get<0>(param.param)) +
-                                    (std::get<1>(param.param) == IoKind::threads ? "Threads"
-                                                                                 : "IoUring");
-                         });
+                                          testing::Values(IoKind::io_uring, IoKind::threads)));
 
 TEST(VolumeTest, StripesItsChunksOverTheFiles) {
     const ScratchFolder folder;
