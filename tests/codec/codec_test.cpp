@@ -244,11 +244,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, EveryCodec,
                                          AnyCodec{"q8", kNearest, Dtype::bf16, 65536 + 2048},
                                          AnyCodec{"q8", kStochastic, Dtype::bf16, 65536 + 2048},
                                          AnyCodec{"q4", kNearest, Dtype::bf16, 32768 + 2048},
-                                         AnyCodec{"q4", kStochastic, Dtype::bf16, 32768 + 2048}),
-                         [](const auto& one) {
-                             return one.param.name + "_" + name_of(one.param.dtype) +
-                                    (one.param.rounding == kStochastic ? "_stochastic" : "");
-                         });
+                                         AnyCodec{"q4", kStochastic, Dtype::bf16, 32768 + 2048}));
 
 }  // namespace
 }  // namespace nearstep::codec

@@ -1,11 +1,11 @@
 // The payload of a gradient tile in every codec, decoded by each of this CPU's kernels.
 #include "base/error.hpp"
 #include "codec/codec.hpp"
+#include "codec/sample_tiles.hpp"
 #include "fuzz.hpp"
 #include "shard/tile.hpp"
 
 #include <array>
-#include <cmath>
 
 namespace nearstep::fuzz {
 
@@ -60,16 +60,6 @@ const std::vector<Form>& forms() {
     return all;
 }
 
-bool are_alike(const std::vector<float>& one, const std::vector<float>& other) {
-    for (std::size_t i = 0; i < one.size(); ++i) {
-        if (std::memcmp(&one[i], &other[i], sizeof one[i]) != 0 &&
-            !(std::isnan(one[i]) && std::isnan(other[i]))) {
-            return false;
-        }
-    }
-    return true;
-}
-
 }  // namespace
 
 std::vector<std::string> seeds() {
@@ -98,7 +88,8 @@ void read(Bytes bytes) {
     for (const std::unique_ptr<Codec>& codec : form.codecs) {
         std::vector<float> sum(pieces * arith::kPieceElems, 0.25F);
         codec->decode_add(payload, first * arith::kPieceElems, sum);
-        require(expected.empty() || are_alike(sum, expected), "all kernels give the same bits");
+        require(expected.empty() || codec::same_bits(sum, expected),
+                "all kernels give the same bits");
         expected = std::move(sum);
     }
 }
