@@ -81,7 +81,8 @@ def work(script, job, label, limit_gb=0, seconds=None):
         enter = group and (lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
         try:
             done = subprocess.run([sys.executable, BESIDE / script, json.dumps(job)], capture_output=True, text=True, errors="replace", check=False,
-                                  timeout=seconds, preexec_fn=enter)
+                                  timeout=seconds, preexec_fn=enter,
+                                  env=os.environ | ({"TORCHINDUCTOR_COMPILE_THREADS": "1"} if group else {}))  # a compiler per core would take the memory
         except subprocess.TimeoutExpired as over:
             raise Failed(f"{label} did not end within {seconds} s: {(over.stderr or b'it said nothing').decode(errors='replace').strip()}") from over
     said = done.stderr.strip().splitlines()
