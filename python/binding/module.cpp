@@ -8,6 +8,7 @@
 #include "checkpoint/safetensors.hpp"
 #include "csd/device.hpp"
 #include "csd/optimizer.hpp"
+#include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
 #include "python/binding/conductor.hpp"
 #include "python/binding/conversions.hpp"
@@ -136,6 +137,21 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
 
 using Bytes = nb::ndarray<nb::pytorch, std::uint8_t, nb::ndim<1>>;
 
+// Where `value` is from here on, and what frees it there.
+template <typename Value>
+std::pair<Value*, nb::capsule> kept_by_python(Value value) {
+    auto* const kept = new Value(std::move(value));  // NOLINT: the capsule's
+    return {kept, nb::capsule(kept, [](void* p) noexcept {
+                delete static_cast<Value*>(p);  // NOLINT
+            })};
+}
+
+Bytes host_memory(std::size_t bytes) {
+    const auto [memory, owner] =
+        kept_by_python(without_python([&] { return memory::Buffer(bytes); }));
+    return Bytes(memory->span().data(), {bytes}, owner);
+}
+
 // Name, format, shape, bytes, and a function that returns the bytes as a tensor.
 using OtherTensor =
     std::tuple<std::string, std::string, std::vector<std::int64_t>, std::size_t, nb::callable>;
@@ -187,6 +203,7 @@ NB_MODULE(_engine, m) {
             return xxh3({at<const std::byte>(address), bytes});
         },
         nb::arg("address"), nb::arg("bytes"));
+    m.def("host_memory", &host_memory, nb::arg("bytes"));
     m.def("add_on_gpu", &add_on_gpu, nb::arg("sums"), nb::arg("one"), nb::arg("other"),
           nb::arg("elems"), nb::arg("stream"));
     m.def(
@@ -371,10 +388,7 @@ NB_MODULE(_engine, m) {
                 auto found = without_python([&] { return self.read_state(tensor); });
                 nb::list arrays;
                 for (std::vector<float>& array : found) {
-                    auto* kept = new std::vector<float>(std::move(array));  // NOLINT: the capsule's
-                    const nb::capsule owner(kept, [](void* p) noexcept {
-                        delete static_cast<std::vector<float>*>(p);  // NOLINT
-                    });
+                    const auto [kept, owner] = kept_by_python(std::move(array));
                     arrays.append(nb::ndarray<nb::pytorch, float, nb::ndim<1>>(
                         kept->data(), {kept->size()}, owner));
                 }

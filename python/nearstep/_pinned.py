@@ -6,6 +6,8 @@ import weakref
 
 import torch
 
+from . import _engine
+
 _ALIGNMENT = 512  # bytes, of each tensor
 
 
@@ -31,11 +33,12 @@ def resident_bytes() -> int:
 
 
 class PinnedMemory:
-    """Registered with CUDA, so that it has the size that was asked for: PyTorch's own pinned memory has the next power of
-    two. Where a system refuses to pin it, copies are slower but correct."""
+    """The engine's, on huge pages, which take a fraction of the time to clear and to pin. Registered with CUDA, so that it has
+    the size that was asked for: PyTorch's own pinned memory has the next power of two. Where a system refuses to pin it,
+    copies are slower but correct."""
 
     def __init__(self, size: int, device: torch.device):
-        self.memory = torch.empty(size, dtype=torch.uint8, device="cpu")
+        self.memory = _engine.host_memory(size)
         self._unpin = None
         if device.type != "cuda" or not size:
             return

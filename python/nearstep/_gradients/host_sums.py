@@ -13,7 +13,7 @@ from .._model.groups import DTYPES
 from .._pinned import PinnedMemory, padded, views
 
 _STREAMS = 2  # one sum is read while another is written
-_PINS_AT_ONCE = 4  # blocks; the kernel takes about 0.3 s for a GB on one thread
+_PINS_AT_ONCE = 4  # blocks
 
 
 class HostSum:
@@ -55,14 +55,15 @@ class HostSums:
     def bytes_of(self, block: int) -> int:
         return sum(padded(4 * self._params[i].numel()) for i in self._blocks[block].tensors)
 
-    def reserve(self, block: int) -> None:
-        """Begins to take host memory for the block's sums."""
-        if block not in self._waited:
-            self._waited[block] = self._pool.submit(PinnedMemory, self.bytes_of(block), self._device)
+    def reserve(self, blocks) -> None:
+        """Begins to take host memory for the blocks' sums, the first ones first."""
+        for block in blocks:
+            if block not in self._waited:
+                self._waited[block] = self._pool.submit(PinnedMemory, self.bytes_of(block), self._device)
 
     def _place(self, block: int, i: int) -> HostSum:
         if i not in self._places:
-            self.reserve(block)
+            self.reserve([block])
             tensors = self._blocks[block].tensors
             like = [torch.empty(self._params[k].shape, dtype=torch.float32, device="meta") for k in tensors]
             self._places.update((k, HostSum(one)) for k, one in zip(tensors, views(self._waited[block].result().memory, like)))

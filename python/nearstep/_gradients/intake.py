@@ -61,7 +61,7 @@ class Intake:
         self._looks_late = looks_late
         self._on_gpu = conductor.facts()["encodes_on_gpu"]
         self._factor = 1 / conductor.ranks
-        self._sums.open(conductor, device, self._on_gpu, self._room() if self._on_gpu and self.takes else None)
+        self._sums.open(conductor, device, self._on_gpu, self._room() if self._on_gpu and self.takes else None, self._learned)
         parameters.give_up_dropped = functools.partial(_give_up_dropped, weakref.ref(self))
 
     def _room(self) -> Room:

@@ -25,13 +25,20 @@ class Sums:
         self._on_host = [False] * len(self._blocks)
         self.begin_step()
 
-    def open(self, conductor, device: torch.device, encodes: bool, room: Room | None) -> None:
+    def open(self, conductor, device: torch.device, encodes: bool, room: Room | None, passes: int) -> None:
+        """``passes``: backward passes of a step; 0: not known."""
         self._encodes, self._is_first_rank = encodes, conductor.rank == 0
         if self._is_streamed:
             self._on_host = [device.type == "cuda"] * len(self._blocks)
         else:
             self._room = room
         self._host = HostSums(conductor, device, self._params, self._blocks, encodes)
+        if passes > 1:
+            self._reserve()
+
+    def _reserve(self) -> None:
+        """Has host memory for all sums that go there taken beside other work, in backward's order."""
+        self._host.reserve(block for block in reversed(range(len(self._blocks))) if self._on_host[block])
 
     def begin_step(self) -> None:
         self._values: list = [None] * len(self._params)
@@ -68,7 +75,10 @@ class Sums:
             self._values[i] = self._host.take(have, gradient) if is_last else self._host.add(have, gradient)
         else:
             sums = gradient if have is None else add(have, gradient, self._encodes)
-            self._values[i] = self._host.put(block, i, sums) if self._on_host[block] and not is_last else sums
+            if self._on_host[block] and not is_last:
+                self._reserve()
+                sums = self._host.put(block, i, sums)
+            self._values[i] = sums
 
     @contextlib.contextmanager
     def leaving(self, block: int):
@@ -135,8 +145,7 @@ class Sums:
                 leaving.append(block)
             else:
                 kept += size
-        for block in leaving:  # all at once are pinned while the first ones move
-            self._host.reserve(block)
+        self._host.reserve(leaving)  # while the first ones move
         for block in leaving:
             self._move(block)
         if self._is_first_rank:
