@@ -55,18 +55,14 @@ TEST_P(LoopOf, PassesOnAnErrorAndGoesOn) {
 INSTANTIATE_TEST_SUITE_P(Threads, LoopOf, ::testing::Values(1, 2, 3, 8));
 
 TEST(PoolThreads, AreThoseOfTheEnvironmentUpToAMost) {
-    const char* before = std::getenv("OMP_NUM_THREADS");
-    const std::string kept = before != nullptr ? before : "";
-    ::setenv("OMP_NUM_THREADS", "3", 1);
-    EXPECT_EQ(pool_threads(), 3);
-    ::setenv("OMP_NUM_THREADS", "1000", 1);
-    EXPECT_EQ(pool_threads(), 16);
-    ::setenv("OMP_NUM_THREADS", "none", 1);
-    EXPECT_GE(pool_threads(), 1);
-    ::unsetenv("OMP_NUM_THREADS");
-    EXPECT_GE(pool_threads(), 1);
-    if (before != nullptr) {
-        ::setenv("OMP_NUM_THREADS", kept.c_str(), 1);
+    Environment environment;
+    for (const auto& [text, threads] : {std::pair("3", 3), std::pair("1000", 16)}) {
+        environment.set("OMP_NUM_THREADS", text);
+        EXPECT_EQ(pool_threads(), threads);
+    }
+    for (const char* text : {"none", ""}) {
+        environment.set("OMP_NUM_THREADS", text);
+        EXPECT_GE(pool_threads(), 1);
     }
 }
 

@@ -8,13 +8,12 @@ namespace {
 class FolderTree : public testing::Test {
 protected:
     void SetUp() override {
-        fs::create_directories(top_ / "a" / "b");
         fs::create_directories(top_ / "empty");
         for (const char* name : {"1", "a/2", "a/b/3"}) {
-            std::ofstream(top_ / name) << name;
+            top_folder_.write(name, name);
         }
         fs::create_directory_symlink(outside_, top_ / "link");
-        std::ofstream(outside_ / "kept") << "kept";
+        outside_folder_.write("kept", "kept");
     }
 
     ScratchFolder top_folder_;

@@ -14,8 +14,7 @@ using testing::ThrowsMessage;
 
 TEST(InputFile, ThatIsCutShortIsASentence) {
     const ScratchFolder folder;
-    const std::string path = folder.path() + "/tokens";
-    std::ofstream(path) << std::string(10000, 'x');
+    const std::string path = folder.write("tokens", std::string(10000, 'x'));
     const InputFile file(path, "The token file", "mend it.");
     std::filesystem::resize_file(path, 4096);
     std::array<std::byte, 100> some{};

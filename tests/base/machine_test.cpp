@@ -18,8 +18,7 @@ protected:
     }
 
     void write(const std::string& path, const std::string& text) const {
-        fs::create_directories(fs::path(root() + path).parent_path());
-        std::ofstream(root() + path) << text << "\n";
+        folder_.write(path, text + "\n");
     }
     // Mounts version 2 and puts this process into `path` of it.
     void use_version_2(const std::string& path, const std::string& mount_root = "/") const {

@@ -3,23 +3,18 @@
 #include "support/test.hpp"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 
 namespace nearstep {
 namespace {
 
 class OutputFile : public testing::Test {
 protected:
-    std::string at(const std::string& name) const { return folder_.path() + "/" + name; }
-    std::string read(const std::string& name) const {
-        std::ifstream file(at(name));
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
+    std::string at(const std::string& name) const { return folder_.file(name); }
+    std::string read(const std::string& name) const { return bytes_of(at(name)); }
     std::size_t files() const {
         return static_cast<std::size_t>(
             std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()));
@@ -30,7 +25,7 @@ private:
 };
 
 TEST_F(OutputFile, ReplacesARegularFileAndLeavesNothingBesides) {
-    std::ofstream(at("result")) << "a longer old content";
+    put_bytes(at("result"), "a longer old content");
     ::chmod(at("result").c_str(), 0640);
     const std::ifstream reader(
         at("result"));  // one that reads the old file goes on to see it whole
@@ -101,14 +96,7 @@ TEST_F(OutputFile, SurvivesAReaderThatHasGone) {
 TEST_F(OutputFile, HasNoHalfLineIfThereIsNoRoom) {
     LineOutput lines(at("metrics"));
     lines.begin("head\n");
-    rlimit before{};
-    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-    const rlimit small{.rlim_cur = 8, .rlim_max = before.rlim_max};
-    ::signal(SIGXFSZ, SIG_IGN);
-    ::setrlimit(RLIMIT_FSIZE, &small);
-    const int code = lines.add("a long line\n");
-    ::setrlimit(RLIMIT_FSIZE, &before);
-    EXPECT_EQ(code, EFBIG);
+    with_file_limit(8, [&] { EXPECT_EQ(lines.add("a long line\n"), EFBIG); });
     EXPECT_EQ(read("metrics"), "head\n");
     EXPECT_EQ(lines.add("next\n"), 0);
     EXPECT_EQ(read("metrics"), "head\nnext\n");

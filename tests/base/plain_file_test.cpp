@@ -13,10 +13,8 @@ namespace {
 
 class PlainFiles : public testing::Test {
 protected:
-    PlainFiles() { std::ofstream(thesis_) << "a thesis"; }
-
     ScratchFolder folder_;
-    std::string thesis_ = folder_.file("thesis.tex");
+    std::string thesis_ = folder_.write("thesis.tex", "a thesis");
     std::string path_ = folder_.file("file");
 };
 

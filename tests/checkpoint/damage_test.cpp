@@ -4,10 +4,6 @@
 #include "checkpoint/sample.hpp"
 #include "support/test.hpp"
 
-#include <sys/resource.h>
-
-#include <csignal>
-
 namespace nearstep::checkpoint {
 namespace {
 
@@ -17,16 +13,10 @@ using DamagedCheckpoint = InFolder;
 
 TEST_F(DamagedCheckpoint, NamesTheFileThatCannotGrowAndKeepsTheOldOne) {
     const std::string old = write_checkpoint(folder(), 10, 1);
-    rlimit limit{};
-    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    const rlimit low{.rlim_cur = 1 << 20, .rlim_max = limit.rlim_max};
-    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
-    const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-    const std::string message =
-        message_of<Hdf5Error>([&] { write_rank_files(folder(), 20, 0, 2); });
-    std::signal(SIGXFSZ, old_handler);
-    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    EXPECT_THAT(message, HasSubstr("step-00000020.attempt-0.rank-00000.h5"));
+    with_file_limit(1 << 20, [&] {
+        EXPECT_THAT(message_of<Hdf5Error>([&] { write_rank_files(folder(), 20, 0, 2); }),
+                    HasSubstr("step-00000020.attempt-0.rank-00000.h5"));
+    });
     EXPECT_EQ(find_all(folder()).at(0), old);
     expect_values(*Reader::open(write_checkpoint(folder(), 20, 3)), {0, kTiles}, 3);
 }

@@ -21,8 +21,7 @@ std::string bytes_of_values(const std::vector<float>& values) {
 class SafetensorsTest : public testing::Test {
 protected:
     std::string write(const std::string& name, const std::string& bytes) const {
-        std::ofstream(folder_.file(name), std::ios::binary) << bytes;
-        return folder_.file(name);
+        return folder_.write(name, bytes);
     }
     const std::string& folder() const { return folder_.path(); }
 

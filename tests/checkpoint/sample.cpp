@@ -85,10 +85,6 @@ std::string write_checkpoint(const std::string& folder, std::int64_t step, std::
     return publish(folder, sample_description(step), attempt, sample_ranges(), records);
 }
 
-void put_bytes(const std::string& path, const std::string& bytes) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
-
 State read_tiles(Reader& reader, shard::TileRange tiles) {
     const std::vector<float> zeros(tiles.size() * shard::kTileElems);
     State state{.master = zeros, .moment1 = zeros, .moment2 = zeros};

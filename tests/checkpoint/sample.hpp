@@ -40,8 +40,6 @@ private:
     std::string folder_ = root_.file("run/checkpoints");
 };
 
-void put_bytes(const std::string& path, const std::string& bytes);
-
 struct State {
     std::vector<float> master;
     std::vector<float> moment1;

@@ -7,16 +7,6 @@ namespace {
 
 class Text : public testing::Test {
 protected:
-    std::string write(const std::string& name, const std::string& content) const {
-        const fs::path path = folder_.file(name);
-        fs::create_directories(path.parent_path());
-        std::ofstream(path, std::ios::binary) << content;
-        return path.string();
-    }
-
-    std::string folder() const { return folder_.path(); }
-
-private:
     ScratchFolder folder_;
 };
 
@@ -38,27 +28,27 @@ Tokens counting_text(std::size_t tokens) {
 }
 
 TEST_F(Text, KeepsTheOrderOfFilesAndSortsFolders) {
-    const std::string last = write("z.txt", "last ");
-    write("in/b.txt", "b ");
-    write("in/a/two.txt", "a/two ");
-    write("in/a/one.txt", "a/one ");
-    write("in/c.txt", "c ");
-    EXPECT_EQ(as_string(read_text({last, folder() + "/in", last})), "last a/one a/two b c last ");
+    const std::string last = folder_.write("z.txt", "last ");
+    folder_.write("in/b.txt", "b ");
+    folder_.write("in/a/two.txt", "a/two ");
+    folder_.write("in/a/one.txt", "a/one ");
+    folder_.write("in/c.txt", "c ");
+    EXPECT_EQ(as_string(read_text({last, folder_.file("in"), last})), "last a/one a/two b c last ");
 }
 
 TEST_F(Text, PassesOverHiddenAndBinaryFilesInFolders) {
-    const std::string binary = write("in/b.bin", std::string("x\0y", 3));
-    write("in/a.txt", "seen");
-    write("in/.hidden.txt", "hidden");
-    write("in/.git/config.txt", "hidden too");
-    EXPECT_EQ(as_string(read_text({folder() + "/in"})), "seen");
+    const std::string binary = folder_.write("in/b.bin", std::string("x\0y", 3));
+    folder_.write("in/a.txt", "seen");
+    folder_.write("in/.hidden.txt", "hidden");
+    folder_.write("in/.git/config.txt", "hidden too");
+    EXPECT_EQ(as_string(read_text({folder_.file("in")})), "seen");
     EXPECT_EQ(read_text({binary}).size(), 3U) << "a file that is named is taken as it is";
 }
 
 TEST_F(Text, RefusesMissingAndEmptyPathsInOneSentence) {
     EXPECT_EQ(message_of<ConfigError>([] { read_text({"no/such/path"}); }),
               "The data path \"no/such/path\" does not exist: correct data.train or data.valid.");
-    const std::string empty = write("empty.txt", "");
+    const std::string empty = folder_.write("empty.txt", "");
     EXPECT_EQ(
         message_of<ConfigError>([&] { read_text({empty}); }),
         "No text was found in \"" + empty + "\": name files or folders with text in data.train.");
@@ -66,12 +56,12 @@ TEST_F(Text, RefusesMissingAndEmptyPathsInOneSentence) {
 }
 
 TEST_F(Text, HoldsOutTheLastShareOrTheNamedFiles) {
-    const std::string path = write("text.txt", "0123456789abcdefghij");
+    const std::string path = folder_.write("text.txt", "0123456789abcdefghij");
     const Corpus shared = read_corpus({.train = {path}, .valid = {}, .valid_share = 0.25});
     EXPECT_EQ(as_string(shared.train), "0123456789abcde");
     EXPECT_EQ(as_string(shared.valid), "fghij");
 
-    const std::string other = write("other.txt", "held out");
+    const std::string other = folder_.write("other.txt", "held out");
     const Corpus named = read_corpus({.train = {path}, .valid = {other}});
     EXPECT_EQ(named.train.size(), 20U);
     EXPECT_EQ(as_string(named.valid), "held out");

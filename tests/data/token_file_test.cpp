@@ -11,15 +11,9 @@ namespace {
 class TokenFiles : public testing::Test {
 protected:
     std::string write(const SmallTokenFile& file, const std::string& name = "tokens") const {
-        return write(file.bytes(), name);
-    }
-    std::string write(const std::string& bytes, const std::string& name) const {
-        const std::string path = folder_.file(name);
-        std::ofstream(path, std::ios::binary) << bytes;
-        return path;
+        return folder_.write(name, file.bytes());
     }
 
-private:
     ScratchFolder folder_;
 };
 
@@ -44,8 +38,8 @@ TEST_F(TokenFiles, HoldTokensOfTwoOrFourBytes) {
 
 TEST_F(TokenFiles, AreKnownByTheirContent) {
     EXPECT_TRUE(TokenFile::is_one(write(SmallTokenFile())));
-    EXPECT_FALSE(TokenFile::is_one(write("nearstep tokens", "short")));
-    EXPECT_FALSE(TokenFile::is_one(write("any text, which is longer than that", "text")));
+    EXPECT_FALSE(TokenFile::is_one(folder_.write("short", "nearstep tokens")));
+    EXPECT_FALSE(TokenFile::is_one(folder_.write("text", "any text, which is longer than that")));
     EXPECT_FALSE(TokenFile::is_one("/no/such/file"));
 }
 
@@ -78,7 +72,7 @@ TEST_F(TokenFiles, AreTextsToTrainOn) {
 
 TEST_F(TokenFiles, StandAlone) {
     const std::string path = write(SmallTokenFile());
-    const std::string words = write("some words", "words.txt");
+    const std::string words = folder_.write("words.txt", "some words");
     for (const config::DataSettings& settings :
          {config::DataSettings{.train = {path, path}, .valid = {}},
           config::DataSettings{.train = {words, path}, .valid = {}},
@@ -122,7 +116,7 @@ TEST_F(TokenFiles, AreRefusedIfTheyAreBent) {
              {with(ends, 11), "documents do not ascend"},
              {with(ends + 8, 3), "documents do not ascend"},
              {with(ends + 16, 100), "vocabulary do not ascend"}}) {
-        const std::string path = write(bytes, "bent");
+        const std::string path = folder_.write("bent", bytes);
         const std::string refusal = message_of<ConfigError>([&] { const TokenFile file(path); });
         EXPECT_THAT(refusal, HasSubstr(words));
         EXPECT_THAT(refusal, HasSubstr(path));

@@ -19,7 +19,7 @@ constexpr const char* kThesisText = "a thesis\n";
 
 void put_file(const fs::path& path, const std::string& content) {
     fs::remove_all(path);
-    std::ofstream(path, std::ios::binary) << content;
+    put_bytes(path, content);
 }
 
 std::string sealed(std::string content) {

@@ -5,24 +5,6 @@
 namespace nearstep::engine {
 namespace {
 
-// Sets variables and gives them their values back.
-class Environment {
-public:
-    ~Environment() {
-        for (const auto& [name, value] : before_) {
-            value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);
-        }
-    }
-    void set(const std::string& name, const std::string& value) {
-        const char* const now = std::getenv(name.c_str());
-        before_.emplace(name, now == nullptr ? "" : now);
-        value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);
-    }
-
-private:
-    std::map<std::string, std::string> before_;
-};
-
 class JobRecord : public testing::Test {
 protected:
     JobRecord() {
@@ -75,7 +57,7 @@ TEST_F(JobRecord, TakesNothingForKnownWithoutARecordOfTheFirstStart) {
 
 TEST_F(JobRecord, FollowsNoLink) {
     std::filesystem::create_directories(home_.file("nearstep"));
-    std::ofstream(home_.file("thesis.tex")) << "a thesis";
+    home_.write("thesis.tex", "a thesis");
     std::filesystem::create_symlink(home_.file("thesis.tex"), record());
     note_begun("/one");
     EXPECT_EQ(bytes_of(home_.file("thesis.tex")), "a thesis");

@@ -19,12 +19,9 @@ inline std::string emulated_xclbin() {
 // Writes an .xclbin; returns its path.
 inline std::string write_xclbin(const ScratchFolder& folder,
                                 const emulator::CardDescription& card) {
-    const std::string path = folder.file("kernels.xclbin");
     const auto bytes = emulator::make_xclbin(card);
-    std::ofstream(path, std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()),
-               static_cast<std::streamsize>(bytes.size()));
-    return path;
+    return folder.write("kernels.xclbin",
+                        {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 // Plans faults (fpga/emulator/faults.hpp) after a card was opened; "" removes all.

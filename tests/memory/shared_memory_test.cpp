@@ -2,11 +2,8 @@
 
 #include "support/test.hpp"
 
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <csignal>
 
 namespace nearstep::memory {
 namespace {
@@ -49,15 +46,10 @@ TEST(SharedMemory, IsSharedWithAnotherProcess) {
 
 // Set a limit first, so that no error in the code can take the machine's memory.
 TEST(SharedMemory, RefusesWhatTheSystemDoesNotGive) {
-    rlimit before{};
-    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-    const rlimit small{4096, before.rlim_max};
-    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-    auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
-    EXPECT_THROW(SharedMemory::create(kBytes), ConfigError);
-    EXPECT_THROW(SharedMemory::create(std::size_t{1} << 50U), ConfigError);
-    std::signal(SIGXFSZ, handler);
-    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    with_file_limit(4096, [] {
+        EXPECT_THROW(SharedMemory::create(kBytes), ConfigError);
+        EXPECT_THROW(SharedMemory::create(std::size_t{1} << 50U), ConfigError);
+    });
     EXPECT_THROW(SharedMemory::open("/proc/self/fd/9999", kBytes), ConfigError);
 }
 

@@ -7,10 +7,6 @@
 
 #include <sys/prctl.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <thread>
-
 namespace nearstep::mpi {
 namespace {
 
@@ -37,16 +33,12 @@ TEST(ShortSleeps, AreThoseOfTheSessionsRanks) {
 }
 
 TEST(ShortSleeps, AreThoseOfTheTasksThatSlurmCounts) {
-    const char* const mine = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    const std::string before = mine == nullptr ? "" : mine;
-    ::unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    ::setenv("SLURM_STEP_TASKS_PER_NODE", "4(x2),3", 1);
+    Environment environment;
+    environment.set("OMPI_COMM_WORLD_LOCAL_SIZE", "");
+    environment.set("SLURM_STEP_TASKS_PER_NODE", "4(x2),3");
     EXPECT_EQ(ranks_of_host(), 4);
-    ::unsetenv("SLURM_STEP_TASKS_PER_NODE");
+    environment.set("SLURM_STEP_TASKS_PER_NODE", "");
     EXPECT_EQ(ranks_of_host(), 1);
-    if (!before.empty()) {
-        ::setenv("OMPI_COMM_WORLD_LOCAL_SIZE", before.c_str(), 1);
-    }
 }
 
 }  // namespace

@@ -161,8 +161,7 @@ TEST(FileTest, WaitsForAnOwnerThatIsEnding) {
 // In a folder that others write to, they could lead a run to any file of its user's.
 TEST(FileTest, OpensNoLinkAndNoFifo) {
     const ScratchFolder folder;
-    const std::string thesis = folder.file("thesis.tex");
-    std::ofstream(thesis) << "a thesis";
+    const std::string thesis = folder.write("thesis.tex", "a thesis");
     const std::string path = folder.file("rank-0.device-0.state");
     const auto code = [&] { return code_of([&] { File{path}; }); };
     std::filesystem::create_symlink(thesis, path);

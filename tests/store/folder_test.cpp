@@ -36,7 +36,7 @@ TEST(FolderTest, AddsUpTheFilesOfOneFilesystem) {
 
 TEST(FolderTest, NamesAFolderThatCannotBeMade) {
     const ScratchFolder folder;
-    std::ofstream(folder.file("plain")) << "not a folder";
+    folder.write("plain", "not a folder");
     const std::string message = message_of<ConfigError>([&] {
         check_folders({{folder.file("plain/state/file"), 1}});
     });
@@ -76,7 +76,7 @@ TEST(ExamineFolder, TakesTheClosestFolderThatIsThere) {
 
 TEST(ExamineFolder, SaysWhyNoFileCanBeMade) {
     const ScratchFolder folder;
-    std::ofstream(folder.file("plain")) << "not a folder";
+    folder.write("plain", "not a folder");
     const FolderFacts facts = examine_folder(folder.file("plain/state"));
     EXPECT_FALSE(facts.is_direct);
     EXPECT_THAT(facts.obstacle, states(std::strerror(ENOTDIR)));

@@ -56,8 +56,7 @@ TEST(ManifestTest, ReadsBackWhatItReplaced) {
 // A folder of csd.path may be one that others write to.
 TEST(ManifestTest, IsReadFromARegularFileOnlyAndFollowsNoLinkWhenItIsWritten) {
     const ScratchFolder folder;
-    const std::string thesis = folder.file("thesis.tex");
-    std::ofstream(thesis) << "a thesis";
+    const std::string thesis = folder.write("thesis.tex", "a thesis");
     ManifestFile file(folder.file("rank-0.manifest"));
     std::filesystem::create_symlink(thesis, file.path());
     std::filesystem::create_symlink(thesis, file.path() + ".partial");
@@ -71,7 +70,7 @@ TEST(ManifestTest, IsReadFromARegularFileOnlyAndFollowsNoLinkWhenItIsWritten) {
     std::filesystem::create_hard_link(thesis, file.path() + ".partial");
     file.replace(sample());
     file.remove();
-    std::ofstream(file.path()) << "nearstep manifest 1\n";
+    put_bytes(file.path(), "nearstep manifest 1\n");
     std::filesystem::resize_file(file.path(), std::uintmax_t{1} << 40U);  // sparse
     EXPECT_THROW(file.read(), DamageError);
     EXPECT_EQ(bytes_of(thesis), "a thesis");

@@ -22,37 +22,34 @@ std::string sealed_page() {
     return {reinterpret_cast<const char*>(extent.data()), extent.size()};
 }
 
-void put(const std::string& path, const std::string& bytes) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
-
 TEST_F(Provenance, ToldByWhatAFileHolds) {
     const RankFiles files{.states = {path("rank-0.device-0.state"), path("rank-0.device-1.state")},
                           .manifest = path("rank-0.manifest")};
     EXPECT_TRUE(foreign_files(files).empty());  // no file exists
-    put(files.states[0], "");
-    put(files.states[1], std::string(8192, '\0'));
+    put_bytes(files.states[0], "");
+    put_bytes(files.states[1], std::string(8192, '\0'));
     EXPECT_TRUE(foreign_files(files).empty());  // made, but not written yet
-    put(files.states[0], "my own notes");
+    put_bytes(files.states[0], "my own notes");
     EXPECT_EQ(foreign_files(files), std::vector{files.states[0]});
     EXPECT_THROW(refuse_foreign_files(files), ConfigError);
-    put(files.states[0], sealed_page());
+    put_bytes(files.states[0], sealed_page());
     EXPECT_TRUE(foreign_files(files).empty());
-    put(files.states[1], std::string(8192, 'x'));  // a stripe of the state
+    put_bytes(files.states[1], std::string(8192, 'x'));  // a stripe of the state
     EXPECT_TRUE(foreign_files(files).empty());
-    put(files.manifest, "shopping list");
+    put_bytes(files.manifest, "shopping list");
     EXPECT_EQ(foreign_files(files), std::vector{files.manifest});
-    put(files.manifest, "nearstep manifest 1\nrun = 1");
+    put_bytes(files.manifest, "nearstep manifest 1\nrun = 1");
     EXPECT_NO_THROW(refuse_foreign_files(files));
-    put(files.manifest, "nearstXp manifest 1\nrun = 1\nmodel = m\nlayout = l\n");  // a flipped bit
+    put_bytes(files.manifest,
+              "nearstXp manifest 1\nrun = 1\nmodel = m\nlayout = l\n");  // a flipped bit
     EXPECT_NO_THROW(refuse_foreign_files(files));
-    put(files.manifest, "nearst");  // cut short
+    put_bytes(files.manifest, "nearst");  // cut short
     EXPECT_NO_THROW(refuse_foreign_files(files));
 }
 
 TEST_F(Provenance, RemovesOnlyPlainFilesWithContentOfItsOwn) {
     const std::string state = path("rank-0.device-0.state");
-    put(state, sealed_page());
+    put_bytes(state, sealed_page());
     EXPECT_TRUE(is_removable_state(state, {}));
     std::filesystem::create_hard_link(state, path("other name"));
     EXPECT_FALSE(is_removable_state(state, {}));
@@ -61,19 +58,19 @@ TEST_F(Provenance, RemovesOnlyPlainFilesWithContentOfItsOwn) {
     EXPECT_FALSE(is_removable_state(path("link"), {}));
     EXPECT_FALSE(is_removable_state(path("absent"), {}));
     const std::string stripe = path("rank-0.device-1.state");
-    put(stripe, std::string(8192, 'x'));
+    put_bytes(stripe, std::string(8192, 'x'));
     EXPECT_FALSE(is_removable_state(stripe, {stripe}));
     EXPECT_TRUE(is_removable_state(stripe, {state, stripe}));
-    put(path("rank-0.manifest"), "nearstep manifest 1\nrun = 1");
+    put_bytes(path("rank-0.manifest"), "nearstep manifest 1\nrun = 1");
     EXPECT_TRUE(is_removable_manifest(path("rank-0.manifest")));
-    put(path("rank-0.manifest"), "shopping list");
+    put_bytes(path("rank-0.manifest"), "shopping list");
     EXPECT_FALSE(is_removable_manifest(path("rank-0.manifest")));
 }
 
 // Only root can make such a file.
 TEST_F(Provenance, RemovesNoFileOfAnotherUser) {
     const std::string state = path("rank-0.device-0.state");
-    put(state, sealed_page());
+    put_bytes(state, sealed_page());
     if (::chown(state.c_str(), 54321, 54321) != 0) {
         GTEST_SKIP() << "this user cannot give files away";
     }

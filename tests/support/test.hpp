@@ -1,5 +1,5 @@
 // What most tests use: GoogleTest with its usual matchers, the standard library, the message of an
-// error, and a folder for the files of one test.
+// error, and files, limits and variables of one test.
 #pragma once
 
 #include "base/error.hpp"
@@ -8,11 +8,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -95,6 +98,16 @@ std::string message_of(const Action& action) {
     return "";
 }
 
+// Replaces the content of a file; returns its path.
+inline std::string put_bytes(const std::string& path, const std::string& bytes) {
+    if (!std::ofstream(path, std::ios::binary | std::ios::trunc)
+             .write(bytes.data(), std::ssize(bytes))
+             .flush()) {
+        throw std::runtime_error("Nothing can be written to " + path);
+    }
+    return path;
+}
+
 // Removed with the object.
 class ScratchFolder {
 public:
@@ -113,6 +126,11 @@ public:
 
     const std::string& path() const { return path_; }
     std::string file(const std::string& name) const { return path_ + "/" + name; }
+    // Writes a file and returns its path.
+    std::string write(const std::string& name, const std::string& bytes) const {
+        fs::create_directories(fs::path(file(name)).parent_path());
+        return put_bytes(file(name), bytes);
+    }
 
 private:
     std::string path_;
@@ -135,5 +153,43 @@ inline void flip_bit(const std::string& path, std::int64_t offset) {
         throw std::runtime_error("No byte can be changed in " + path);
     }
 }
+
+// Calls `action` while this process can make no file longer than `bytes`.
+template <typename Action>
+void with_file_limit(std::size_t bytes, const Action& action) {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit small{.rlim_cur = bytes, .rlim_max = before.rlim_max};
+    auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    action();
+    std::signal(SIGXFSZ, handler);
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+}
+
+// Sets variables, "" for none, and gives them their values back.
+class Environment {
+public:
+    Environment() = default;
+    Environment(const Environment&) = delete;
+    Environment& operator=(const Environment&) = delete;
+    ~Environment() {
+        for (const auto& [name, value] : before_) {
+            put(name, value);
+        }
+    }
+    void set(const std::string& name, const std::string& value) {
+        const char* const now = std::getenv(name.c_str());
+        before_.emplace(name, now == nullptr ? "" : now);
+        put(name, value);
+    }
+
+private:
+    static void put(const std::string& name, const std::string& value) {
+        value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);
+    }
+
+    std::map<std::string, std::string> before_;
+};
 
 }  // namespace nearstep

@@ -51,9 +51,7 @@ protected:
         std::string size(sizeof(std::uint64_t), '\0');
         const std::uint64_t bytes = words.size();
         std::memcpy(size.data(), &bytes, sizeof bytes);
-        const std::string path = folder_.file("model.safetensors");
-        std::ofstream(path, std::ios::binary) << size << words << data;
-        return path;
+        return folder_.write("model.safetensors", size + words + data);
     }
 
     // Empty if the file is taken.
