@@ -86,20 +86,21 @@ def llama_accumulation():
     _accumulation("llama", 2, accumulation=2)
 
 
-def _plain(name, change=lambda module: None):
-    ours, theirs = network(name, change)
-    opt = nearstep.AdamW(ours, lr=1e-3, **state())
-    reference = torch.optim.AdamW([p for p in theirs.parameters() if p.requires_grad], lr=1e-3)
+def _plain(name, change=lambda module: None, made=None, lr=1e-3):
+    """The network and its optimizer, trained."""
+    ours, theirs = made or network(name, change)
+    opt = nearstep.AdamW(ours, lr=lr, **state())
+    reference = torch.optim.AdamW([p for p in theirs.parameters() if p.requires_grad], lr=lr)
     train_both(ours, theirs, opt, reference, batches(name, RANKS))
-    opt.close()
+    return ours, opt
 
 
 def bert():
-    _plain("bert")
+    _plain("bert")[1].close()
 
 
 def vit():
-    _plain("vit")
+    _plain("vit")[1].close()
 
 
 def qwen2_frozen_embeddings():
@@ -107,10 +108,7 @@ def qwen2_frozen_embeddings():
         module.get_input_embeddings().weight.requires_grad_(False)
 
     before = networks.make("qwen2").get_input_embeddings().weight.detach().clone()
-    ours, theirs = network("qwen2", freeze)
-    opt = nearstep.AdamW(ours, lr=1e-3, **state())
-    reference = torch.optim.AdamW([p for p in theirs.parameters() if p.requires_grad], lr=1e-3)
-    train_both(ours, theirs, opt, reference, batches("qwen2", RANKS))
+    ours, opt = _plain("qwen2", freeze)
     expect(torch.equal(ours.get_input_embeddings().weight, before), "embeddings are frozen")
     opt.close()
 
@@ -123,11 +121,8 @@ def lora():
         settings = peft.LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["c_attn"], fan_in_fan_out=True)
         return peft.get_peft_model(networks.make("gpt2"), settings)
 
-    ours, theirs = adapted(), adapted()
-    base = {name: p.detach().clone() for name, p in ours.named_parameters() if "lora_" not in name}
-    opt = nearstep.AdamW(ours, lr=1e-2, **state())
-    reference = torch.optim.AdamW([p for p in theirs.parameters() if p.requires_grad], lr=1e-2)
-    train_both(ours, theirs, opt, reference, batches("gpt2", RANKS))
+    base = {name: p.detach().clone() for name, p in adapted().named_parameters() if "lora_" not in name}
+    ours, opt = _plain("gpt2", made=(adapted(), adapted()), lr=1e-2)
     expect(all("lora_" in name for name in opt._names) and len(opt._names) == 4, f"trained: {opt._names}")
     expect(opt.stats()["bytes"]["internal_read"] < 4 * 4 * 65536, "only the adapters are in the state")
     for name, p in ours.named_parameters():

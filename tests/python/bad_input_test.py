@@ -1,6 +1,4 @@
 """A user's mistake ends in one sentence, as the right exception, and leaves the state unchanged. One process, one rank."""
-import contextlib
-import io
 import os
 import re
 import subprocess
@@ -205,12 +203,10 @@ class Shown(Package):
     def test_state_in_memory(self):
         config = {"checkpoint.path": str(self.folder / "checkpoints"), "csd.speed": "auto"}
         model, opt = self.make(networks.Layers(2, 400), config={**config, "csd.tiers.memory": 0.002})
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
-            self.train(model, opt, 0, 1)
+        said = self.said_by(lambda: self.train(model, opt, 0, 1))
         opt.close()
-        self.assert_states(said.getvalue(), "80 %", "20 %")
-        memory = re.search(r"in (/dev/shm/nearstep-\S+);", said.getvalue())[1]
+        self.assert_states(said, "80 %", "20 %")
+        memory = re.search(r"in (/dev/shm/nearstep-\S+);", said)[1]
         self.assertEqual(os.listdir(memory), ["rank-0.device-1.state"])
         _, opt = self.make(networks.Layers(2, 400), config={**config, "csd.tiers": {"memory": 5}})
         self.assertEqual(opt.resume(), 1)  # all of it
@@ -224,9 +220,7 @@ class Shown(Package):
 
     def test_the_start_says_what_to_expect(self):
         model, opt = self.make(config={"csd.rated_tbw": 100})
-        with contextlib.redirect_stderr(io.StringIO()) as shown:
-            self.train(model, opt, 0, 2)
-        line, *others = shown.getvalue().splitlines()
+        line, *others = self.said_by(lambda: self.train(model, opt, 0, 2)).splitlines()
         self.assertEqual([one for one in others if not one.startswith("nearstep: ")], [])
         facts = opt._conductor.facts()
         tiles = -(-sum(p.numel() for p in model.parameters()) // 65536)

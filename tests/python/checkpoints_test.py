@@ -1,6 +1,5 @@
 """Exports, checkpoints and what the module shows: what is asked for comes, or one sentence as the right exception. One process, one rank."""
 import json
-import os
 import pathlib
 
 import launcher
@@ -13,6 +12,15 @@ import networks
 
 
 class Exports(Package):
+    def loaded(self, folder):
+        """Transformers' model of it, which has every key."""
+        import transformers
+
+        loaded, about = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+            self.assertFalse(about[kind], kind)
+        return loaded
+
     def test_from_pretrained_loads_every_key_and_computes_the_same(self):
         import transformers
 
@@ -26,9 +34,7 @@ class Exports(Package):
                     networks.descend(model(**batch).loss, opt)
                 folder = self.folder / f"model-{name}"
                 opt.export(folder)
-                loaded, about = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-                for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-                    self.assertFalse(about[kind], kind)
+                loaded = self.loaded(folder)
                 with torch.no_grad():
                     self.assertTrue(torch.equal(loaded(**batch).logits, model.eval()(**batch).logits))
                 self.refuses(ValueError, folder, lambda: opt.export(folder))
@@ -75,8 +81,6 @@ class Exports(Package):
         self.assertTrue(torch.equal(half["norm.num_batches_tracked"], torch.tensor(2)))
 
     def test_from_pretrained_reads_a_model_with_frozen_layers(self):
-        import transformers
-
         model = networks.make("llama")
         model.generation_config.eos_token_id = [3, 4]
         for p in model.model.layers[0].parameters():
@@ -86,9 +90,7 @@ class Exports(Package):
         batch = networks.inputs("llama", 4, torch.Generator().manual_seed(1))
         networks.descend(model(**batch).loss, opt)
         opt.export(self.folder / "model")
-        loaded, about = transformers.AutoModelForCausalLM.from_pretrained(self.folder / "model", output_loading_info=True)
-        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-            self.assertFalse(about[kind], kind)
+        loaded = self.loaded(self.folder / "model")
         self.assert_equal_tensors(model.state_dict(), loaded.state_dict())
         self.assertEqual(loaded.generation_config.eos_token_id, [3, 4])
 
@@ -108,18 +110,6 @@ class Exports(Package):
 
 
 class Checkpoints(Package):
-    def test_extra_comes_back_with_its_checkpoint(self):
-        model, opt = self.make()
-        self.train(model, opt, 0, 3)
-        saved = opt.save(extra={"batch": 3})
-        self.assertTrue(os.path.exists(saved), saved)
-        digest = opt.masters_digest()
-        opt.close()
-        _, opt = self.make()
-        self.assertEqual(opt.resume(), 3)
-        self.assertEqual(opt.extra, {"batch": 3})
-        self.assertEqual(opt.masters_digest(), digest)
-
     def test_extra_is_written_through_no_link(self):
         model, opt = self.make()
         self.train(model, opt, 0, 3)

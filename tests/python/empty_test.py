@@ -1,6 +1,4 @@
 """Models made in nearstep.empty(): their weights, buffers and memory, and what is refused. One process, one rank."""
-import contextlib
-import io
 import json
 import shutil
 import subprocess
@@ -99,9 +97,7 @@ class Empty(Package):
     def resumed(self, made, folder, path):
         """What a start from the folder says of it."""
         _, opt = self.make(nearstep.groups(made), path=self.folder / path, weights=folder)
-        with contextlib.redirect_stderr(io.StringIO()) as shown:
-            opt.resume()
-        return [line for line in shown.getvalue().splitlines() if "tensors in" in line]
+        return [line for line in self.said_by(opt.resume).splitlines() if "tensors in" in line]
 
     def test_experts_that_files_have_apart_and_the_model_in_one_tensor(self):
         """As Transformers 5 writes them; more than ten experts, whose order by name is another."""
@@ -217,9 +213,7 @@ class Empty(Package):
         for path, seed in (("one", 4), ("two", 4), ("three", 5)):
             made = self.empty(model)
             _, opt = self.make(nearstep.groups(made), path=self.folder / path, seed=seed)
-            with contextlib.redirect_stderr(io.StringIO()) as shown:
-                opt.resume()
-            self.assert_states(shown.getvalue(), "0.11 M")
+            self.assert_states(self.said_by(opt.resume), "0.11 M")
             digests.append(opt.masters_digest())
             for (key, p), (_, other) in zip(made.named_parameters(), model.named_parameters(), strict=True):
                 self.assertAlmostEqual(p.std().item() if p.numel() > 1 else 0, other.std().item(), delta=0.15 * other.std().item(), msg=key)

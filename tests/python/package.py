@@ -1,5 +1,8 @@
 """For tests of the Python package in one process, on one rank: makes optimizers, trains with them, and checks refusals. Where PyTorch
 or nearstep is missing, the program that imports this ends as one that was skipped."""
+import contextlib
+import io
+
 import launcher
 
 launcher.need()
@@ -49,6 +52,12 @@ class Package(launcher.FolderTest):
         found, wanted = dict(found), dict(wanted)
         self.assertEqual(list(found), list(wanted))
         self.assertEqual([name for name, value in found.items() if not torch.equal(value, wanted[name])], [])
+
+    def said_by(self, work):
+        """What it writes to standard error."""
+        with contextlib.redirect_stderr(io.StringIO()) as shown:
+            work()
+        return shown.getvalue()
 
     def refuses(self, kind, stated, work):
         """Checks the exception's kind and the fact or facts that it states; returns its message."""

@@ -53,15 +53,6 @@ class State(Cases):
                 self.assertTrue(names is None or names == ["name0", "name1"])
         self.assertEqual(*plain)
 
-    def test_the_state_is_not_empty(self):
-        for info, desc, settings in inputs():
-            with self.case("opt.state has entries", info.name, desc):
-                line = Line()
-                opt = self.opt(info, line.params, settings)
-                opt.step(line.closure(opt))
-                self.assertEqual(len(opt.state), 2)
-                self.assertTrue(all("step" in state and "master" in state for state in opt.state.values()))
-
     # --- Hooks ---
 
     def test_hooks_of_state_dict(self):

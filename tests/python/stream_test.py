@@ -1,8 +1,6 @@
 """Streamed models train to the same bits as resident ones, with any number of slots; on the CPU, where slots are host
 memory as well. One process, one rank."""
-import contextlib
 import copy
-import io
 import re
 
 import launcher
@@ -125,9 +123,7 @@ class Streamed(Runs):
         for count in (2, 3, 9):
             _, opt = self.make(nearstep.groups(copy.deepcopy(model)), path=self.folder / str(count),
                                stream=nearstep.Stream(gpu_memory_gb=(1.02 * kept + (count + 0.4) * slot) / 1e9))
-            with contextlib.redirect_stderr(io.StringIO()) as shown:
-                opt.resume()
-            self.assertEqual(re.findall(r"nearstep: 4 layers of at most \S+ GB pass through (\d) slots", shown.getvalue()), [str(min(4, count))])
+            self.assertEqual(re.findall(r"nearstep: 4 layers of at most \S+ GB pass through (\d) slots", self.said_by(opt.resume)), [str(min(4, count))])
         _, opt = self.make(nearstep.groups(copy.deepcopy(model)), stream=nearstep.Stream(gpu_memory_gb=(kept + slot) / 1e9))
         for _ in range(2):
             self.refuses(ValueError, f"gpu_memory_gb={(kept + slot) / 1e9:g}", opt.resume)
