@@ -57,14 +57,10 @@ nb::dict dict_of(const StepStats& stats) {
 
 nb::dict dict_of(const trace::RunFacts& facts) {
     nb::dict out;
-    out["nodes"] = facts.nodes;
     out["devices"] = facts.devices;
-    out["copies"] = facts.copies;
     out["gradient_bytes_per_parameter"] = facts.payload_bytes_per_parameter;
     out["encodes_on_gpu"] = facts.encodes_on_gpu;
     out["gradient_bytes"] = facts.gradient_bytes;
-    out["io"] = facts.io;
-    out["lines"] = facts.lines;
     return out;
 }
 

@@ -10,9 +10,11 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace nearstep::python {
@@ -31,6 +33,23 @@ engine::Step step_of(const std::string& optimizer, const Hypers& groups, double 
 
 nanobind::dict dict_of(const StepStats& stats);
 nanobind::dict dict_of(const trace::RunFacts& facts);
+
+// Tensors that the engine may still read. They belong to C++, so that no collection of Python
+// objects frees them earlier.
+class Keepers {
+public:
+    void hold(std::uint64_t work, nanobind::object tensors) {
+        kept_.emplace_back(work, std::move(tensors));
+    }
+    void drop_until(const Conductor& conductor) {
+        while (!kept_.empty() && conductor.is_done(kept_.front().first)) {
+            kept_.pop_front();
+        }
+    }
+
+private:
+    std::deque<std::pair<std::uint64_t, nanobind::object>> kept_;
+};
 
 // Translates the engine's exceptions to Python types.
 void translate(const std::exception_ptr& pointer, void* unused);

@@ -12,7 +12,6 @@
 #include "memory/gpu.hpp"
 #include "python/binding/conductor.hpp"
 #include "python/binding/conversions.hpp"
-#include "python/binding/keepers.hpp"
 #include "python/binding/mpi_thread.hpp"
 #include "python/binding/server.hpp"
 
@@ -184,40 +183,27 @@ NB_MODULE(_engine, m) {
     write_messages_for(Client::python);
     nb::register_exception_translator(translate);
     m.def("version", [] { return std::string(version()); });
-    m.def("commit", [] { return std::string(commit()); });
     m.attr("READ_ELEMS") = csd::Device::kReadElems;  // a page of what storage reads
     m.def("has_gpu_kernels", [] { return memory::gpus() > 0; });
-    m.def(
-        "digest_on_gpu",
-        [](const std::vector<std::tuple<std::uintptr_t, std::size_t, std::uintptr_t>>& pieces,
-           std::uintptr_t stream) {
-            for (const auto& [address, bytes, digest] : pieces) {
-                memory::digest_on_gpu(at<const void>(address), bytes, at<std::uint64_t>(digest),
-                                      memory::Stream::borrowed(at<CUstream_st>(stream)));
-            }
-        },
-        nb::arg("pieces"), nb::arg("stream"));
-    m.def(
-        "digest",
-        [](std::uintptr_t address, std::size_t bytes) {
-            return xxh3({at<const std::byte>(address), bytes});
-        },
-        nb::arg("address"), nb::arg("bytes"));
-    m.def("host_memory", &host_memory, nb::arg("bytes"));
-    m.def("add_on_gpu", &add_on_gpu, nb::arg("sums"), nb::arg("one"), nb::arg("other"),
-          nb::arg("elems"), nb::arg("stream"));
-    m.def(
-        "moments_of",
-        [](const std::string& optimizer) {
-            return std::string(csd::moments_of(parse_word<csd::Optimizer>("optimizer", optimizer)));
-        },
-        nb::arg("optimizer"));
-    m.def(
-        "check_settings",
-        [](const std::string& dtype, const std::vector<std::string>& settings) {
-            run_of(dtype_of(dtype), settings);
-        },
-        nb::arg("dtype"), nb::arg("settings"));
+    m.def("digest_on_gpu",
+          [](const std::vector<std::tuple<std::uintptr_t, std::size_t, std::uintptr_t>>& pieces,
+             std::uintptr_t stream) {
+              for (const auto& [address, bytes, digest] : pieces) {
+                  memory::digest_on_gpu(at<const void>(address), bytes, at<std::uint64_t>(digest),
+                                        memory::Stream::borrowed(at<CUstream_st>(stream)));
+              }
+          });
+    m.def("digest", [](std::uintptr_t address, std::size_t bytes) {
+        return xxh3({at<const std::byte>(address), bytes});
+    });
+    m.def("host_memory", &host_memory);
+    m.def("add_on_gpu", &add_on_gpu);
+    m.def("moments_of", [](const std::string& optimizer) {
+        return std::string(csd::moments_of(parse_word<csd::Optimizer>("optimizer", optimizer)));
+    });
+    m.def("check_settings", [](const std::string& dtype, const std::vector<std::string>& settings) {
+        run_of(dtype_of(dtype), settings);
+    });
     m.def(
         "end",
         [](bool has_failed, bool others_wait) {
@@ -230,7 +216,7 @@ NB_MODULE(_engine, m) {
         [](std::vector<std::string> settings, std::string granted_devices) {
             Server(std::move(settings), std::move(granted_devices)).run(check_signals);
         },
-        nb::call_guard<nb::gil_scoped_release>(), nb::arg("settings"), nb::arg("granted_devices"));
+        nb::call_guard<nb::gil_scoped_release>());
 
     m.def("is_forked", [] { return MpiThread::instance().is_of_parent(); });
 
@@ -244,15 +230,14 @@ NB_MODULE(_engine, m) {
                  }
                  return names;
              })
-        .def("describe", &describe, nb::arg("name"))
+        .def("describe", &describe)
         .def(
             "read",
             [](const Safetensors& self, const std::string& name, std::size_t first,
                std::uintptr_t fp32, std::size_t elems) {
                 Safetensors::read(*self.find(name), first, {at<float>(fp32), elems});
             },
-            nb::call_guard<nb::gil_scoped_release>(), nb::arg("name"), nb::arg("first"),
-            nb::arg("fp32"), nb::arg("elems"));
+            nb::call_guard<nb::gil_scoped_release>());
 
     using engine::Wish;
     nb::class_<Wish> wish(m, "Wish");
@@ -268,7 +253,7 @@ NB_MODULE(_engine, m) {
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
              nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
              nb::arg("fills_gpu"), nb::arg("threads") = 0, nb::arg("keeps_parameters") = true)
-        .def("open", &Driver::open, nb::call_guard<nb::gil_scoped_release>(), nb::arg("wish"))
+        .def("open", &Driver::open, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "begin",
             [](Driver& self, const Pieces& values, const Safetensors* weights,
@@ -283,98 +268,74 @@ NB_MODULE(_engine, m) {
         .def(
             "await_start", [](Driver& self) { self.await_work(self.start_work(), check_signals); },
             nb::call_guard<nb::gil_scoped_release>())
-        .def(
-            "holds",
-            [](const Driver& self, const std::string& dtype) {
-                return self.holds(dtype_of(dtype));
-            },
-            nb::arg("dtype"))
-        .def("has_started", [](const Driver& self) { return self.is_done(self.start_work()); })
-        .def(
-            "begin_step",
-            [](Driver& self, const std::string& optimizer, const Hypers& groups, double clip_norm,
-               const std::vector<std::size_t>& absent, bool is_given_up) {
-                self.begin_step(step_of(optimizer, groups, clip_norm), absent, is_given_up);
-            },
-            nb::arg("optimizer"), nb::arg("groups"), nb::arg("clip_norm"), nb::arg("absent"),
-            nb::arg("is_given_up") = false)
-        .def(
-            "put",
-            [](Driver& self, std::size_t block, const Pieces& pieces, float factor,
-               std::uintptr_t made, nb::object tensors) {
-                self.drop_until(self);
-                const std::uint64_t work =
-                    self.put(block, pieces_of(pieces), factor, at<CUevent_st>(made));
-                self.hold(work, std::move(tensors));
-                return work;
-            },
-            nb::arg("block"), nb::arg("pieces"), nb::arg("factor"), nb::arg("made"),
-            nb::arg("tensors").none())
-        .def(
-            "keep",
-            [](Driver& self, const nb::bytes& about, const Memories& pieces, std::uintptr_t made,
-               nb::object tensors) {
-                self.hold(self.keep({about.c_str(), about.size()}, spans_of(pieces),
-                                    at<CUevent_st>(made)),
-                          std::move(tensors));
-            },
-            nb::arg("about"), nb::arg("pieces"), nb::arg("made"), nb::arg("tensors").none())
-        .def(
-            "end_step",
-            [](Driver& self, const std::vector<std::size_t>& absent, bool is_given_up,
-               const Addresses& places, std::uintptr_t unused, std::uintptr_t are_written) {
-                GpuPlaces on_gpu{.unused = at<CUevent_st>(unused),
-                                 .are_written = at<const bool>(are_written)};
-                for (const auto& [tensor, address] : places) {
-                    on_gpu.tensors.emplace_back(tensor, at<std::byte>(address));
-                }
-                self.end_step(absent, is_given_up, on_gpu);
-            },
-            nb::arg("absent"), nb::arg("is_given_up") = false, nb::arg("places") = Addresses(),
-            nb::arg("unused") = 0, nb::arg("are_written") = 0)
-        .def("elements_on_host", &Conductor::elements_on_host, nb::arg("tensor"))
-        .def(
-            "change_masters",
-            [](Driver& self,
-               const std::vector<std::tuple<std::size_t, std::uintptr_t, std::string>>& values,
-               nb::object tensors, bool is_last) {
-                std::vector<std::pair<std::size_t, TensorMemory>> pieces;
-                pieces.reserve(values.size());
-                for (const auto& [tensor, address, dtype] : values) {
-                    pieces.emplace_back(tensor, piece_of(address, dtype));
-                }
-                self.hold(self.change_masters(std::move(pieces), is_last), std::move(tensors));
-            },
-            nb::arg("values"), nb::arg("tensors").none(), nb::arg("is_last"))
+        .def("holds", [](const Driver& self,
+                         const std::string& dtype) { return self.holds(dtype_of(dtype)); })
+        .def("begin_step",
+             [](Driver& self, const std::string& optimizer, const Hypers& groups, double clip_norm,
+                const std::vector<std::size_t>& absent, bool is_given_up) {
+                 self.begin_step(step_of(optimizer, groups, clip_norm), absent, is_given_up);
+             })
+        .def("put",
+             [](Driver& self, std::size_t block, const Pieces& pieces, float factor,
+                std::uintptr_t made, nb::object tensors) {
+                 self.drop_until(self);
+                 const std::uint64_t work =
+                     self.put(block, pieces_of(pieces), factor, at<CUevent_st>(made));
+                 self.hold(work, std::move(tensors));
+                 return work;
+             })
+        .def("keep",
+             [](Driver& self, const nb::bytes& about, const Memories& pieces, std::uintptr_t made,
+                nb::object tensors) {
+                 self.hold(self.keep({about.c_str(), about.size()}, spans_of(pieces),
+                                     at<CUevent_st>(made)),
+                           std::move(tensors));
+             })
+        .def("end_step",
+             [](Driver& self, const std::vector<std::size_t>& absent, bool is_given_up,
+                const Addresses& places, std::uintptr_t unused, std::uintptr_t are_written) {
+                 GpuPlaces on_gpu{.unused = at<CUevent_st>(unused),
+                                  .are_written = at<const bool>(are_written)};
+                 for (const auto& [tensor, address] : places) {
+                     on_gpu.tensors.emplace_back(tensor, at<std::byte>(address));
+                 }
+                 self.end_step(absent, is_given_up, on_gpu);
+             })
+        .def("elements_on_host", &Conductor::elements_on_host)
+        .def("change_masters",
+             [](Driver& self,
+                const std::vector<std::tuple<std::size_t, std::uintptr_t, std::string>>& values,
+                nb::object tensors, bool is_last) {
+                 std::vector<std::pair<std::size_t, TensorMemory>> pieces;
+                 pieces.reserve(values.size());
+                 for (const auto& [tensor, address, dtype] : values) {
+                     pieces.emplace_back(tensor, piece_of(address, dtype));
+                 }
+                 self.hold(self.change_masters(std::move(pieces), is_last), std::move(tensors));
+             })
         .def("expect_step", &Conductor::expect_step)
-        .def(
-            "await_block",
-            [](Driver& self, std::size_t block) {
-                without_python([&] { self.await_block(block, check_signals); });
-                self.drop_until(self);
-            },
-            nb::arg("block"))
-        .def(
-            "await_work",
-            [](Driver& self, std::uint64_t work) {
-                without_python([&] { self.await_work(work, check_signals); });
-                self.drop_until(self);
-            },
-            nb::arg("work"))
-        .def("has_block", &Conductor::has_block, nb::arg("block"))
+        .def("await_block",
+             [](Driver& self, std::size_t block) {
+                 without_python([&] { self.await_block(block, check_signals); });
+                 self.drop_until(self);
+             })
+        .def("await_work",
+             [](Driver& self, std::uint64_t work) {
+                 without_python([&] { self.await_work(work, check_signals); });
+                 self.drop_until(self);
+             })
+        .def("has_block", &Conductor::has_block)
         .def(
             "finish", [](Driver& self) { self.finish(check_signals); },
             nb::call_guard<nb::gil_scoped_release>())
         .def("is_done", &Conductor::is_done)
         .def("claim_checkpoint_folder", &Conductor::claim_checkpoint_folder,
-             nb::call_guard<nb::gil_scoped_release>(), nb::arg("folder"))
-        .def(
-            "save",
-            [](Driver& self, const std::string& folder, const nb::bytes& program) {
-                const std::string kept(program.c_str(), program.size());
-                return without_python([&] { return self.save(folder, kept); });
-            },
-            nb::arg("folder"), nb::arg("program"))
+             nb::call_guard<nb::gil_scoped_release>())
+        .def("save",
+             [](Driver& self, const std::string& folder, const nb::bytes& program) {
+                 const std::string kept(program.c_str(), program.size());
+                 return without_python([&] { return self.save(folder, kept); });
+             })
         .def_prop_ro("program_state",
                      [](const Driver& self) {
                          const std::string& kept = self.program_state();
@@ -382,19 +343,17 @@ NB_MODULE(_engine, m) {
                      })
         .def("masters_digest", &Conductor::masters_digest, nb::call_guard<nb::gil_scoped_release>())
         .def("updates", &Conductor::updates, nb::call_guard<nb::gil_scoped_release>())
-        .def(
-            "read_state",
-            [](Driver& self, std::size_t tensor) {
-                auto found = without_python([&] { return self.read_state(tensor); });
-                nb::list arrays;
-                for (std::vector<float>& array : found) {
-                    const auto [kept, owner] = kept_by_python(std::move(array));
-                    arrays.append(nb::ndarray<nb::pytorch, float, nb::ndim<1>>(
-                        kept->data(), {kept->size()}, owner));
-                }
-                return arrays;
-            },
-            nb::arg("tensor"))
+        .def("read_state",
+             [](Driver& self, std::size_t tensor) {
+                 auto found = without_python([&] { return self.read_state(tensor); });
+                 nb::list arrays;
+                 for (std::vector<float>& array : found) {
+                     const auto [kept, owner] = kept_by_python(std::move(array));
+                     arrays.append(nb::ndarray<nb::pytorch, float, nb::ndim<1>>(
+                         kept->data(), {kept->size()}, owner));
+                 }
+                 return arrays;
+             })
         .def("close", &Conductor::close, nb::call_guard<nb::gil_scoped_release>(),
              nb::arg("keeps_vector") = false)
         .def(
@@ -415,14 +374,11 @@ NB_MODULE(_engine, m) {
                std::size_t bytes) {
                 self.read_parameters({begin, end}, {at<std::byte>(address), bytes});
             },
-            nb::call_guard<nb::gil_scoped_release>(), nb::arg("begin"), nb::arg("end"),
-            nb::arg("address"), nb::arg("bytes"))
-        .def(
-            "drop_parameters",
-            [](Driver& self, std::size_t begin, std::size_t end) {
-                self.drop_parameters({begin, end});
-            },
-            nb::arg("begin"), nb::arg("end"))
+            nb::call_guard<nb::gil_scoped_release>())
+        .def("drop_parameters",
+             [](Driver& self, std::size_t begin, std::size_t end) {
+                 self.drop_parameters({begin, end});
+             })
         .def("vector",
              [](const Driver& self) {
                  // PyTorch has no read-only tensors.
@@ -438,23 +394,20 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("paths", [](const Driver& self) { return self.run().csd.path; })
         .def_prop_ro("checkpoint_folder",
                      [](const Driver& self) { return config::checkpoint_folder(self.run()); });
-    m.def(
-        "export_safetensors",
-        [](const std::string& checkpoint, const std::string& folder, const std::string& dtype,
-           std::size_t shard_bytes, const std::string& config, const std::string& generation_config,
-           const std::vector<OtherTensor>& others) {
-            Bytes last;  // read; dropped with the GIL
-            const std::vector<checkpoint::OtherTensor> tensors = others_of(others, last);
-            const nb::gil_scoped_release without_python;
-            checkpoint::export_safetensors(
-                checkpoint, folder, dtype_of(dtype), shard_bytes,
-                [&](const auto& /*about*/) {
-                    return checkpoint::ModelTexts{config, generation_config};
-                },
-                tensors);
-        },
-        nb::arg("checkpoint"), nb::arg("folder"), nb::arg("dtype"), nb::arg("shard_bytes"),
-        nb::arg("config"), nb::arg("generation_config"), nb::arg("others"));
+    m.def("export_safetensors",
+          [](const std::string& checkpoint, const std::string& folder, const std::string& dtype,
+             std::size_t shard_bytes, const std::string& config,
+             const std::string& generation_config, const std::vector<OtherTensor>& others) {
+              Bytes last;  // read; dropped with the GIL
+              const std::vector<checkpoint::OtherTensor> tensors = others_of(others, last);
+              const nb::gil_scoped_release without_python;
+              checkpoint::export_safetensors(
+                  checkpoint, folder, dtype_of(dtype), shard_bytes,
+                  [&](const auto& /*about*/) {
+                      return checkpoint::ModelTexts{config, generation_config};
+                  },
+                  tensors);
+          });
 }
 
 }  // namespace nearstep::python

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import weakref
 
 import torch
 import torch._functorch.pyfunctorch
@@ -19,6 +18,7 @@ from ._saving import extra
 from ._saving.program import Program
 from ._starting.begin import begin_state
 from ._starting.first_calls import make_first_calls
+from ._weakly import weakly
 
 _Kind = _engine.Wish.Kind
 
@@ -117,7 +117,7 @@ class Session:
             print(f"nearstep {_engine.version()}: {description.of_run(conductor, layout.params, self.device, is_beside)}", *lines, sep="\nnearstep: ", file=sys.stderr)
         if self.streaming:
             self.streaming.open()
-        self.intake.open(conductor, self.parameters, self.device, encodes, weakref.WeakMethod(optimizer._step_to_take), looks_late=optimizer._is_read_elsewhere)
+        self.intake.open(conductor, self.parameters, self.device, encodes, weakly(optimizer._step_to_take), looks_late=optimizer._is_read_elsewhere)
 
     # --- A step ---
 

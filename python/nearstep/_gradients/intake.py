@@ -9,13 +9,13 @@ from __future__ import annotations
 import enum
 import functools
 import math
-import weakref
 
 import torch
 
 from .. import _ranks
 from .._model.departed import Departed
 from .._model.groups import DTYPES
+from .._weakly import weakly
 from .room import Room, memory_of
 from .sums import Sums
 
@@ -55,14 +55,14 @@ class Intake:
         self._begin_counting()
 
     def open(self, conductor, parameters, device, encodes, describe, looks_late: bool) -> None:
-        """``encodes``: the stream in which the engine reads gradients, or None; ``describe``: a weak reference to what returns
-        the step's description; ``looks_late``: no forward says when the program has changed parameters."""
+        """``encodes``: the stream in which the engine reads gradients, or None; ``describe``: returns the step's description;
+        ``looks_late``: no forward says when the program has changed parameters."""
         self._conductor, self._parameters, self._device, self._encodes, self._describe = conductor, parameters, device, encodes, describe
         self._looks_late = looks_late
         self._on_gpu = conductor.facts()["encodes_on_gpu"]
         self._factor = 1 / conductor.ranks
         self._sums.open(conductor, device, self._on_gpu, self._room() if self._on_gpu and self.takes else None, self._learned)
-        parameters.give_up_dropped = functools.partial(_give_up_dropped, weakref.ref(self))
+        parameters.give_up_dropped = weakly(self._give_up_dropped)
 
     def _room(self) -> Room:
         torch.cuda.reset_peak_memory_stats(self._device)
@@ -99,29 +99,11 @@ class Intake:
 
     def hooks(self) -> list:
         """Registers hooks on the parameters; returns their handles."""
-        me = weakref.ref(self)
-
-        def before(i):
-            def come(_):
-                intake = me()
-                if intake is not None:
-                    intake._before(i)
-
-            return come
-
-        def after(i):
-            def take(_):
-                intake = me()
-                if intake is not None:
-                    intake._take(i)
-
-            return take
-
         handles = []
         # They run before ours, and see the gradient of one pass in p.grad where PyTorch has the sum.
         self._older_hooks = {i for i, p in enumerate(self.params) if getattr(p, "_post_accumulate_grad_hooks", None)}
         for i, p in enumerate(self.params if self.takes else []):
-            handles += [p.register_hook(before(i)), p.register_post_accumulate_grad_hook(after(i))]
+            handles += [p.register_hook(weakly(self._before, i)), p.register_post_accumulate_grad_hook(weakly(self._take, i))]
         return handles
 
     # --- What the program did with p.grad ---
@@ -171,11 +153,11 @@ class Intake:
 
     def _forget(self, i: int) -> None:
         """Drops a gradient that is held."""
-        if not self._sums.has(i) and not self._passes[i]:
+        if self._sums.values[i] is None and not self._passes[i]:
             return
         if self._passes[i] == self._expected() and self._passes[i]:
             self._missing[self._block_of[i]] += 1
-        self._sums.forget(i)
+        self._sums.values[i] = None
         self._passes[i] = 0
 
     def _look(self, i: int) -> None:
@@ -195,7 +177,7 @@ class Intake:
             if where is _Where.left:
                 raise RuntimeError(f"p.grad was set when the gradient of this step had left. {self.sentence_about(i)}")
             self._forget(i)
-            self._sums.keep(i, grad)
+            self._sums.values[i] = grad
             self._own.add(i)
             self._where[i] = _Where.held
 
@@ -211,7 +193,7 @@ class Intake:
         """Backward passes after which a gradient leaves; 0: in step()."""
         return 0 if self._cautious else self._learned
 
-    def _before(self, i: int) -> None:
+    def _before(self, i: int, _) -> None:
         """A gradient of the parameter comes, to p.grad or, for torch.autograd.grad(), to the program. Runs on a thread of
         autograd."""
         with torch._C.DisableTorchFunctionSubclass():
@@ -222,7 +204,7 @@ class Intake:
             number = torch._C._current_graph_task_id()
             if number not in self._taken_away:
                 self._taken_away[number] = []
-                torch.autograd.Variable._execution_engine.queue_callback(functools.partial(_put_back, weakref.ref(self), number))
+                torch.autograd.Variable._execution_engine.queue_callback(weakly(self._put_back, number))
             self._taken_away[number].append((i, stood))
             self.params[i].grad = None
 
@@ -233,7 +215,7 @@ class Intake:
                 self.params[i].grad = stood
 
     @torch.no_grad()
-    def _take(self, i: int) -> None:
+    def _take(self, i: int, _) -> None:
         """Takes a gradient that is ready. Runs on a thread of autograd."""
         with torch._C.DisableTorchFunctionSubclass():
             p = self.params[i]
@@ -276,11 +258,11 @@ class Intake:
         return [i for i, where in enumerate(self._where) if where is _Where.nowhere]
 
     def _tell(self, in_backward: bool) -> None:
-        step = self._describe()()
+        step = self._describe()
         self._parameters.bring_all()
         self._parameters.settle(is_thorough=self._looks_late or not in_backward or not self._parameters.is_looked)
         absent = [i for i in self._absent() if not in_backward or not self.params[i].requires_grad]
-        self._conductor.begin_step(*step, absent)
+        self._conductor.begin_step(*step, absent, False)
         self.told = step
         _ranks.enter_step(self._conductor)
 
@@ -341,7 +323,7 @@ class Intake:
         absent = self._absent()
         if self.told is None:
             self._tell(in_backward=False)
-        elif self.told != self._describe()():
+        elif self.told != self._describe():
             raise RuntimeError(
                 "The learning rate or another setting changed between backward() and step(), when gradients had left: change it "
                 "before backward(), as after step() by a scheduler."
@@ -385,12 +367,17 @@ class Intake:
                 if not put[block]:
                     made = self._event() if self._on_gpu else None
                     nothing = [(0, "fp32")] * len(self.blocks[block].tensors)
-                    self._conductor.put(block, nothing, self._factor, made.cuda_event if made else 0, made)
+                    self._conductor.put(block, nothing, self._factor, made.cuda_event if made else 0, (made,))
         else:
             self._parameters.settle(is_thorough=self._looks_late)
-            self._conductor.begin_step(*self._describe()(), [], True)
-        self._conductor.end_step([], True)
+            self._conductor.begin_step(*self._describe(), [], True)
+        self._conductor.end_step([], True, [], 0, 0)
         self._parameters.end_step()
+
+    def _give_up_dropped(self) -> None:
+        """Ends a step that the program has given up by module.zero_grad(), which the optimizer does not see."""
+        if self.told is not None and torch._C._current_graph_task_id() == -1 and self._all_dropped():
+            self.give_up()
 
     def _event(self):
         """Over when the GPU has done what it was given so far; None without a GPU."""
@@ -417,16 +404,3 @@ class Intake:
                     self._where[i] = _Where.zero
                 else:
                     self.params[i].grad = torch.zeros_like(self.params[i].grad)
-
-
-def _put_back(intake, number: int) -> None:
-    if intake() is not None:
-        intake()._put_back(number)
-
-
-def _give_up_dropped(intake) -> None:
-    """Ends a step that the program has given up by module.zero_grad(), which the optimizer does not see."""
-    me = intake()
-    if me is not None and me.told is not None and torch._C._current_graph_task_id() == -1 and me._all_dropped():
-        me.give_up()
-

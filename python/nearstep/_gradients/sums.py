@@ -41,7 +41,7 @@ class Sums:
         self._host.reserve(block for block in reversed(range(len(self._blocks))) if self._on_host[block])
 
     def begin_step(self) -> None:
-        self._values: list = [None] * len(self._params)
+        self.values: list = [None] * len(self._params)  # tensors, also the program's own, or what is in host memory
 
     def close(self) -> None:
         if self._host is not None:
@@ -49,44 +49,34 @@ class Sums:
 
     # --- One gradient ---
 
-    def has(self, i: int) -> bool:
-        return self._values[i] is not None
-
-    def forget(self, i: int) -> None:
-        self._values[i] = None
-
-    def keep(self, i: int, gradient) -> None:
-        """A tensor of the program's own, in place of what was there."""
-        self._values[i] = gradient
-
     def here(self):
         """Pairs of a parameter's number and its gradient, for those that are not in host memory."""
-        return [(i, value) for i, value in enumerate(self._values) if isinstance(value, torch.Tensor)]
+        return [(i, value) for i, value in enumerate(self.values) if isinstance(value, torch.Tensor)]
 
     def add(self, i: int, gradient, is_last: bool) -> None:
-        have, block = self._values[i], self._block_of[i]
+        have, block = self.values[i], self._block_of[i]
         if self._room is not None and not self._is_decided:
             if have is not None:
                 self._decide()
-                have = self._values[i]
+                have = self.values[i]
             elif not is_last:
                 self._room.see(self._bytes_here() + gradient.nbytes)
         if isinstance(have, HostSum):
-            self._values[i] = self._host.take(have, gradient) if is_last else self._host.add(have, gradient)
+            self.values[i] = self._host.take(have, gradient) if is_last else self._host.add(have, gradient)
         else:
             sums = gradient if have is None else add(have, gradient, self._encodes)
             if self._on_host[block] and not is_last:
                 self._reserve()
                 sums = self._host.put(block, i, sums)
-            self._values[i] = sums
+            self.values[i] = sums
 
     @contextlib.contextmanager
     def leaving(self, block: int):
         """Yields the block's gradients, which are this object's no longer; in a stream in which they are there."""
         tensors = self._blocks[block].tensors
-        values = [self._values[i] for i in tensors]
+        values = [self.values[i] for i in tensors]
         for i in tensors:
-            self._values[i] = None
+            self.values[i] = None
         if not self._on_host[block]:
             yield values
             return
@@ -125,10 +115,10 @@ class Sums:
         self._on_host[block] = True
         freed = 0
         for i in self._blocks[block].tensors:
-            value = self._values[i]
+            value = self.values[i]
             if isinstance(value, torch.Tensor):
                 freed += value.nbytes
-                self._values[i] = self._host.put(block, i, value)
+                self.values[i] = self._host.put(block, i, value)
         return freed
 
     def _decide(self) -> None:

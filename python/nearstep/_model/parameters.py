@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
-
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
@@ -13,6 +11,7 @@ from .digests import Digests
 from .empty import fill, is_empty, make_empty
 from .groups import DTYPES
 from .._storage import pages_of, read
+from .._weakly import weakly
 
 _FEW = 3  # names in a message
 
@@ -56,7 +55,7 @@ class Parameters:
         self.is_looked = False  # whether look_for_written() was called in this step
         self._lost: list = []  # names
         self._said_lost = False  # in this step
-        self._watchers = [self._watcher(i) for i in range(len(params))]
+        self._watchers = [weakly(self._use, i) for i in range(len(params))]
         self.give_up_dropped = lambda: None  # ends a step whose gradients the program has dropped
         self._places: dict = {}  # memory that an update may write, by number, until the parameter was fetched
         self._were_places: set = set()  # numbers of those of the last update
@@ -274,16 +273,6 @@ class Parameters:
             self._streaming.empty()
             self._digests.note([i])
             self.release([i])
-
-    def _watcher(self, i: int):
-        me = weakref.ref(self)
-
-        def use():
-            parameters = me()
-            if parameters is not None:
-                parameters._use(i)
-
-        return use
 
     def watch(self, numbers) -> None:
         for i in numbers:
