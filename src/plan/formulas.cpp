@@ -12,6 +12,11 @@ namespace {
 
 constexpr double kEntryBytes = 4;  // of a list entry: a 16-bit index and a 16-bit value
 
+// `most`: in the fuller direction; `both`: in both together.
+double link_seconds(const Site& site, double most, double both) {
+    return std::max(seconds(most, site.host_link), seconds(both, site.host_link_total));
+}
+
 }  // namespace
 
 double bulk_seconds(const Site& site, double bytes, double nodes) {
@@ -66,6 +71,27 @@ DeviceTime device_time(const Problem& problem, double flash_bytes, double memory
 
 double crossover_nodes(double network, double gather_bytes, int csds, double parameters_per_s) {
     return 1 + network / (gather_bytes * csds * parameters_per_s);
+}
+
+double base_update_seconds(const Site& site, double state, double gradients) {
+    const double read = state + gradients;
+    return std::max({seconds(read, site.device_read) / site.csds,
+                     seconds(state, site.device_write) / site.csds,
+                     link_seconds(site, read, read + state)});
+}
+
+double base_gradient_seconds(const Site& site, double gradients) {
+    return std::max(link_seconds(site, gradients, gradients),
+                    seconds(gradients, site.device_write) / site.csds);
+}
+
+double gpu_forward_seconds(const Site& site, double of_gpus) {
+    return link_seconds(site, of_gpus, of_gpus);
+}
+
+double gpu_backward_seconds(const Site& site, double of_gpus, double gradients) {
+    const double down = of_gpus + gradients;
+    return link_seconds(site, down, down + of_gpus);
 }
 
 }  // namespace nearstep::plan

@@ -47,4 +47,20 @@ DeviceTime device_time(const Problem& problem, double flash_bytes, double memory
 // device.
 double crossover_nodes(double network, double gather_bytes, int csds, double parameters_per_s);
 
+// --- Seconds on the link between a node's host and its devices ---
+// Where the cost model of near-storage updates does not apply: in mode base, and where GPUs share
+// that link. Bytes are of one node and step.
+
+// The update in mode base: all drives read and write at once, over the host link. The state is read
+// and written, gradients are read again.
+double base_update_seconds(const Site& site, double state, double gradients);
+
+// Gradients to the drives in mode base. Backward hides them while it lasts.
+double base_gradient_seconds(const Site& site, double gradients);
+
+// Traffic of GPUs: `of_gpus` bytes of parameters in forward; in backward as many, as many gradients
+// back, and `gradients` to the devices in the direction of the parameters.
+double gpu_forward_seconds(const Site& site, double of_gpus);
+double gpu_backward_seconds(const Site& site, double of_gpus, double gradients);
+
 }  // namespace nearstep::plan

@@ -7,7 +7,7 @@
 #include "model/geometry.hpp"
 #include "plan/calibration.hpp"
 #include "plan/cost.hpp"
-#include "plan/host_link.hpp"
+#include "plan/formulas.hpp"
 #include "plan/link_rates.hpp"
 #include "shard/partition.hpp"
 #include "store/subgroup_header.hpp"

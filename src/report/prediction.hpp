@@ -18,7 +18,7 @@ struct RunPlan {
 RunPlan run_plan_of(const RunRecord& record);
 
 // `unshaped`: the phases of the same compute without link delays. The model is the planner's
-// (plan/cost.hpp); plan/host_link.hpp covers mode base and GPUs on the host link. Rates are the
+// (plan/cost.hpp); plan/formulas.hpp covers mode base and GPUs on the host link. Rates are the
 // site's, replaced by the record's calibration where it has some.
 PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped);
 
