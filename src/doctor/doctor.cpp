@@ -3,6 +3,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "checkpoint/checkpoint.hpp"
@@ -22,10 +23,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace nearstep::doctor {
@@ -42,42 +49,54 @@ struct Duties {
 
 std::string size_text(std::size_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
-Json find_cpu(const SystemFacts& system) {
-    return {{"summary", text(system.processor.empty() ? "a processor" : system.processor, ", ",
-                             system.usable_cpus, " of ", system.cpus,
-                             " CPUs for this rank: ", joined(system.features, " "))},
-            {"name", system.processor},
-            {"cpus", system.cpus},
-            {"usable_cpus", system.usable_cpus},
-            {"features", system.features}};
+Json find_cpu() {
+    const std::string cpuinfo = read_whole("/proc/cpuinfo");
+    const std::string name = value_of(cpuinfo, "model name");
+    const std::vector<std::string> features = find_features(
+        cpuinfo, {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16",
+                  "avx512_fp16", "amx_tile", "amx_bf16", "asimd", "sve", "bf16"});
+    const long cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
+    const int usable = usable_cores();
+    return {{"summary", text(name.empty() ? "a processor" : name, ", ", usable, " of ", cpus,
+                             " CPUs for this rank: ", joined(features, " "))},
+            {"name", name},
+            {"cpus", cpus},
+            {"usable_cpus", usable},
+            {"features", features}};
 }
 
-Json find_memory(const SystemFacts& system) {
+Json find_memory() {
+    const MachineMemory memory = machine_memory();
     return {{"summary",
-             text(size_text(system.memory_bytes), ", of which ", size_text(system.available_bytes),
-                  " are available", system.is_memory_limited ? " (the limit of a cgroup)" : "")},
-            {"bytes", system.memory_bytes},
-            {"available_bytes", system.available_bytes},
-            {"is_limited", system.is_memory_limited}};
+             text(size_text(memory.total_bytes), ", of which ", size_text(memory.available_bytes),
+                  " are available", memory.is_limited ? " (the limit of a cgroup)" : "")},
+            {"bytes", memory.total_bytes},
+            {"available_bytes", memory.available_bytes},
+            {"is_limited", memory.is_limited}};
 }
 
 // Requests memory as a slot does, and checks what the kernel gave.
-Json find_huge_pages(const SystemFacts& system) {
+Json find_huge_pages() {
+    const std::string setting =
+        chosen_word(read_whole("/sys/kernel/mm/transparent_hugepage/enabled"));
     const memory::Buffer buffer(32 * MiB);
     const std::size_t backed = memory::huge_page_bytes(std::array{&buffer});
-    return {{"summary", text(size_text(backed), " of ", size_text(buffer.size()),
-                             " were given (the kernel's setting: ",
-                             system.huge_pages.empty() ? "not told" : system.huge_pages, ")",
-                             backed < buffer.size() ? "; buffers are slower without" : "")},
-            {"setting", system.huge_pages},
+    return {{"summary",
+             text(size_text(backed), " of ", size_text(buffer.size()),
+                  " were given (the kernel's setting: ", setting.empty() ? "not told" : setting,
+                  ")", backed < buffer.size() ? "; buffers are slower without" : "")},
+            {"setting", setting},
             {"asked_bytes", buffer.size()},
             {"given_bytes", backed}};
 }
 
-Json find_memory_lock(const SystemFacts& system) {
-    return {{"summary", text(system.lock_bytes ? size_text(*system.lock_bytes) : "no limit",
+Json find_memory_lock() {
+    rlimit limit{};
+    const bool is_limited =
+        ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    return {{"summary", text(is_limited ? size_text(limit.rlim_cur) : "no limit",
                              " (RLIMIT_MEMLOCK); buffers are not locked, so that any limit does")},
-            {"bytes", system.lock_bytes ? Json(*system.lock_bytes) : Json()}};
+            {"bytes", is_limited ? Json(limit.rlim_cur) : Json()}};
 }
 
 Json find_engine() {
@@ -111,13 +130,19 @@ Json find_model(const config::RunSettings& run) {
             {"path", path}};
 }
 
-Json find_gpus(const SystemFacts& system, const Json& model) {
-    const int seen = model["gpus"].get<int>();
-    return {
-        {"summary", text(system.gpus.empty() ? "NVIDIA's driver shows none" : joined(system.gpus),
-                         "; PyTorch finds ", seen)},
-        {"names", system.gpus},
-        {"seen_by_torch", seen}};
+// `seen`: those that PyTorch finds.
+Json find_gpus(const Json& seen) {
+    std::vector<std::string> names;
+    std::error_code none;
+    for (const std::filesystem::directory_entry& gpu :
+         std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", none)) {
+        names.push_back(value_of(read_whole(gpu.path() / "information"), "Model"));
+    }
+    std::ranges::sort(names);
+    return {{"summary", text(names.empty() ? "NVIDIA's driver shows none" : joined(names),
+                             "; PyTorch finds ", seen)},
+            {"names", names},
+            {"seen_by_torch", seen}};
 }
 
 Json find_state_io(const config::RunSettings& run) {
@@ -226,15 +251,15 @@ Json find_nccl(const config::RunSettings& run) {
 // of what was found and how a run with these settings uses it. To see what works, it allocates some
 // MiB, opens an io_uring and writes a page in each folder of csd.path, and leaves none of them
 // behind.
-Json find_all(const config::RunSettings& run, const SystemFacts& system, Duties duties) {
+Json find_all(const config::RunSettings& run, Duties duties) {
     Json findings;
-    findings["cpu"] = find_cpu(system);
-    findings["memory"] = find_memory(system);
-    findings["huge_pages"] = find_huge_pages(system);
-    findings["memory_lock"] = find_memory_lock(system);
+    findings["cpu"] = find_cpu();
+    findings["memory"] = find_memory();
+    findings["huge_pages"] = find_huge_pages();
+    findings["memory_lock"] = find_memory_lock();
     if (duties.computes) {
         findings["model"] = find_model(run);
-        findings["gpus"] = find_gpus(system, findings["model"]);
+        findings["gpus"] = find_gpus(findings["model"]["gpus"]);
     }
     if (duties.holds) {
         findings["engine"] = find_engine();
@@ -294,14 +319,15 @@ Json examine(const mpi::Communicator& world, const config::RunSettings& run) {
         mpi::set_apart_from(mpi::discover_nodes(world), first_storage_rank(run, world.size()));
     std::string mine;
     if (nodes.rank_in_group(world.rank()) == 0) {
-        const SystemFacts system = find_system();
+        utsname system{};
+        ::uname(&system);
         const Duties duties = duties_of(run, world.rank(), world.size());
-        const Json node = {{"host", system.host},
-                           {"kernel", system.kernel},
+        const Json node = {{"host", system.nodename},
+                           {"kernel", system.release},
                            {"ranks", nodes.ranks_beside(world.rank())},
                            {"computes", duties.computes},
                            {"holds", duties.holds},
-                           {"findings", find_all(run, system, duties)}};
+                           {"findings", find_all(run, duties)}};
         mine = node.dump();
     }
     Json report = {{"version", version()},

@@ -1,29 +1,17 @@
-// What Linux reports about the machine through /proc, /sys and system calls.
+// Reads what Linux reports about the machine through /proc and /sys.
 #pragma once
 
-#include <cstddef>
-#include <optional>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 namespace nearstep::doctor {
 
-struct SystemFacts {
-    std::string host{};
-    std::string kernel{};
-    std::string processor{};              // empty if the kernel does not report it
-    std::vector<std::string> features{};  // the processor's flags that some part needs
-    int cpus = 0;                         // of the machine
-    int usable_cpus = 0;                  // of this process
-    std::size_t memory_bytes = 0;         // of the machine, or what a cgroup grants
-    std::size_t available_bytes = 0;
-    bool is_memory_limited = false;           // by a cgroup
-    std::string huge_pages{};                 // "always", "madvise" or "never"; empty: unknown
-    std::optional<std::size_t> lock_bytes{};  // RLIMIT_MEMLOCK; none: no limit
-    std::vector<std::string> gpus{};          // names from NVIDIA's kernel driver
-};
+// Reads a file of /proc or /sys, which has no size, to its end. Empty if there is none.
+std::string read_whole(const std::filesystem::path& path);
 
-SystemFacts find_system();
+// The text after "name :" in the first line of `table` with that name.
+std::string value_of(const std::string& table, const std::string& name);
 
 // The words of `wanted` found in the line "flags" (x86) or "Features" (Arm) of /proc/cpuinfo, in
 // the order of `wanted`.

@@ -23,15 +23,5 @@ TEST(ChosenWord, StandsInBrackets) {
     EXPECT_EQ(chosen_word(""), "");
 }
 
-TEST(SystemFacts, IsFound) {
-    const SystemFacts system = find_system();
-    EXPECT_FALSE(system.host.empty());
-    EXPECT_FALSE(system.kernel.empty());
-    EXPECT_GE(system.cpus, 1);
-    EXPECT_GE(system.usable_cpus, 1);
-    EXPECT_GT(system.memory_bytes, 0U);
-    EXPECT_LE(system.available_bytes, system.memory_bytes);
-}
-
 }  // namespace
 }  // namespace nearstep::doctor

@@ -23,7 +23,7 @@ class Doctor(program.Scenario):
         report, shown = self.report(0, "--set", f"csd.path=[{self.folder}, {state}/below]")
         node, = report["nodes"]
         found = node["findings"]
-        self.assertEqual(node["host"], os.uname().nodename)
+        self.assertEqual((node["host"], node["kernel"]), (os.uname().nodename, os.uname().release))
         self.assertEqual(found["cpu"]["cpus"], os.cpu_count())
         with open("/proc/cpuinfo") as file:
             flags = next((line for line in file if line.startswith(("flags", "Features"))), "").split()
