@@ -173,12 +173,7 @@ void Engine::make_reader() {
         return;
     }
     expects(world_.size() == 1, "parameters that stay in the state are read by one rank");
-    std::vector<ParameterReader::Source> sources;
-    pipeline_->visit_subgroups(
-        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            sources.push_back({&device, subgroup, tiles});
-        });
-    reader_.emplace(std::move(sources), settings_.csd.state, layout_.dtype);
+    reader_.emplace(pipeline_->subgroups(), settings_.csd.state, layout_.dtype);
 }
 
 namespace {
@@ -211,13 +206,11 @@ bool are_equal(const Placed& settings, const mpi::Topology& nodes, const std::ve
 
 void Engine::make_facts() {
     std::array<std::uint64_t, 1> kept_bytes = {};
-    pipeline_->visit_subgroups(
-        [&](const csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            if (subgroup < static_cast<std::size_t>(device.kept_slots())) {
-                const auto format = settings_.csd.state;
-                kept_bytes.front() += csd::state_bytes(format, tiles.size());
-            }
-        });
+    for (const offload::OwnedSubgroup& of : pipeline_->subgroups()) {
+        if (of.index < static_cast<std::size_t>(of.device->kept_slots())) {
+            kept_bytes.front() += csd::state_bytes(settings_.csd.state, of.tiles.size());
+        }
+    }
     world_.sum(std::span(kept_bytes));
     const std::vector<int> devices = config::devices_per_rank(settings_, world_.size());
     const std::vector<int> drives = config::drives_per_rank(settings_, world_.size());

@@ -33,7 +33,6 @@
 #include "engine/state/other_layout.hpp"
 #include "engine/state/parameter_reader.hpp"
 #include "engine/state/parameter_vector.hpp"
-#include "engine/state/subgroup_workers.hpp"
 #include "engine/step.hpp"
 #include "feed/block_parts.hpp"
 #include "link/clock.hpp"
@@ -276,11 +275,17 @@ private:
     void replace_runs(const Found& found);
     void fill_from(checkpoint::Reader& reader);
     std::optional<std::string> fill_from(OtherLayout& old, std::int64_t generation);
-    void move_state(const SubgroupStages& stages);
+    // Calls `work` for each subgroup of this rank with memory for its state. The pool's threads
+    // handle several at once. Rethrows the first error.
+    using StateWork =
+        std::function<void(const offload::OwnedSubgroup& of, const csd::StateArrays& state)>;
+    void visit_states(Executor& pool, const StateWork& work);
+    // The same, then loads the state into the vector. Measures `move`; `before` may be empty.
+    void move_state(const StateWork& before, const StateWork& move);
     void go_on_at(const store::Commit& position, const Writer& writer);
     checkpoint::Description describe() const;
     bool is_in_first_copy() const { return owners_.copy_of(world_.rank()) == 0; }
-    void load_into_vector(shard::TileRange tiles, const csd::StateArrays& state);
+    void load_into_vector(const offload::OwnedSubgroup& of, const csd::StateArrays& state);
 
     const mpi::Communicator& world_;
     Placed settings_;
@@ -338,7 +343,7 @@ private:
     // none.
     double last_norm_ = 0;
     std::int64_t steps_done_ = 0;
-    csd::StateMemory memory_;  // for start, save and restore
+    Executor alone_{0};  // the caller's thread: of files that no other may use
 };
 
 }  // namespace nearstep::engine

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <limits>
 #include <utility>
 
@@ -263,13 +262,10 @@ void Engine::skip_update() {
 
 void Engine::load_last_parameters() {
     if (delivery(settings_, options_.parameters) == csd::Delivery::parameters) {
-        visit_subgroups(
-            *pipeline_, pool_,
-            {.move =
-                 [this](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
-                     device.read_state(subgroup, pipeline_->generation(), state);
-                 },
-             .after = std::bind_front(&Engine::load_into_vector, this)});
+        visit_states(pool_, [this](const auto& of, const csd::StateArrays& state) {
+            of.read(pipeline_->generation(), state);
+            load_into_vector(of, state);
+        });
     }
     if (options_.tensors != nullptr) {
         options_.tensors->forget();

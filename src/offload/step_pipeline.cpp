@@ -352,14 +352,16 @@ void StepPipeline::commit(csd::StateCommit& log, const store::Commit& step) {
     log.publish(step);
 }
 
-void StepPipeline::visit_subgroups(const SubgroupVisit& visit) {
+std::vector<OwnedSubgroup> StepPipeline::subgroups() const {
+    std::vector<OwnedSubgroup> owned;
     const auto& subgroups = copy_.partition.subgroups();
     for (std::size_t s = 0; s < subgroups.size(); ++s) {
         if (shard::owner_of(copy_.partition, copy_.devices, s) == copy_ranks_.rank()) {
             const Place place = place_of(s);
-            visit(*devices_[place.device], place.subgroup, subgroups[s].tiles);
+            owned.push_back({devices_[place.device].get(), place.subgroup, subgroups[s].tiles});
         }
     }
+    return owned;
 }
 
 }  // namespace nearstep::offload

@@ -90,9 +90,21 @@ struct UpdateTimes {
     double waited_s = 0;   // that the caller waited for it
 };
 
-// Called for each owned subgroup in tile order, with its device and its index there.
-using SubgroupVisit =
-    std::function<void(csd::Device& device, std::size_t subgroup, shard::TileRange tiles)>;
+// A subgroup of this rank. `state` has room for each of its elements.
+struct OwnedSubgroup {
+    csd::Device* device = nullptr;
+    std::size_t index = 0;  // of the device
+    shard::TileRange tiles;
+
+    std::size_t first_elem() const { return tiles.begin * shard::kTileElems; }
+    std::size_t elems() const { return tiles.size() * shard::kTileElems; }
+    void read(std::int64_t generation, const csd::StateArrays& state) const {
+        device->read_state(index, generation, state);
+    }
+    void write(std::int64_t generation, const csd::StateArrays& state) const {
+        device->write_state(index, generation, state);
+    }
+};
 
 // One per rank. Calls are collective and from the thread that calls MPI, unless stated otherwise. A
 // step is: begin_step; put_gradient of all blocks, last first; finish_gradients; begin_update;
@@ -201,8 +213,8 @@ public:
     std::vector<int> residual_ranks(std::size_t tile) const;
     int residual_heir(std::size_t tile) const;
 
-    // Not collective.
-    void visit_subgroups(const SubgroupVisit& visit);
+    // In tile order. Not collective.
+    std::vector<OwnedSubgroup> subgroups() const;
 
 private:
     using Clock = std::chrono::steady_clock;

@@ -60,12 +60,11 @@ public:
         for (const auto& device : pipeline.devices()) {
             device->reserve();
         }
-        pipeline.visit_subgroups(
-            [](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-                csd::State state(tiles.size());
-                std::fill(state.master.begin(), state.master.end(), 1.0F);
-                device.write_state(subgroup, 0, state.arrays());
-            });
+        for (const OwnedSubgroup& of : pipeline.subgroups()) {
+            csd::State state(of.tiles.size());
+            std::fill(state.master.begin(), state.master.end(), 1.0F);
+            of.write(0, state.arrays());
+        }
     }
 
     void put_gradient(StepPipeline& pipeline, std::size_t block) {

@@ -128,25 +128,22 @@ CheckpointTime Engine::expect_checkpoint(const std::string& folder) {
     world_.together([&] {
         ProbeFile file(folder);
         Stopwatch watch;
-        pipeline_->visit_subgroups(
-            [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-                if (!is_in_first_copy()) {
-                    return;  // a checkpoint contains one copy
-                }
-                const std::size_t elems = tiles.size() * shard::kTileElems;
-                const auto bytes = static_cast<double>(3 * elems * sizeof(float));
-                mine += bytes;
-                if (probed >= static_cast<double>(kProbedBytes)) {
-                    return;
-                }
-                const csd::StateArrays state = memory_.of(elems);
-                device.read_state(subgroup, pipeline_->generation(), state);
-                for (const std::span<const float> values :
-                     {state.master, state.moment1, state.moment2}) {
-                    file.write(values);
-                }
-                probed += bytes;
-            });
+        visit_states(alone_, [&](const auto& of, const csd::StateArrays& state) {
+            if (!is_in_first_copy()) {
+                return;  // a checkpoint contains one copy
+            }
+            const auto bytes = static_cast<double>(3 * of.elems() * sizeof(float));
+            mine += bytes;
+            if (probed >= static_cast<double>(kProbedBytes)) {
+                return;
+            }
+            of.read(pipeline_->generation(), state);
+            for (const std::span<const float> values :
+                 {state.master, state.moment1, state.moment2}) {
+                file.write(values);
+            }
+            probed += bytes;
+        });
         file.sync();
         seconds = probed > 0 ? watch.lap() * mine / probed : 0;
     });

@@ -107,16 +107,13 @@ std::string Engine::save(const std::string& named) {
         const auto writer = checkpoint::RankFileWriter::make(
             folder, steps_done_, attempt, world_.rank(), ranges[rank],
             residual == nullptr ? std::vector<std::size_t>() : residual->tiles());
-        pipeline_->visit_subgroups(
-            [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-                if (!is_in_first_copy()) {
-                    return;  // copies are equal, and a checkpoint contains one
-                }
-                const csd::StateArrays state = memory_.of(tiles.size() * kTileElems);
-                device.read_state(subgroup, pipeline_->generation(), state);
+        visit_states(alone_, [&](const auto& of, const csd::StateArrays& state) {
+            if (is_in_first_copy()) {  // copies are equal, and a checkpoint contains one
+                of.read(pipeline_->generation(), state);
                 faults_.pass(FaultPhase::mid_checkpoint);
-                writer->write(tiles, {state.master, state.moment1, state.moment2});
-            });
+                writer->write(of.tiles, {state.master, state.moment1, state.moment2});
+            }
+        });
         save_residual(*writer);
         records[rank] = writer->finish();
     });
@@ -143,20 +140,14 @@ std::string Engine::save(const std::string& named) {
 std::uint64_t Engine::masters_digest() {
     expects(!is_under_way(), "a step is finished before its masters are read");
     std::vector<std::uint64_t> of_tile(owners_.tiles(), 0);
-    visit_subgroups(
-        *pipeline_, pool_,
-        {.move =
-             [this](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
-                 device.read_state(subgroup, pipeline_->generation(), state);
-             },
-         .after =
-             [&](shard::TileRange tiles, const csd::StateArrays& state) {
-                 for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
-                     const auto values = state.master.subspan((tile - tiles.begin) * kTileElems,
-                                                              copy_.partition.elems_in_tile(tile));
-                     of_tile[tile] = xxh3(std::as_bytes(values));
-                 }
-             }});
+    visit_states(pool_, [&](const auto& of, const csd::StateArrays& state) {
+        of.read(pipeline_->generation(), state);
+        for (std::size_t tile = of.tiles.begin; tile < of.tiles.end; ++tile) {
+            const auto values = state.master.subspan((tile - of.tiles.begin) * kTileElems,
+                                                     copy_.partition.elems_in_tile(tile));
+            of_tile[tile] = xxh3(std::as_bytes(values));
+        }
+    });
     pipeline_->copy_ranks().sum(std::span(of_tile));
     const std::uint64_t digest = xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tile)));
     const std::string first = world_.broadcast(to_hex(digest), 0);

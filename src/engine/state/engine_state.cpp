@@ -1,6 +1,7 @@
 // The engine's storage: start values, state files and checkpoints. Called by begin() and clients.
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/stopwatch.hpp"
 #include "base/version.hpp"
 #include "csd/gpu_tensors.hpp"
 #include "engine/engine.hpp"
@@ -12,7 +13,7 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
+#include <mutex>
 #include <random>
 
 namespace nearstep::engine {
@@ -106,13 +107,13 @@ void Engine::forget_commits() {
 }
 
 // A rank computes with its rounded masters. Writes those of its own tiles.
-void Engine::load_into_vector(shard::TileRange tiles, const csd::StateArrays& state) {
+void Engine::load_into_vector(const offload::OwnedSubgroup& of, const csd::StateArrays& state) {
     if (reader_) {
         return;
     }
-    const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
     convert_from_fp32(state.master.data(), layout_.dtype,
-                      vector_.span().data() + tiles.begin * tile_bytes, state.master.size());
+                      vector_.span().data() + of.first_elem() * size_bytes(layout_.dtype),
+                      state.master.size());
 }
 
 void Engine::go_on_from(std::int64_t generation) {
@@ -131,13 +132,59 @@ void Engine::drop_parameters(shard::ElementRange range) {
     }
 }
 
+void Engine::visit_states(Executor& pool, const StateWork& work) {
+    const std::vector<offload::OwnedSubgroup> owned = pipeline_->subgroups();
+    std::vector<csd::StateMemory> memory(static_cast<std::size_t>(pool.members()));
+    pool.share(owned.size(), [&](std::size_t i, int member) {
+        work(owned[i], memory[static_cast<std::size_t>(member)].of(owned[i].elems()));
+    });
+}
+
+namespace {
+
+// Adds up the seconds in which at least one thread is between enter() and leave().
+class Occupancy {
+public:
+    void enter() {
+        const std::scoped_lock lock(lock_);
+        if (inside_++ == 0) {
+            watch_.lap();
+        }
+    }
+    void leave() {
+        const std::scoped_lock lock(lock_);
+        if (--inside_ == 0) {
+            seconds_ += watch_.lap();
+        }
+    }
+    double seconds() const { return seconds_; }
+
+private:
+    std::mutex lock_;
+    int inside_ = 0;
+    Stopwatch watch_;
+    double seconds_ = 0;
+};
+
+}  // namespace
+
 // A program may go on meanwhile, such as the compiler of its model.
-void Engine::move_state(const SubgroupStages& stages) {
-    const trace::TrafficSnapshot before = traffic_.snapshot();
+void Engine::move_state(const StateWork& before, const StateWork& move) {
+    const trace::TrafficSnapshot old = traffic_.snapshot();
     Executor workers{pool_threads() - 1, Executor::Priority::background};
-    const double seconds = visit_subgroups(*pipeline_, workers, stages);
-    const trace::TrafficSnapshot moved = traffic_.snapshot() - before;
-    moved_ = {.bytes = static_cast<double>(moved[trace::Counter::checkpoint]), .seconds = seconds};
+    Occupancy moves;
+    visit_states(workers, [&](const auto& of, const csd::StateArrays& state) {
+        if (before) {
+            before(of, state);
+        }
+        moves.enter();
+        move(of, state);
+        moves.leave();
+        load_into_vector(of, state);
+    });
+    const trace::TrafficSnapshot moved = traffic_.snapshot() - old;
+    moved_ = {.bytes = static_cast<double>(moved[trace::Counter::checkpoint]),
+              .seconds = moves.seconds()};
 }
 
 StateTransfer Engine::first_transfer() const {
@@ -164,18 +211,15 @@ void Engine::start_anew(const Claimed& claimed) {
 void Engine::fill(const Start& start, const Fill& fill) {
     world_.together([&] {
         move_state(
-            {.before =
-                 [&](shard::TileRange tiles, const csd::StateArrays& state) {
-                     const std::size_t first = tiles.begin * kTileElems;
-                     const std::size_t elems = std::min(state.master.size(), layout_.elems - first);
-                     fill(first, state.master.first(elems));
-                     std::ranges::fill(state.master.subspan(elems), 0.0F);  // padding
-                 },
-             .move =
-                 [](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
-                     device.write_state(subgroup, 0, {state.master, {}, {}});
-                 },
-             .after = std::bind_front(&Engine::load_into_vector, this)});
+            [&](const auto& of, const csd::StateArrays& state) {
+                const std::size_t elems =
+                    std::min(state.master.size(), layout_.elems - of.first_elem());
+                fill(of.first_elem(), state.master.first(elems));
+                std::ranges::fill(state.master.subspan(elems), 0.0F);  // padding
+            },
+            [](const auto& of, const csd::StateArrays& state) {
+                of.write(0, {state.master, {}, {}});
+            });
     });
     go_on_from(0);
     pipeline_->gather();
@@ -220,30 +264,23 @@ void Engine::restore(const Decision& decision) {
 }
 
 void Engine::fill_from(checkpoint::Reader& reader) {
-    pipeline_->visit_subgroups(
-        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            const csd::StateArrays state = memory_.of(tiles.size() * kTileElems);
-            reader.read(tiles, {state.master, state.moment1, state.moment2});
-            device.write_state(subgroup, reader.description().generation, state);
-            load_into_vector(tiles, state);
-        });
+    visit_states(alone_, [&](const auto& of, const csd::StateArrays& state) {
+        reader.read(of.tiles, {state.master, state.moment1, state.moment2});
+        of.write(reader.description().generation, state);
+        load_into_vector(of, state);
+    });
 }
 
 namespace {
 
 // A subgroup whose tiles arrive one by one.
-struct Incoming {
-    csd::Device* device = nullptr;
-    std::size_t subgroup = 0;
-    shard::TileRange tiles;
+struct Incoming : offload::OwnedSubgroup {
     std::size_t missing = 0;       // tiles
     csd::StateMemory memory = {};  // taken while only some tiles have arrived
-
-    csd::StateArrays state() { return memory.of(tiles.size() * kTileElems); }
 };
 
 void put(Incoming& of, std::size_t tile, const csd::StateArrays& state) {
-    const csd::StateArrays all = of.state();
+    const csd::StateArrays all = of.memory.of(of.elems());
     const std::size_t at = (tile - of.tiles.begin) * kTileElems;
     std::ranges::copy(state.master, all.master.subspan(at).begin());
     std::ranges::copy(state.moment1, all.moment1.subspan(at).begin());
@@ -255,18 +292,17 @@ void put(Incoming& of, std::size_t tile, const csd::StateArrays& state) {
 
 std::optional<std::string> Engine::fill_from(OtherLayout& old, std::int64_t generation) {
     std::vector<Incoming> incoming;  // in tile order
-    pipeline_->visit_subgroups(
-        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            incoming.push_back(
-                {.device = &device, .subgroup = subgroup, .tiles = tiles, .missing = tiles.size()});
-        });
+    for (const offload::OwnedSubgroup& of : pipeline_->subgroups()) {
+        incoming.push_back({of, of.tiles.size()});
+    }
     return old.read(generation, owners_, [&](std::size_t tile, const csd::StateArrays& state) {
         const auto of = std::ranges::upper_bound(incoming, tile, {},
                                                  [](const Incoming& one) { return one.tiles.end; });
         put(*of, tile, state);
         if (of->missing == 0) {
-            of->device->write_state(of->subgroup, generation, of->state());
-            load_into_vector(of->tiles, of->state());
+            const csd::StateArrays all = of->memory.of(of->elems());
+            of->write(generation, all);
+            load_into_vector(*of, all);
             of->memory = {};
         }
     });
@@ -296,9 +332,8 @@ std::optional<std::string> Engine::restore_from(const Start& start, const store:
 void Engine::verify(const std::string& index_path) {
     world_.together([&] {
         const auto reader = open_checkpoint(index_path);
-        pipeline_->visit_subgroups([&](csd::Device&, std::size_t, shard::TileRange tiles) {
-            const csd::StateArrays state = memory_.of(tiles.size() * kTileElems);
-            reader->read(tiles, {state.master, state.moment1, state.moment2});
+        visit_states(alone_, [&](const auto& of, const csd::StateArrays& state) {
+            reader->read(of.tiles, {state.master, state.moment1, state.moment2});
         });
     });
 }
@@ -327,12 +362,9 @@ std::optional<std::string> Engine::restore_state(const Decision& decision,
     std::string damage;
     world_.together([&] {
         try {
-            move_state(
-                {.move =
-                     [&](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
-                         device.read_state(subgroup, commit.generation, state);
-                     },
-                 .after = std::bind_front(&Engine::load_into_vector, this)});
+            move_state({}, [&](const auto& of, const csd::StateArrays& state) {
+                of.read(commit.generation, state);
+            });
         } catch (const DamageError& found) {
             damage = found.what();
         }
@@ -356,16 +388,12 @@ void Engine::change_masters(const Change& change) {
     pipeline_->drop_read_ahead();
     const std::int64_t old = pipeline_->generation();
     world_.together([&] {
-        visit_subgroups(
-            *pipeline_, pool_,
-            {.move =
-                 [&](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
-                     device.read_state(subgroup, old, state);
-                     const shard::Subgroup& of = device.subgroups()[subgroup];
-                     change(of.tiles.begin * kTileElems, state.master);
-                     device.write_state(subgroup, old + 1, state);
-                 },
-             .after = std::bind_front(&Engine::load_into_vector, this)});
+        visit_states(pool_, [&](const auto& of, const csd::StateArrays& state) {
+            of.read(old, state);
+            change(of.first_elem(), state.master);
+            of.write(old + 1, state);
+            load_into_vector(of, state);
+        });
     });
     if (options_.tensors != nullptr) {
         options_.tensors->forget();
@@ -378,12 +406,10 @@ void Engine::change_masters(const Change& change) {
 
 void Engine::see_state(const See& see) {
     expects(!is_under_way(), "a step is finished before its state is read");
-    pipeline_->visit_subgroups(
-        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            const csd::StateArrays state = memory_.of(tiles.size() * kTileElems);
-            device.read_state(subgroup, pipeline_->generation(), state);
-            see(tiles.begin * kTileElems, state.master, state.moment1, state.moment2);
-        });
+    visit_states(alone_, [&](const auto& of, const csd::StateArrays& state) {
+        of.read(pipeline_->generation(), state);
+        see(of.first_elem(), state.master, state.moment1, state.moment2);
+    });
 }
 
 std::vector<std::int64_t> Engine::updates() const {

@@ -54,12 +54,11 @@ void ParameterReader::read(shard::ElementRange range, std::span<std::byte> to) c
         }
         piece.to = {};
     };
-    auto source = std::ranges::upper_bound(sources_, range.begin, {}, [](const Source& one) {
+    auto source = std::ranges::upper_bound(sources_, range.begin, {}, [](const auto& one) {
         return one.tiles.end * shard::kTileElems;
     });
     for (std::size_t at = range.begin; at < range.end;) {
         expects(source != sources_.end(), "the devices hold all parameters");
-        const std::size_t first = source->tiles.begin * shard::kTileElems;
         const std::size_t end = source->tiles.end * shard::kTileElems;
         const std::size_t next = std::min({range.end, end, at + kPieceElems});
         ReadPiece& piece = pieces.at(count++ % kInFlight);
@@ -69,7 +68,7 @@ void ParameterReader::read(shard::ElementRange range, std::span<std::byte> to) c
             piece.stored = memory::Buffer(kPieceElems * size_bytes(stored_));
         }
         piece.ticket = source->device->read_masters(
-            source->subgroup, generation, at - first,
+            source->index, generation, at - source->first_elem(),
             stored_ == dtype_ ? piece.to
                               : piece.stored.span().first((next - at) * size_bytes(stored_)));
         at = next;

@@ -2,10 +2,9 @@
 #pragma once
 
 #include "base/dtype.hpp"
-#include "csd/device.hpp"
 #include "csd/state_format.hpp"
+#include "offload/step_pipeline.hpp"
 #include "shard/partition.hpp"
-#include "shard/tile.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -18,15 +17,9 @@ namespace nearstep::engine {
 
 class ParameterReader {
 public:
-    // A subgroup of one of the devices, which outlive the reader.
-    struct Source {
-        csd::Device* device = nullptr;
-        std::size_t subgroup = 0;
-        shard::TileRange tiles;
-    };
-
-    // `sources`: all subgroups of the parameter vector in tile order.
-    ParameterReader(std::vector<Source> sources, csd::StateFormat state, Dtype dtype)
+    // `sources`: all subgroups of the parameter vector in tile order. Their devices outlive this.
+    ParameterReader(std::vector<offload::OwnedSubgroup> sources, csd::StateFormat state,
+                    Dtype dtype)
         : sources_(std::move(sources)), stored_(csd::master_dtype(state)), dtype_(dtype) {}
 
     // Later reads are of this generation.
@@ -36,7 +29,7 @@ public:
     void read(shard::ElementRange range, std::span<std::byte> to) const;
 
 private:
-    std::vector<Source> sources_;
+    std::vector<offload::OwnedSubgroup> sources_;
     Dtype stored_;
     Dtype dtype_;
     std::atomic<std::int64_t> generation_ = 0;
