@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
-#include <utility>
 
 namespace nearstep::emulator {
 
@@ -27,9 +26,9 @@ std::size_t whole_pages(std::size_t bytes) {
     return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-Bank::Bank(std::string tag, std::uint64_t base, std::uint64_t bytes)
-    : tag_(std::move(tag)), base_(base), bytes_(bytes) {
-    const int file = ::memfd_create(tag_.c_str(), MFD_CLOEXEC);
+Bank::Bank(const std::string& tag, std::uint64_t base, std::uint64_t bytes)
+    : base_(base), bytes_(bytes) {
+    const int file = ::memfd_create(tag.c_str(), MFD_CLOEXEC);
     if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) {
         throw std::system_error(errno, std::system_category(), "a bank's memory file");
     }

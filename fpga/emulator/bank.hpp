@@ -22,12 +22,11 @@ std::size_t whole_pages(std::size_t bytes);
 class Bank {
 public:
     // Throws std::system_error if the memory cannot be allocated.
-    Bank(std::string tag, std::uint64_t base, std::uint64_t bytes);
+    Bank(const std::string& tag, std::uint64_t base, std::uint64_t bytes);
     Bank(const Bank&) = delete;
     Bank& operator=(const Bank&) = delete;
     ~Bank() = default;
 
-    const std::string& tag() const { return tag_; }
     std::uint64_t base() const { return base_; }
     std::uint64_t bytes() const { return bytes_; }
 
@@ -39,7 +38,6 @@ public:
     std::byte* find(std::uint64_t address, std::uint64_t bytes);
 
 private:
-    std::string tag_;
     std::uint64_t base_;
     std::uint64_t bytes_;
     std::byte* memory_ = nullptr;

@@ -78,7 +78,6 @@ public:
     std::uint64_t run();
 
     const std::deque<Process>& processes() const { return processes_; }
-    const std::deque<Channel>& channels() const { return channels_; }
 
 private:
     bool tick_memory();

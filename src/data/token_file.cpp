@@ -145,12 +145,6 @@ std::uint64_t TokenFile::number_at(std::size_t offset) const {
 
 Tokens TokenFile::tokens() const { return {file_, kHeaderBytes, width_, tokens_, vocabulary_}; }
 
-std::uint64_t TokenFile::document_end(std::size_t document) const {
-    std::uint64_t end = 0;
-    file_.read(ends_ + document * kNumber, std::as_writable_bytes(std::span(&end, 1)));
-    return end;
-}
-
 std::uint64_t TokenFile::text_end(std::size_t token) const { return text_ends_->at(token); }
 
 std::string_view TokenFile::texts() const { return *all_texts_; }

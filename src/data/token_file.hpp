@@ -32,9 +32,6 @@ public:
     // Digest of all tokens; files with the same tokens have the same digest.
     std::uint64_t tokens_digest() const { return tokens_digest_; }
     Tokens tokens() const;
-    // Position after a document's last token. The last document's is size().
-    std::uint64_t document_end(std::size_t document) const;
-    std::size_t documents() const { return documents_; }
     // Offset in texts() after the text of a vocabulary token.
     std::uint64_t text_end(std::size_t token) const;
     std::string_view texts() const;

@@ -3,6 +3,7 @@
 #include "offload/joint_sums.hpp"
 
 #include "base/error.hpp"
+#include "offload/step_pipeline.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -28,7 +29,7 @@ shard::Ownership slicers_of(const exchange::Routes& routes) {
 
 }  // namespace
 
-JointSums::JointSums(const mpi::Communicator& world, const JointSumSettings& settings,
+JointSums::JointSums(const mpi::Communicator& world, const PipelineSettings& settings,
                      std::span<const exchange::Route> rounds, trace::Traffic& traffic)
     : routes_(routes_of(settings, world.rank())),
       ranks_(world.split(routes_.group())),
@@ -42,6 +43,10 @@ JointSums::JointSums(const mpi::Communicator& world, const JointSumSettings& set
                rounds, traffic),
       pool_(settings.pool),
       sums_(static_cast<std::size_t>(settings.pool->members())) {}
+
+exchange::Routes JointSums::routes_of(const PipelineSettings& settings, int rank) {
+    return {*settings.owners, settings.joint_groups, settings.nodes, rank, settings.storage_ranks};
+}
 
 void JointSums::begin_step(const codec::Codec& came, const exchange::StepEncoding& encoding) {
     scatter_.begin_step(encoding);

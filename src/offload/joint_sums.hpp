@@ -3,12 +3,10 @@
 
 #include "base/executor.hpp"
 #include "codec/codec.hpp"
-#include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
 #include "mpi/exchange/owner_sum.hpp"
 #include "mpi/exchange/routes.hpp"
-#include "mpi/topology.hpp"
 #include "shard/ownership.hpp"
 #include "trace/traffic.hpp"
 
@@ -18,36 +16,23 @@
 
 namespace nearstep::offload {
 
-// The pointers outlive the sums.
-struct JointSumSettings {
-    const shard::Ownership* owners = nullptr;
-    const codec::Codec* codec = nullptr;  // until begin_step() names another
-    std::size_t most_payload_bytes = 0;   // of all codecs in begin_step()
-    Dtype dtype = Dtype::bf16;
-    int storage_ranks = 0;
-    mpi::Topology groups;  // whole nodes each
-    mpi::Topology nodes;
-    const link::NodeLinks* links = nullptr;
-    Executor* pool = nullptr;
-};
+struct PipelineSettings;
 
 // In each group, each tile has a slicer. The group's nodes add up their gradients and send it the
 // dense sums. It adds these up, in the order of the nodes, encodes the result, and sends that to
 // the tile's owners. So owners get one payload of each group. Collective, but for encode().
 class JointSums {
 public:
-    JointSums(const mpi::Communicator& world, const JointSumSettings& settings,
+    // Of the settings' joint groups.
+    JointSums(const mpi::Communicator& world, const PipelineSettings& settings,
               std::span<const exchange::Route> rounds, trace::Traffic& traffic);
 
     // The way of the encoded sums to the owners.
-    static exchange::Routes routes_of(const JointSumSettings& settings, int rank) {
-        return {*settings.owners, settings.groups, settings.nodes, rank, settings.storage_ranks};
-    }
+    static exchange::Routes routes_of(const PipelineSettings& settings, int rank);
 
     // The ranks of this rank's group, numbered by their places there, and the slicers as owners.
     const mpi::Communicator& ranks() const { return ranks_; }
     const shard::Ownership& slicers() const { return slicers_; }
-    const exchange::Routes& routes() const { return routes_; }
 
     // `came`: the codec of the nodes' sums. The codecs outlive the step.
     void begin_step(const codec::Codec& came, const exchange::StepEncoding& encoding);

@@ -55,22 +55,10 @@ bool has_joint_groups(const PipelineSettings& settings) {
     return settings.joint_groups.groups() > 0;
 }
 
-JointSumSettings joint_settings(const PipelineSettings& settings) {
-    return {.owners = settings.owners,
-            .codec = settings.codec,
-            .most_payload_bytes = settings.most_payload_bytes,
-            .dtype = settings.dtype,
-            .storage_ranks = settings.storage_ranks,
-            .groups = settings.joint_groups,
-            .nodes = settings.nodes,
-            .links = settings.links,
-            .pool = settings.pool};
-}
-
 std::vector<exchange::Route> make_joint_rounds(const mpi::Communicator& world,
                                                const PipelineSettings& settings) {
     return has_joint_groups(settings)
-               ? all_rounds(settings, JointSums::routes_of(joint_settings(settings), world.rank()))
+               ? all_rounds(settings, JointSums::routes_of(settings, world.rank()))
                : std::vector<exchange::Route>();
 }
 
@@ -80,7 +68,7 @@ std::optional<JointSums> make_joint(const mpi::Communicator& world,
                                     trace::Traffic& traffic) {
     std::optional<JointSums> joint;
     if (has_joint_groups(settings)) {
-        joint.emplace(world, joint_settings(settings), rounds, traffic);
+        joint.emplace(world, settings, rounds, traffic);
     }
     return joint;
 }

@@ -163,15 +163,6 @@ void File::allocate(std::size_t bytes, std::size_t free_bytes) {
     }
 }
 
-void File::read_at(std::span<std::byte> to, std::int64_t offset) {
-    transfer({Direction::read, {{to.data(), to.size()}}, offset});
-}
-
-void File::write_at(std::span<const std::byte> from, std::int64_t offset) {
-    // iovec has no const; writing does not change the memory.
-    transfer({Direction::write, {{const_cast<std::byte*>(from.data()), from.size()}}, offset});
-}
-
 void File::sync() { transfer(IoRequest::flush()); }
 
 memory::Buffer File::map(std::size_t bytes) {

@@ -61,11 +61,7 @@ public:
     // bytes needed and free.
     void reserve(std::size_t bytes);
 
-    // Transfer all bytes, or throw IoError naming file, offset, reason and what to do.
-    void read_at(std::span<std::byte> to, std::int64_t offset);
-    void write_at(std::span<const std::byte> from, std::int64_t offset);
-
-    // The same for any request.
+    // Transfers all bytes, or throws IoError naming file, offset, reason and what to do.
     void transfer(IoRequest request, const ResultFilter& filter = {});
 
     // The parts of transfer(), for callers that use descriptor() themselves. prepare() checks the

@@ -69,9 +69,12 @@ TEST_F(CardTest, RefusesWhatIsNotAligned) {
     store::File file(folder.file("data"));
     file.reserve(2 * kBytes);
     const CardBuffer window = random_buffer(card, BufferKind::peer_to_peer);
-    EXPECT_THROW(file.write_at(window.host(), 64), ContractError);
-    EXPECT_THROW(file.write_at(window.host().subspan(64, 4096), 0), ContractError);
-    EXPECT_NO_THROW(file.write_at(window.host(), 4096));
+    const auto write = [&](std::span<std::byte> memory, std::int64_t offset) {
+        file.transfer({store::Direction::write, {{memory.data(), memory.size()}}, offset});
+    };
+    EXPECT_THROW(write(window.host(), 64), ContractError);
+    EXPECT_THROW(write(window.host().subspan(64, 4096), 0), ContractError);
+    EXPECT_NO_THROW(write(window.host(), 4096));
 }
 
 TEST_F(CardTest, RefusesArgumentsThatAreNotThoseOfItsTable) {

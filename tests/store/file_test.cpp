@@ -17,6 +17,10 @@ void fill(std::span<std::byte> memory, unsigned seed) {
     }
 }
 
+void move(File& file, Direction direction, std::span<std::byte> memory, std::int64_t offset) {
+    file.transfer({direction, {{memory.data(), memory.size()}}, offset});
+}
+
 TEST(FileTest, ReadsBackWhatItWrote) {
     const ScratchFolder folder;
     File file(folder.file("state"));
@@ -25,9 +29,9 @@ TEST(FileTest, ReadsBackWhatItWrote) {
     memory::Buffer written(kBytes);
     memory::Buffer read(kBytes);
     fill(written.span(), 1);
-    file.write_at(written.span(), kPageBytes);
+    move(file, Direction::write, written.span(), kPageBytes);
     file.sync();
-    file.read_at(read.span(), kPageBytes);
+    move(file, Direction::read, read.span(), kPageBytes);
     EXPECT_TRUE(std::ranges::equal(written.span(), read.span()));
 }
 
@@ -55,7 +59,7 @@ TEST(FileTest, PutsPiecesOneAfterAnother) {
                    {{written.span().data() + 3 * kPageBytes, 3 * kPageBytes},
                     {written.span().data(), 3 * kPageBytes}},
                    0});
-    file.read_at(read.span(), 0);
+    move(file, Direction::read, read.span(), 0);
     EXPECT_TRUE(std::ranges::equal(written.span().subspan(3 * kPageBytes),
                                    read.span().first(3 * kPageBytes)));
     EXPECT_TRUE(std::ranges::equal(written.span().first(3 * kPageBytes),
@@ -75,14 +79,14 @@ TEST(FileTest, TakesMorePiecesThanOneSystemCallDoes) {
         pieces.push_back({written.span().data() + i * kPageBytes, kPageBytes});
     }
     file.transfer({Direction::write, pieces, 0});
-    file.read_at(read.span(), 0);
+    move(file, Direction::read, read.span(), 0);
     EXPECT_TRUE(std::ranges::equal(written.span(), read.span()));
 }
 
 TEST(FileTest, AcceptsAnEmptyTransfer) {
     const ScratchFolder folder;
     File file(folder.file("state"));
-    EXPECT_NO_THROW(file.read_at({}, 0));
+    EXPECT_NO_THROW(move(file, Direction::read, {}, 0));
 }
 
 TEST(FileTest, RefusesWhatIsNotAligned) {
@@ -90,10 +94,11 @@ TEST(FileTest, RefusesWhatIsNotAligned) {
     File file(folder.file("state"));
     file.reserve(4 * kPageBytes);
     memory::Buffer memory(2 * kPageBytes);
-    EXPECT_THROW(file.read_at(memory.span().first(kPageBytes), 512), ContractError);
-    EXPECT_THROW(file.read_at(memory.span().first(100), 0), ContractError);
-    EXPECT_THROW(file.write_at(memory.span().subspan(8, kPageBytes), 0), ContractError);
-    EXPECT_THROW(file.write_at(memory.span(), -4096), ContractError);
+    EXPECT_THROW(move(file, Direction::read, memory.span().first(kPageBytes), 512), ContractError);
+    EXPECT_THROW(move(file, Direction::read, memory.span().first(100), 0), ContractError);
+    EXPECT_THROW(move(file, Direction::write, memory.span().subspan(8, kPageBytes), 0),
+                 ContractError);
+    EXPECT_THROW(move(file, Direction::write, memory.span(), -4096), ContractError);
 }
 
 TEST(FileTest, EmptiesAnOldFileWhenItReserves) {
@@ -103,11 +108,11 @@ TEST(FileTest, EmptiesAnOldFileWhenItReserves) {
     {
         File file(folder.file("state"));
         file.reserve(kPageBytes);
-        file.write_at(memory.span(), 0);
+        move(file, Direction::write, memory.span(), 0);
     }
     File file(folder.file("state"));
     file.reserve(kPageBytes);
-    file.read_at(memory.span(), 0);
+    move(file, Direction::read, memory.span(), 0);
     EXPECT_TRUE(
         std::ranges::all_of(memory.span(), [](std::byte byte) { return byte == std::byte{0}; }));
 }
@@ -118,12 +123,13 @@ TEST(FileTest, IsUsableAgainAfterItEndedWithinAPage) {
     file.reserve(2 * kPageBytes);
     std::filesystem::resize_file(folder.file("state"), kPageBytes + 100);
     memory::Buffer memory(2 * kPageBytes);
-    const std::string message = message_of<IoError>([&] { file.read_at(memory.span(), 0); });
+    const std::string message =
+        message_of<IoError>([&] { move(file, Direction::read, memory.span(), 0); });
     EXPECT_THAT(message, HasSubstr(folder.file("state")));
     EXPECT_THAT(message, HasSubstr("offset 4196 (the file ends there)"));
     file.reserve(2 * kPageBytes);
-    file.write_at(memory.span(), 0);
-    EXPECT_NO_THROW(file.read_at(memory.span(), 0));
+    move(file, Direction::write, memory.span(), 0);
+    EXPECT_NO_THROW(move(file, Direction::read, memory.span(), 0));
 }
 
 TEST(FileTest, SaysHowMuchSpaceIsMissing) {
