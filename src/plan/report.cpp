@@ -6,7 +6,7 @@
 #include "base/units.hpp"
 #include "plan/formulas.hpp"
 #include "plan/numbers.hpp"
-#include "plan/replication.hpp"
+#include "plan/published.hpp"
 #include "plan/tiers.hpp"
 
 #include <nlohmann/json.hpp>

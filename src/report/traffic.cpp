@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "base/formatted.hpp"
 #include "plan/cost.hpp"
-#include "plan/paper.hpp"
+#include "plan/published.hpp"
 #include "report/prediction.hpp"
 #include "shard/partition.hpp"
 

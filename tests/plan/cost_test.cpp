@@ -1,7 +1,7 @@
 // Compares step terms and memory needs with tables computed by hand.
 #include "plan/cost.hpp"
 
-#include "plan/replication.hpp"
+#include "plan/published.hpp"
 #include "plan/sample.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "plan/replication.hpp"
+#include "plan/published.hpp"
 
 #include "base/error.hpp"
 #include "base/formatted.hpp"
@@ -18,6 +18,25 @@ constexpr int kManySlots = std::numeric_limits<int>::max();
 std::string seconds_text(double value) { return three_digits(value) + " s"; }
 
 }  // namespace
+
+SharedBytes paper_bytes(Method method, double volume, int nodes) {
+    constexpr double kModel = 2;              // M, bytes per parameter
+    constexpr double kState = 6 * kModel;     // fp32 master and two moments
+    constexpr double kGradient = 2 * kModel;  // fp32
+    constexpr double kParameter = 2 * kModel;
+    const double others = nodes - 1.0;
+    switch (method) {
+        case Method::zero_infinity:
+            return {.host_link = 2 * (kState + kGradient),
+                    .network = others * (kModel + 2 * kModel)};
+        case Method::smart_update:
+            return {.host_link = kGradient + kParameter, .network = others * (kModel + kModel)};
+        case Method::smart_comp:
+            return {.host_link = volume * kGradient + kParameter,
+                    .network = others * (volume * kGradient + kModel)};
+    }
+    return {};
+}
 
 Replication replication_of(const Problem& problem, const Choice& choice, const Terms& terms) {
     const Numbers numbers(problem, choice);
