@@ -101,7 +101,7 @@ class Session:
         self.parameters = Parameters(layout.params, layout.names, [block.tensors for block in layout.blocks], conductor, vector, self.device, self.streaming)
         try:
             if self.streaming:
-                self.streaming.prepare(conductor, self.parameters, self.device)
+                self.streaming.prepare(conductor, self.parameters, self.device, self.intake.host_bytes(self.device))
             lines, is_beside = begin_state(conductor, self.parameters, layout.params, self.module, self._weights, self._seed, needs_values, self.streaming)
             if conductor.program_state:
                 self.program.restore(conductor.program_state, self.device)

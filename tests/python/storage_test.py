@@ -17,6 +17,7 @@ import torch
 
 import nearstep
 import networks
+from nearstep._gradients import sums
 from nearstep._streaming import activations, spill, stream, window
 
 
@@ -165,6 +166,11 @@ class FromStorage(stream_test.Runs):
         message = self.refuses(ValueError, "host_memory_gb", opt.resume)
         self.assertFalse(any(self.path.glob("*.manifest")), "refused before the state is written")
         self.assertEqual(re.findall(r"(\S+) GB", message)[-1], "0.1", "what would do")
+        of_gpu = sums.Sums.host_bytes
+        with unittest.mock.patch.object(sums.Sums, "host_bytes", lambda one, _: of_gpu(one, torch.device("cuda"))):
+            _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 2), accumulation=2)
+            message = self.refuses(ValueError, ("host_memory_gb", "accumulation=1"), opt.resume)
+        self.assertGreater(float(re.findall(r"(\S+) GB", message)[-1]), 4 * sum(p.numel() for p in model.parameters()) / 1e9)
         self.refuses(ValueError, "host_memory_gb=0", lambda: nearstep.Stream(slots=2, host_memory_gb=0))
         _, opt = self.make(nearstep.groups(model.bfloat16()), stream=self.stream(model, 2), config={"gather.codec": "delta"})
         self.refuses(ValueError, ("host_memory_gb", "gather.codec"), opt.resume)

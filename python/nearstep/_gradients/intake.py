@@ -64,6 +64,10 @@ class Intake:
         self._sums.open(conductor, device, self._on_gpu, self._room() if self._on_gpu and self.takes else None, self._learned)
         parameters.give_up_dropped = weakly(self._give_up_dropped)
 
+    def host_bytes(self, device: torch.device) -> int:
+        """Host memory that sums of gradients of a streamed model take."""
+        return self._sums.host_bytes(device) if self._learned > 1 else 0
+
     def _room(self) -> Room:
         torch.cuda.reset_peak_memory_stats(self._device)
         limit = None if self._gpu_memory_gb is None else self._gpu_memory_gb * 1e9

@@ -7,6 +7,7 @@ import sys
 
 import torch
 
+from .._pinned import padded
 from .host_sums import HostSum, HostSums, add
 from .room import Room
 
@@ -24,6 +25,10 @@ class Sums:
         self._is_first_rank = False
         self._on_host = [False] * len(self._blocks)
         self.begin_step()
+
+    def host_bytes(self, device: torch.device) -> int:
+        """Of host memory, if a step has several backward passes and layers are streamed."""
+        return sum(padded(4 * p.numel()) for p in self._params) if self._is_streamed and device.type == "cuda" else 0
 
     def open(self, conductor, device: torch.device, encodes: bool, room: Room | None, passes: int) -> None:
         """``passes``: backward passes of a step; 0: not known."""

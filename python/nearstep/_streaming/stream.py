@@ -108,8 +108,9 @@ class Streaming:
         """Whether trained parameters stay in storage."""
         return self._settings.host_memory_gb is not None
 
-    def prepare(self, conductor, parameters, device: torch.device) -> None:
-        """Raises ValueError if the memory does not suffice. Takes host memory for frozen parameters and for the window."""
+    def prepare(self, conductor, parameters, device: torch.device, sums_bytes: int) -> None:
+        """Raises ValueError if the memory does not suffice. Takes host memory for frozen parameters and for the window.
+        ``sums_bytes``: host memory for sums of gradients."""
         self._conductor, self._parameters, self._device = conductor, parameters, device
         kept = [p for p in self._module.parameters() if id(p) not in self._numbers] + list(self._module.buffers())
         self._kept_bytes = sum(one.numel() * one.element_size() for one in kept)
@@ -124,20 +125,21 @@ class Streaming:
         self._frozen.reserve(device)
         self._source, self._inputs_room, self._spill = Vector(conductor), math.inf, None
         if self.is_from_storage:
-            self._inputs_room = self._host_bytes_left() / 2  # the other half holds layers
+            self._inputs_room = self._host_bytes_left(sums_bytes) / 2  # the other half holds layers
             self._source = Window([layer for layer in self._layers if layer.is_trained], self._inputs_room, conductor, parameters, device)
             self._spill = Spill(conductor.paths, device)
 
-    def _host_bytes_left(self) -> float:
+    def _host_bytes_left(self, sums_bytes: int) -> float:
         gb, trained = self._settings.host_memory_gb, [layer for layer in self._layers if layer.is_trained]
         taken, kept = resident_bytes(), self._parameters.kept_bytes
         two = Window.least_bytes(trained, self._parameters)
-        if taken + kept + two > gb * 1e9:
+        if taken + kept + sums_bytes + two > gb * 1e9:
+            sums = f"sums of gradients of several backward passes (accumulation=1 needs none) {sums_bytes / 1e9:.3g} GB, " if sums_bytes else ""
             raise ValueError(
-                f"host_memory_gb={gb:g} is too small: the process takes {taken / 1e9:.3g} GB, parameters that are in no layer {kept / 1e9:.3g} GB and "
-                f"two layers {two / 1e9:.3g} GB. Give at least {math.ceil((taken + kept + two) / 1e8) / 10:g} GB; activations on the host come on top."
+                f"host_memory_gb={gb:g} is too small: the process takes {taken / 1e9:.3g} GB, {sums}parameters that are in no layer {kept / 1e9:.3g} GB and "
+                f"two layers {two / 1e9:.3g} GB. Give at least {math.ceil((taken + kept + sums_bytes + two) / 1e8) / 10:g} GB; activations on the host come on top."
             )
-        return gb * 1e9 - taken - kept
+        return gb * 1e9 - taken - kept - sums_bytes
 
     @property
     def _limit(self) -> float:
