@@ -115,21 +115,27 @@ class Cluster(program.Scenario):
     def noting_threads(self):
         """(file, environment): a program that adds its OMP_NUM_THREADS to the file whenever it trains."""
         threads = self.folder / "threads"
-        wrapper = self.folder / "program"
-        wrapper.write_text(f'#!/bin/bash\n[[ $1 != train ]] || echo "$OMP_NUM_THREADS" >>{threads}\nexec {program.PROGRAM} "$@"\n')
-        wrapper.chmod(0o755)
+        wrapper = program.make_script(self.folder / "program", f'[[ $1 != train ]] || echo "$OMP_NUM_THREADS" >>{threads}\nexec {program.PROGRAM} "$@"')
         noting = dict(environment(), NEARSTEP_PROGRAM=str(wrapper))
         del noting["OMP_NUM_THREADS"]
         return threads, noting
 
+    def with_remote(self, text):
+        """The key of a replacement, in bash, for the site's remote program."""
+        path = program.make_script(self.folder / "remote", text)
+        return {"hosts__remote": f'"{path}"'}
+
+    def start(self, metrics, said, ranks, *options, **keys):
+        """Starts launch/mpirun with its output in a file: a daemon of Open MPI may hold a pipe longer."""
+        words = ["launch/mpirun", "configs/tiny.toml", self.site, "-n", str(ranks), *options, "--metrics", metrics, *self.settings(**keys)]
+        with said.open("w") as file:
+            return subprocess.Popen(words, cwd=program.ROOT, env=environment(), stdout=file, stderr=subprocess.STDOUT)
+
     def check_cut_link(self, words, ranks, **keys):
         """Cuts nst2's cable during a run: all ranks and mpirun end, far before a hang, with these words of one that did not take part."""
         metrics = self.folder / "metrics.jsonl"
-        options = self.settings(**{**keys, "train__steps": 100000, "exchange__timeout_s": 10})
         said = self.folder / "said"
-        with said.open("w") as file:  # no pipe, which a daemon of Open MPI may hold longer
-            running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", str(ranks), "--fresh", "--metrics", metrics, *options],
-                                       cwd=program.ROOT, env=environment(), stdout=file, stderr=subprocess.STDOUT)
+        running = self.start(metrics, said, ranks, "--fresh", **{**keys, "train__steps": 100000, "exchange__timeout_s": 10})
         wait_for_steps(metrics, 5, running.poll)
         vhosts("link", self.hosts[1], "down")
         try:

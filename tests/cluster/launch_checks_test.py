@@ -18,11 +18,7 @@ class Checks(cluster.Cluster):
 
     def remote_that(self, action):
         """A replacement for the site's remote program that pipes nst3's answers through `action`."""
-        remote = self.folder / "remote"
-        remote.write_text(f"#!/bin/bash\nif [[ $1 == nst3 ]]; then {cluster.SITE}/rsh \"$@\" | {action}\n"
-                          f"else exec {cluster.SITE}/rsh \"$@\"; fi\n")
-        remote.chmod(0o755)
-        return {"hosts__remote": f'"{remote}"'}
+        return self.with_remote(f'if [[ $1 == nst3 ]]; then {cluster.SITE}/rsh "$@" | {action}\nelse exec {cluster.SITE}/rsh "$@"; fi')
 
     def test_hosts_and_devices_that_are_short_are_refused(self):
         self.refused(("8 ranks", 2, 9), ranks=9, train__global_batch=9)
@@ -79,9 +75,9 @@ class Checks(cluster.Cluster):
 
     @unittest.skipIf(importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it")
     def test_a_script_has_the_checks_of_a_config_and_those_of_its_python(self):
-        python, other = self.folder / "a user's python", self.folder / "other"
-        python.write_text(f'#!/bin/bash\n[[ -e {other} ]] || exec {sys.executable} "$@"\n[[ $(hostname) != nst3 ]] || exec cat {other}\necho 4567\n')
-        python.chmod(0o755)
+        other = self.folder / "other"
+        python = cluster.program.make_script(self.folder / "a user's python", f'[[ -e {other} ]] || exec {sys.executable} "$@"\n'
+                                             f"[[ $(hostname) != nst3 ]] || exec cat {other}\necho 4567")
         site = self.site / "site.toml"
         site.write_text(re.sub(r"(?m)^names = .*", 'names = ["nst1", "nst3"]', site.read_text()))
 

@@ -1,7 +1,6 @@
 """launch/mpirun: a notice, a killed rank and a cut link reach the ranks of all hosts."""
 import json
 import signal
-import subprocess
 
 import cluster
 
@@ -11,13 +10,11 @@ class Faults(cluster.Cluster):
         keys = {"hosts__names": '["nst1", "nst2"]', "hosts__storage": '["nst3", "nst4"]', "train__steps": 30, "csd__per_rank": 1}
         whole = self.train("--fresh", ranks=6, **keys)
         metrics = self.folder / "metrics.jsonl"
-        running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "6", "--fresh", "--metrics", metrics, *self.settings(**keys)],
-                                   cwd=cluster.program.ROOT, env=cluster.environment(), text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        said = self.folder / "said"
+        running = self.start(metrics, said, 6, "--fresh", **keys)
         cluster.wait_for_steps(metrics, 8, running.poll)
         cluster.kill_a_rank_on("nst3")
-        output, _ = running.communicate(timeout=cluster.program.HANG_S)
-        self.assertNotEqual(running.returncode, 0, output)
+        self.assertNotEqual(running.wait(timeout=cluster.program.HANG_S), 0, said.read_text())
         done = self.mpirun("--resume", "--json", self.folder / "resumed.json", ranks=6, **keys)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         resumed = json.loads((self.folder / "resumed.json").read_text())
@@ -30,13 +27,11 @@ class Faults(cluster.Cluster):
                 metrics = self.folder / f"{number}.jsonl"
                 checkpoints = self.folder / f"checkpoints-{number}"
                 keys = {"train__steps": 20000, "csd__per_rank": 1, "csd__durability": '"checkpoint"', "checkpoint__path": f'"{checkpoints}"'}
-                running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4", "--fresh", "--metrics", metrics,
-                                            *self.settings(**keys)], cwd=cluster.program.ROOT, env=cluster.environment(), text=True,
-                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                said = self.folder / "said"
+                running = self.start(metrics, said, 4, "--fresh", **keys)
                 cluster.wait_for_steps(metrics, 3, running.poll)
                 running.send_signal(number)
-                output, _ = running.communicate(timeout=cluster.program.HANG_S)
-                self.assertEqual(running.returncode, 75, output)
+                self.assertEqual(running.wait(timeout=cluster.program.HANG_S), 75, said.read_text())
                 self.assertEqual(len(list(checkpoints.glob("step-????????.h5"))), 1)
 
     def test_a_cut_link_ends_all_ranks_and_names_the_host(self):

@@ -28,11 +28,8 @@ class Neighbours(odd_host.OddHost):
 
     def test_fewer_cores_give_all_ranks_fewer_threads(self):
         threads, environment = self.noting_threads()
-        remote = self.folder / "remote"
-        remote.write_text(f'#!/bin/bash\n[[ $1 == {ODD} ]] && cores=3 || cores=8\n'
-                          f'{cluster.SITE}/rsh "$@" | sed "s/^machine .*/machine $1/; s/^cores .*/cores $cores/"\n')
-        remote.chmod(0o755)
-        done = subprocess.run(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4", "--fresh", *self.settings(**self.keys(hosts__remote=f'"{remote}"', train__stop_at=1))],
+        remote = self.with_remote(f'[[ $1 == {ODD} ]] && cores=3 || cores=8\n{cluster.SITE}/rsh "$@" | sed "s/^machine .*/machine $1/; s/^cores .*/cores $cores/"')
+        done = subprocess.run(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4", "--fresh", *self.settings(**{**self.keys(**remote), "train__stop_at": 1})],
                               cwd=cluster.program.ROOT, env=environment, text=True, capture_output=True, timeout=cluster.program.HANG_S)
         self.assertIn(done.returncode, (0, 75), done.stdout + done.stderr)
         self.assertEqual(threads.read_text().split(), 4 * ["3"])

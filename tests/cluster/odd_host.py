@@ -12,10 +12,7 @@ class OddHost(cluster.Cluster):
 
     def where_odd(self, prefix):
         """A remote program that runs all commands of the odd host behind these words of a shell."""
-        remote = self.folder / "remote"
-        remote.write_text(f'#!/bin/bash\nhost=$1\nshift\n[[ $host != {ODD} ]] || set -- {shlex.quote(prefix)} "$@"\nexec {cluster.SITE}/rsh "$host" "$@"\n')
-        remote.chmod(0o755)
-        return self.keys(hosts__remote=f'"{remote}"')
+        return self.keys(**self.with_remote(f'host=$1\nshift\n[[ $host != {ODD} ]] || set -- {shlex.quote(prefix)} "$@"\nexec {cluster.SITE}/rsh "$host" "$@"'))
 
     def usual(self, **more):
         return self.train(ranks=4, **self.keys(**more))

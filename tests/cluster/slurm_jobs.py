@@ -46,10 +46,7 @@ class Jobs(cluster.Cluster):
 
     def quick_python(self):
         """A Python that need not read nearstep and PyTorch when it is asked about them."""
-        python = self.folder / "python"
-        python.write_text(f'#!/bin/bash\n[[ "$*" != "-m nearstep digest" ]] || exec echo 0\nexec {sys.executable} "$@"\n')
-        python.chmod(0o755)
-        return python
+        return cluster.program.make_script(self.folder / "python", f'[[ "$*" != "-m nearstep digest" ]] || exec echo 0\nexec {sys.executable} "$@"')
 
     def submitted(self, said):
         job = re.fullmatch(r"Submitted batch job (\d+)\s*", said).group(1)

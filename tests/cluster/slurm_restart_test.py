@@ -38,10 +38,7 @@ class Restarts(slurm_jobs.Jobs):
     def stubbed(self, program, lines):
         """An sbatch option that makes the job find this stub instead of a program; `real` in it is the program
         itself."""
-        stub = self.folder / "bin" / program
-        stub.parent.mkdir(exist_ok=True)
-        stub.write_text(f"#!/bin/bash\nreal={cluster.shutil.which(program)}\n{lines}\nexec $real \"$@\"\n")
-        stub.chmod(0o755)
+        stub = cluster.program.make_script(self.folder / "bin" / program, f'real={cluster.shutil.which(program)}\n{lines}\nexec $real "$@"')
         return f"--export=ALL,PATH={stub.parent}:{os.environ['PATH']}"
 
     def test_a_killed_rank_is_requeued_and_resumed(self):

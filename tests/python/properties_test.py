@@ -105,6 +105,7 @@ class Updates(Cases):
                 opt.step()
             for p, q in zip(*(model.parameters() for model in models)):
                 self.equal(q, p)
+        self.assertEqual([state["step"] for state in opts[1].state.values()], [opts[1].state[q]["step"] for q in models[1].parameters()])
         for p, q in zip(*(model.parameters() for model in models)):
             theirs, mine = opts[0].state.get(p, {}), opts[1].state[q]
             self.assertEqual(mine["step"], theirs.get("step", mine["step"]))

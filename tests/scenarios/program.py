@@ -111,6 +111,14 @@ def write_text(path):
     return path
 
 
+def make_script(path, text):
+    """Writes a program in bash; returns its path."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
 def content(folder):
     """The contents of all files in a folder, by path."""
     return {path: path.read_bytes() for path in sorted(pathlib.Path(folder).rglob("*")) if path.is_file()}

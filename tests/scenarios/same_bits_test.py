@@ -26,10 +26,8 @@ class SameBits(unittest.TestCase):
     def test_a_run_that_deviates_is_named(self):
         # A program that trains like ours, but uses another seed in the third run.
         with program.tempfile.TemporaryDirectory(dir=program.scratch()) as folder:
-            path = program.pathlib.Path(folder) / "deviating"
-            path.write_text(f'#!/bin/sh\ncase "$*" in */3/steps.jsonl*) set -- "$@" --set=train.seed=2;; esac\n'
-                            f'exec "{program.PROGRAM_FORKED}" "$@"\n')
-            path.chmod(0o755)
+            path = program.make_script(program.pathlib.Path(folder) / "deviating",
+                                       f'case "$*" in */3/steps.jsonl*) set -- "$@" --set=train.seed=2;; esac\nexec "{program.PROGRAM_FORKED}" "$@"')
             done = same_bits(path, "--runs", 4, "--jobs", 2)
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("1 deviating, first run 3:", done.stdout)

@@ -156,11 +156,9 @@ class Launchers(program.Scenario):
     def test_a_checkpoint_folder_that_is_another_one_on_some_host_is_refused_at_the_start(self):
         folder = self.folder / "checkpoints"
         folder.mkdir()
-        wrapper = self.folder / "program"
         # Rank 1 sees another folder under that name, as a host would without a shared folder.
-        wrapper.write_text(f'#!/bin/bash\n[[ $OMPI_COMM_WORLD_RANK == 1 ]] || exec {program.PROGRAM} "$@"\n'
-                           f'exec unshare -m sh -c \'mount -t tmpfs tmpfs {folder} && exec {program.PROGRAM} "$@"\' sh "$@"\n')
-        wrapper.chmod(0o755)
+        wrapper = program.make_script(self.folder / "program", f'[[ $OMPI_COMM_WORLD_RANK == 1 ]] || exec {program.PROGRAM} "$@"\n'
+                                      f'exec unshare -m sh -c \'mount -t tmpfs tmpfs {folder} && exec {program.PROGRAM} "$@"\' sh "$@"')
         if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True).returncode != 0:
             raise unittest.SkipTest("no file system can be mounted here")
         arguments = self.arguments(train__steps=2, checkpoint__path=f'"{folder}"')
@@ -184,14 +182,9 @@ class Launchers(program.Scenario):
 
     def test_the_check_of_a_host_may_take_longer_than_a_minute(self):
         # A minute is 6 s here.
-        stub = self.folder / "bin/timeout"
-        stub.parent.mkdir()
-        stub.write_text('#!/bin/bash\n[[ $1 == -k ]] && shift 2\n[[ " $* " == *" preflight "* ]] || exec /usr/bin/timeout "$@"\n'
-                        'exec /usr/bin/timeout "$(($1 / 10))" "${@:2}"\n')
-        stub.chmod(0o755)
-        slow = self.folder / "program"
-        slow.write_text(f'#!/bin/bash\n[[ $1 != preflight ]] || sleep 8\nexec {program.PROGRAM} "$@"\n')
-        slow.chmod(0o755)
+        stub = program.make_script(self.folder / "bin/timeout", '[[ $1 == -k ]] && shift 2\n[[ " $* " == *" preflight "* ]] || exec /usr/bin/timeout "$@"\n'
+                                   'exec /usr/bin/timeout "$(($1 / 10))" "${@:2}"')
+        slow = program.make_script(self.folder / "program", f'[[ $1 != preflight ]] || sleep 8\nexec {program.PROGRAM} "$@"')
         done = program.call("launch/mpirun", "configs/tiny.toml", "cluster/localhost", "-n", 1, "--check", *self.arguments(csd__speed='"auto"')[2:],
                             NEARSTEP_TIMEOUT="86400", NEARSTEP_PROGRAM=str(slow), PATH=f"{stub.parent}:{os.environ['PATH']}")
         self.assertEqual(done.returncode, 0, done.stderr)
