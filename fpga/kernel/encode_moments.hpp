@@ -51,7 +51,8 @@ inline void encode_tile(KernelStream<LaneGroup<kLanes>>& moments, KernelStream<W
             LaneGroup<kLanes> group = waiting[(block - 1) % kPingPong][at];
             for (int lane = 0; lane < kLanes; ++lane) {
 #pragma HLS unroll
-                const std::uint32_t code = Moment::encode(float_of(group.of[lane]), per_unit);
+                const auto code =
+                    static_cast<std::uint8_t>(Moment::encode(float_of(group.of[lane]), per_unit));
                 group.of[lane] = per_unit > 0 ? code : 0U;
             }
             put<kLanes>(word, cycle - kCycles, 8, group, codes);

@@ -89,20 +89,12 @@ inline std::uint64_t scales2_at(const Job& job) {
     return scales1_at(job) + static_cast<std::uint64_t>(job.tiles) * kTileScaleWords;
 }
 
-// Where each moment is, and how it is encoded.
-struct FirstMoment {
-    static float scale_of(std::uint32_t largest) { return scale_of_moment1(largest); }
-    static float codes() { return kMoment1Codes; }
-    static std::uint32_t encode(float value, float per_unit) {
-        return static_cast<std::uint8_t>(encode_moment1(value, per_unit));
-    }
+// The codes of each moment, whether it is used and where it is.
+struct JobMoment1 : FirstMoment {
     static bool is_used(const Job& job) { return uses_moment1(job); }
     static std::uint64_t place(const Job& job) { return moment1_at(job); }
 };
-struct SecondMoment {
-    static float scale_of(std::uint32_t largest) { return scale_of_root2(largest); }
-    static float codes() { return kRoot2Codes; }
-    static std::uint32_t encode(float root, float per_unit) { return encode_root2(root, per_unit); }
+struct JobMoment2 : SecondMoment {
     static bool is_used(const Job& job) { return uses_moment2(job); }
     static std::uint64_t place(const Job& job) { return moment2_at(job); }
 };

@@ -37,8 +37,8 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     KernelStream<Word> moments2;
     KernelStream<Scales> scales;
     read_master(job, span, master_in, masters);
-    read_moment<FirstMoment>(job, span, moment1_in, moments1);
-    read_moment<SecondMoment>(job, span, moment2_in, moments2);
+    read_moment<JobMoment1>(job, span, moment1_in, moments1);
+    read_moment<JobMoment2>(job, span, moment2_in, moments2);
     read_scales(job, span, scales_in, scales);
 
     KernelStream<std::uint32_t> runs;
@@ -77,11 +77,11 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     KernelStream<float, kScaleDepth> scales1;
     KernelStream<float, kScaleDepth> scales2;
     KernelStream<std::uint32_t> masters_not_finite;
-    encode_moments<kLanes, FirstMoment>(job, span, wide1, new_moments1, scales1);
-    encode_moments<kLanes, SecondMoment>(job, span, wide2, new_moments2, scales2);
+    encode_moments<kLanes, JobMoment1>(job, span, wide1, new_moments1, scales1);
+    encode_moments<kLanes, JobMoment2>(job, span, wide2, new_moments2, scales2);
     write_master(job, span, new_masters, master_out, masters_not_finite);
-    write_moment<FirstMoment>(job, span, new_moments1, moment1_out);
-    write_moment<SecondMoment>(job, span, new_moments2, moment2_out);
+    write_moment<JobMoment1>(job, span, new_moments1, moment1_out);
+    write_moment<JobMoment2>(job, span, new_moments2, moment2_out);
     write_scales(job, span, scales1, scales2, scales_out);
 
     KernelStream<Word> plain;

@@ -126,6 +126,47 @@ NEARSTEP_HOST_DEVICE inline float scale_of_root2(std::uint32_t largest) {
     return largest == 0 ? 0.0F : scale_of_block(largest, kRoot2Floor);
 }
 
+// What differs between the codes of the two moments, for templates over both. Values of the second
+// are roots.
+struct FirstMoment {
+    using Code = std::int8_t;
+    NEARSTEP_HOST_DEVICE static constexpr float codes() { return kMoment1Codes; }
+    NEARSTEP_HOST_DEVICE static float scale_of(std::uint32_t largest) {
+        return scale_of_moment1(largest);
+    }
+    NEARSTEP_HOST_DEVICE static Code encode(float value, float per_unit) {
+        return encode_moment1(value, per_unit);
+    }
+};
+struct SecondMoment {
+    using Code = std::uint8_t;
+    NEARSTEP_HOST_DEVICE static constexpr float codes() { return kRoot2Codes; }
+    NEARSTEP_HOST_DEVICE static float scale_of(std::uint32_t largest) {
+        return scale_of_root2(largest);
+    }
+    NEARSTEP_HOST_DEVICE static Code encode(float root, float per_unit) {
+        return encode_root2(root, per_unit);
+    }
+};
+
+// Encodes `count` elements of a block, which are all that it has, and returns its scale.
+template <typename Moment>
+inline float encode_block(const float* __restrict values, typename Moment::Code* __restrict codes,
+                          std::size_t count) {
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint32_t bits = magnitude_bits(values[i]);
+        largest = bits > largest ? bits : largest;
+    }
+    const float scale = Moment::scale_of(largest);
+    const bool is_coded = has_codes(scale);
+    const float per_unit = is_coded ? Moment::codes() / scale : 0.0F;
+    for (std::size_t i = 0; i < count; ++i) {
+        codes[i] = is_coded ? Moment::encode(values[i], per_unit) : typename Moment::Code{0};
+    }
+    return scale;
+}
+
 NEARSTEP_HOST_DEVICE inline float decode_moment1(std::int8_t code, float scale) {
     return static_cast<float>(code) * (1 / kMoment1Codes) * scale;
 }

@@ -151,37 +151,6 @@ inline void update_block(const UpdateScalars& scalars, const Gradient* __restric
     }
 }
 
-inline std::uint32_t largest_of(const float* __restrict values, std::size_t count) {
-    std::uint32_t largest = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::uint32_t bits = arith::magnitude_bits(values[i]);
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
-
-inline float encode_block1(const float* __restrict values, std::int8_t* __restrict codes,
-                           std::size_t count) {
-    const float scale = arith::scale_of_moment1(largest_of(values, count));
-    const bool has_codes = arith::has_codes(scale);
-    const float per_unit = has_codes ? arith::kMoment1Codes / scale : 0.0F;
-    for (std::size_t i = 0; i < count; ++i) {
-        codes[i] = has_codes ? arith::encode_moment1(values[i], per_unit) : std::int8_t{0};
-    }
-    return scale;
-}
-
-inline float encode_block2(const float* __restrict roots, std::uint8_t* __restrict codes,
-                           std::size_t count) {
-    const float scale = arith::scale_of_root2(largest_of(roots, count));
-    const bool has_codes = arith::has_codes(scale);
-    const float per_unit = has_codes ? arith::kRoot2Codes / scale : 0.0F;
-    for (std::size_t i = 0; i < count; ++i) {
-        codes[i] = has_codes ? arith::encode_root2(roots[i], per_unit) : std::uint8_t{0};
-    }
-    return scale;
-}
-
 // Writes the stored new masters in the parameters' format.
 template <StateFormat kFormat>
 inline void deliver_block(const UpdateRun& run, FloatBlock& wide, std::size_t at,
@@ -223,10 +192,12 @@ inline void run_block(const UpdateScalars& scalars, const UpdateRun& run, FloatB
                                       run.first + static_cast<std::uint32_t>(at),
                                       static_cast<std::uint32_t>(count));
     if constexpr (Stored<kFormat>::kHasCodes && uses_moment1(kOptimizer)) {
-        run.state.scale1[block] = encode_block1(wide.moment1.data(), updated.moment1, count);
+        run.state.scale1[block] =
+            arith::encode_block<arith::FirstMoment>(wide.moment1.data(), updated.moment1, count);
     }
     if constexpr (Stored<kFormat>::kHasCodes && uses_moment2(kOptimizer)) {
-        run.state.scale2[block] = encode_block2(wide.root2.data(), updated.moment2, count);
+        run.state.scale2[block] =
+            arith::encode_block<arith::SecondMoment>(wide.root2.data(), updated.moment2, count);
     }
     deliver_block<kFormat>(run, wide, at, count);
 }

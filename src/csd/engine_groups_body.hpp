@@ -89,11 +89,11 @@ inline void run_shared_block(const StepScalars& scalars, const GroupRun* group, 
     }
     if constexpr (Stored<kFormat>::kHasCodes) {
         if (has_new1) {
-            block.state.scale1[0] = encode_block1(
+            block.state.scale1[0] = arith::encode_block<arith::FirstMoment>(
                 wide.moment1.data(), static_cast<std::int8_t*>(block.state.moment1), block.count);
         }
         if (has_new2) {
-            block.state.scale2[0] = encode_block2(
+            block.state.scale2[0] = arith::encode_block<arith::SecondMoment>(
                 wide.root2.data(), static_cast<std::uint8_t*>(block.state.moment2), block.count);
         }
     }

@@ -211,31 +211,16 @@ __device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) 
     return __reduce_max_sync(kEveryLane, largest);
 }
 
-__device__ inline void store_codes1(const float (&values)[kOctet], bool is_first_lane,
-                                    std::int8_t* to, float* scale_to) {
-    const float scale = arith::scale_of_moment1(largest_of_block(values));
+template <typename Moment>
+__device__ inline void store_codes(const float (&values)[kOctet], bool is_first_lane,
+                                   typename Moment::Code* to, float* scale_to) {
+    const float scale = Moment::scale_of(largest_of_block(values));
     const bool has_codes = arith::has_codes(scale);
-    const float per_unit = has_codes ? arith::kMoment1Codes / scale : 0.0F;
-    std::int8_t codes[kOctet];
+    const float per_unit = has_codes ? Moment::codes() / scale : 0.0F;
+    typename Moment::Code codes[kOctet];
 #pragma unroll
     for (unsigned i = 0; i < kOctet; ++i) {
-        codes[i] = has_codes ? arith::encode_moment1(values[i], per_unit) : std::int8_t{0};
-    }
-    store(codes, to);
-    if (is_first_lane) {
-        *scale_to = scale;
-    }
-}
-
-__device__ inline void store_codes2(const float (&roots)[kOctet], bool is_first_lane,
-                                    std::uint8_t* to, float* scale_to) {
-    const float scale = arith::scale_of_root2(largest_of_block(roots));
-    const bool has_codes = arith::has_codes(scale);
-    const float per_unit = has_codes ? arith::kRoot2Codes / scale : 0.0F;
-    std::uint8_t codes[kOctet];
-#pragma unroll
-    for (unsigned i = 0; i < kOctet; ++i) {
-        codes[i] = has_codes ? arith::encode_root2(roots[i], per_unit) : std::uint8_t{0};
+        codes[i] = has_codes ? Moment::encode(values[i], per_unit) : typename Moment::Code{0};
     }
     store(codes, to);
     if (is_first_lane) {
@@ -393,7 +378,7 @@ __device__ inline void update_octet(const GpuTiles& job, std::size_t at) {
             job.updated.scale1[block] = scale1;
         }
     } else if constexpr (Types::kHasCodes) {
-        store_codes1(moment1, is_first_lane, to1, job.updated.scale1 + block);
+        store_codes<arith::FirstMoment>(moment1, is_first_lane, to1, job.updated.scale1 + block);
     } else {
         store_plain(moment1, lower, to1);
     }
@@ -403,7 +388,7 @@ __device__ inline void update_octet(const GpuTiles& job, std::size_t at) {
             job.updated.scale2[block] = scale2;
         }
     } else if constexpr (Types::kHasCodes) {
-        store_codes2(root2, is_first_lane, to2, job.updated.scale2 + block);
+        store_codes<arith::SecondMoment>(root2, is_first_lane, to2, job.updated.scale2 + block);
     } else {
         store_plain(moment2, upper, to2);
     }

@@ -34,32 +34,15 @@ ElementBytes element_bytes(StateFormat format) {
 
 bool has_scales(StateFormat format) { return element_bytes(format).scales_of_block != 0; }
 
-std::uint32_t largest_bits(std::span<const float> values) {
-    std::uint32_t largest = 0;
-    for (const float value : values) {
-        largest = std::max(largest, arith::magnitude_bits(value));
-    }
-    return largest;
-}
-
 void narrow_block(std::span<const float> moment1, std::span<const float> moment2,
                   const StatePointers& state, std::size_t block) {
     std::array<float, kBlockElems> roots{};
     std::ranges::transform(moment2, roots.begin(), [](float value) { return std::sqrt(value); });
-    const float scale1 = arith::scale_of_moment1(largest_bits(moment1));
-    const float scale2 = arith::scale_of_root2(largest_bits(roots));
-    auto* codes1 = static_cast<std::int8_t*>(state.moment1) + block * kBlockElems;
-    auto* codes2 = static_cast<std::uint8_t*>(state.moment2) + block * kBlockElems;
-    for (std::size_t i = 0; i < kBlockElems; ++i) {
-        codes1[i] = arith::has_codes(scale1)
-                        ? arith::encode_moment1(moment1[i], arith::kMoment1Codes / scale1)
-                        : std::int8_t{0};
-        codes2[i] = arith::has_codes(scale2)
-                        ? arith::encode_root2(roots.at(i), arith::kRoot2Codes / scale2)
-                        : std::uint8_t{0};
-    }
-    state.scale1[block] = scale1;
-    state.scale2[block] = scale2;
+    const std::size_t at = block * kBlockElems;
+    state.scale1[block] = arith::encode_block<arith::FirstMoment>(
+        moment1.data(), static_cast<std::int8_t*>(state.moment1) + at, kBlockElems);
+    state.scale2[block] = arith::encode_block<arith::SecondMoment>(
+        roots.data(), static_cast<std::uint8_t*>(state.moment2) + at, kBlockElems);
 }
 
 void widen_block(const StatePointers& state, std::size_t block, std::span<float> moment1,
