@@ -20,7 +20,7 @@
 #include "base/fault_point.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "csd/state_commit.hpp"
-#include "engine/clip_guess.hpp"
+#include "engine/clipping.hpp"
 #include "engine/layout.hpp"
 #include "engine/loss_scale.hpp"
 #include "engine/placement/devices.hpp"

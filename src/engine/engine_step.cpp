@@ -6,7 +6,6 @@
 #include "base/stopwatch.hpp"
 #include "csd/gpu_tensors.hpp"
 #include "engine/engine.hpp"
-#include "engine/hyper.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,18 +1,34 @@
-// Which tensors share their scalars in a step. Tensors of one parameter group need several sets if
-// steps left out some of them: like PyTorch, Adam corrects the bias by each tensor's own updates.
+// The optimizer's scalars in a step, and which tensors share them. Tensors of one parameter group
+// need several sets if steps left out some of them: like PyTorch, Adam corrects the bias by each
+// tensor's own updates.
 #pragma once
 
 #include "csd/group_map.hpp"
-#include "engine/hyper.hpp"
+#include "csd/step_scalars.hpp"
 #include "engine/layout.hpp"
 #include "engine/step.hpp"
 #include "store/missed_updates.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace nearstep::engine {
+
+// Tensors that share their scalars in a step.
+struct ScalarSet {
+    Hyper hyper = {};
+    std::int64_t update = 1;  // number of the tensors' own update, from 1: corrects Adam's bias
+};
+
+// By how much the correction of bias scales a step, if epsilon is small. For Adam and AdamW.
+double bias_correction(const Hyper& hyper, std::int64_t update);
+
+// The scalars of each set that devices get. `update`: number of the engine's update, for rounding
+// with the run's `seed`. Gradients are multiplied by `gradient_scale`.
+csd::StepScalars step_scalars(std::span<const ScalarSet> sets, std::uint64_t seed,
+                              std::int64_t update, double gradient_scale);
 
 // The same on all ranks; not collective.
 class ScalarSets {

@@ -58,8 +58,10 @@ std::string describe_measured(const Placed& settings, const shard::Ownership& ow
                 continue;
             }
             list += text(list.empty() ? "" : ", ",
-                         tier == config::Tier::drive ? text(speed) : name_of(tier), " (",
-                         three_digits(100 * share_of(owners, rank, local)), " %)");
+                         tier == config::Tier::drive ? text(speed)
+                         : tier == config::Tier::gpu ? "in GPU memory"
+                                                     : "in memory",
+                         " (", three_digits(100 * share_of(owners, rank, local)), " %)");
         }
     }
     return text(

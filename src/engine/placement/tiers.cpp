@@ -64,18 +64,6 @@ std::string counted_ranks(const std::vector<int>& ranks) {
 
 }  // namespace
 
-std::string name_of(Tier tier) {
-    switch (tier) {
-        case Tier::gpu:
-            return "in GPU memory";
-        case Tier::memory:
-            return "in memory";
-        case Tier::drive:
-            break;
-    }
-    return "on a drive";
-}
-
 double four_digits(double value) {
     const double unit = std::pow(10.0, std::floor(std::log10(value)) - 3);
     return std::round(value / unit) * unit;

@@ -68,8 +68,6 @@ void make_memory_folder(const config::EngineSettings& settings);
 // A sentence on each tier and what it survives; none if all state lies on drives.
 std::vector<std::string> describe_tiers(const Placed& settings, const shard::Ownership& owners);
 
-std::string name_of(config::Tier tier);
-
 // Few enough digits to be the same after a layout line was printed and read.
 double four_digits(double value);
 

@@ -133,7 +133,7 @@ std::string phrase(Remedy remedy, const Refusal& refusal) {
 }
 
 // "a, b, or c".
-std::string joined(const std::vector<std::string>& phrases) {
+std::string alternatives(const std::vector<std::string>& phrases) {
     std::string out;
     for (std::size_t i = 0; i < phrases.size(); ++i) {
         out += text(i == 0 ? "" : i + 1 == phrases.size() ? ", or " : ", ", phrases[i]);
@@ -149,8 +149,9 @@ std::string ways(const Refusal& refusal) {
         (lost.empty() || remedy < Remedy::remove ? keeping : losing)
             .push_back(phrase(remedy, refusal));
     }
-    const std::string rest = losing.empty() ? "" : text("to give ", lost, " up, ", joined(losing));
-    return text(joined(keeping), keeping.empty() || losing.empty() ? "" : "; ", rest);
+    const std::string rest =
+        losing.empty() ? "" : text("to give ", lost, " up, ", alternatives(losing));
+    return text(alternatives(keeping), keeping.empty() || losing.empty() ? "" : "; ", rest);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "engine/clip_guess.hpp"
+#include "engine/clipping.hpp"
 
 #include <algorithm>
 

@@ -1,9 +1,15 @@
-#include "engine/clip_guess.hpp"
+#include "engine/clipping.hpp"
 
 #include "support/test.hpp"
 
 namespace nearstep::engine {
 namespace {
+
+TEST(ClipFactor, BringsTheNormDownToTheLimitAndNeverUp) {
+    EXPECT_DOUBLE_EQ(clip_factor(4, 1), 0.25);
+    EXPECT_DOUBLE_EQ(clip_factor(0.5, 1), 1);
+    EXPECT_DOUBLE_EQ(clip_factor(4, 0), 1);
+}
 
 struct Tally {
     int guesses = 0;

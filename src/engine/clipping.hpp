@@ -1,10 +1,15 @@
-// Whether an update may begin before the norm of its gradient is known.
+// By how much a gradient is clipped, and whether an update may begin before its norm is known.
 #pragma once
 
 #include <cstddef>
 #include <deque>
 
 namespace nearstep::engine {
+
+// Factor that scales a gradient of norm `norm` down to at most clip_norm; 1 if clip_norm is 0.
+inline double clip_factor(double norm, double clip_norm) {
+    return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1.0;
+}
 
 // Guesses that the next step is neither clipped nor skipped if most of the last steps were neither.
 // Norms are the same on all ranks, so guesses are too. The guess is no before the first step and
