@@ -1,4 +1,4 @@
-// Reads which devices of its hosts a Slurm job has. Called by engine/placement/granted_devices.cpp
+// Reads which devices of its hosts a Slurm job has. Called by engine/placement/devices.cpp
 // and the command granted.
 #include "config/slurm_grant.hpp"
 

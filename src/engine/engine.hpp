@@ -201,7 +201,6 @@ private:
     void fill(const Start& start, const Fill& fill);
     void resume(const Start& start, BeginReport& begun);
     void load(const Start& start, BeginReport& begun);
-    void read_state(const Start& start, BeginReport& begun);
 
     // Runs when all manifests name the new run and nothing is emptied yet; may be empty.
     using Claimed = std::function<void()>;

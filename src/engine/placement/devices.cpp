@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
+#include "config/slurm_grant.hpp"
 #include "csd/card_device.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/gpu_device.hpp"
@@ -18,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <sstream>
 #include <utility>
 
 namespace nearstep::engine {
@@ -96,6 +98,37 @@ const std::vector<shard::Subgroup>& subgroups_of(const shard::Replica& copy, int
 std::vector<std::string> files_of(const config::EngineSettings& settings,
                                   const std::vector<std::string>& files, int local) {
     return is_on_host(settings) ? files : std::vector{files.at(static_cast<std::size_t>(local))};
+}
+
+// Positions of this host's devices: `given` if a rank has any (NEARSTEP_CSDS); else what Slurm says
+// of the job that rank 0 is in, which is asked once for all ranks; empty without a job.
+std::string find_granted(const mpi::Communicator& world, const std::string& given) {
+    if (!world.agree(given.empty())) {
+        return given;
+    }
+    std::string lines;
+    world.together([&] {
+        if (world.rank() == 0) {
+            for (const config::HostGrant& grant : config::ask_slurm_for_grants()) {
+                lines += grant.host + " " + grant.devices + "\n";
+            }
+        }
+    });
+    lines = world.broadcast(lines, 0);
+    std::string mine;
+    world.together([&] {
+        const std::string here = config::host_in_slurm();
+        std::istringstream all(lines);
+        for (std::string host, devices; all >> host >> devices;) {
+            mine = host == here ? devices : mine;
+        }
+        if (mine.empty() && !lines.empty()) {
+            throw ConfigError(text("Host ", here,
+                                   " is not among those on which the Slurm job has "
+                                   "devices: start ranks only on the job's hosts."));
+        }
+    });
+    return mine;
 }
 
 // The drives of each rank.

@@ -39,6 +39,7 @@ public:
           found_(start.found),
           set_(start.decision.set),
           memory_(config::memory_folder(start.settings)),
+          others_(state_files(start.settings, world.rank(), world.size(), 1 - set_)),
           node_(found_.ranks[static_cast<std::size_t>(world.rank())].node),
           is_first_(is_first_of_node(world, found_)) {
         const Placed& settings = start.settings;
@@ -50,10 +51,6 @@ public:
         for (int rank = 0; rank < world.size(); ++rank) {
             const Seat& seat = found_.ranks[static_cast<std::size_t>(rank)];
             current_.insert({seat.node, seat.manifests[static_cast<std::size_t>(set_)]});
-        }
-        for (const std::string& file :
-             state_files(settings, world.rank(), world.size(), 1 - set_)) {
-            others_.push_back(file);
         }
         partial_ = manifest_path(settings, world.rank(), 1 - set_) + ".partial";
         const std::vector<std::string> mine =
@@ -171,14 +168,14 @@ private:
     const mpi::Communicator& world_;
     const Found& found_;
     int set_;
-    std::string memory_;  // folder
+    std::string memory_;               // folder
+    std::vector<std::string> others_;  // of this rank, in the other set
     int node_;
     bool is_first_;                                  // of the node
     std::vector<const FoundManifest*> mine_;         // to remove, if they are left
     std::set<std::pair<int, std::string>> current_;  // node and path of this run's manifests
     std::set<std::string> files_;                    // state files of this run
-    std::string partial_;              // unfinished manifest of a killed rank in the other set
-    std::vector<std::string> others_;  // of this rank, in the other set
+    std::string partial_;  // unfinished manifest of a killed rank in the other set
 };
 
 [[noreturn]] void refuse_damage(const Start& start, const BeginReport& begun) {
@@ -225,14 +222,19 @@ void add(std::vector<std::string>& lines, const std::vector<std::string>& more) 
 
 }  // namespace
 
-// Resumes the newest intact step. A checkpoint of the same step wins over an older step.
+// Resumes the newest intact step, of this layout or of another one. A checkpoint of the same step
+// wins over an older step.
 void Engine::resume(const Start& start, BeginReport& begun) {
     const Decision& decision = start.decision;
+    const bool is_in_place = decision.action == Action::resume_state;
     bool has_checkpoint = !decision.checkpoint.empty();
     for (const store::Commit& commit : decision.commits) {
-        const std::optional<std::string> damage = restore_state(decision, commit);
+        const std::optional<std::string> damage =
+            is_in_place ? restore_state(decision, commit) : restore_from(start, commit);
         if (!damage) {
-            begun.lines.push_back(text("resumed from the state files at step ", commit.step));
+            begun.lines.push_back(text("resumed from the state files ",
+                                       is_in_place ? "" : "of another layout ", "at step ",
+                                       commit.step));
             return;
         }
         begun.lines.push_back(text("The state of step ", commit.step, " is not used. ", *damage));
@@ -250,6 +252,9 @@ void Engine::resume(const Start& start, BeginReport& begun) {
             return;
         }
     }
+    if (!is_in_place) {
+        remove_state_files();
+    }
     refuse_damage(start, begun);
 }
 
@@ -266,20 +271,6 @@ void Engine::load(const Start& start, BeginReport& begun) {
         refuse_damage(start, begun);
     }
     begun.lines.push_back(text("resumed from ", decision.checkpoint, " at step ", steps_done()));
-}
-
-void Engine::read_state(const Start& start, BeginReport& begun) {
-    for (const store::Commit& commit : start.decision.commits) {
-        const std::optional<std::string> damage = restore_from(start, commit);
-        if (!damage) {
-            begun.lines.push_back(
-                text("resumed from the state files of another layout at step ", commit.step));
-            return;
-        }
-        begun.lines.push_back(text("The state of step ", commit.step, " is not used. ", *damage));
-    }
-    remove_state_files();
-    refuse_damage(start, begun);
 }
 
 // A run whose manifests were here cannot go on, so its checkpoint folder becomes this run's.
@@ -315,13 +306,11 @@ BeginReport Engine::begin(const Start& start) {
             start_anew([&] { left.remove(state_); });
             break;
         case Action::resume_state:
+        case Action::read_state:
             resume(start, begun);
             break;
         case Action::load_checkpoint:
             load(start, begun);
-            break;
-        case Action::read_state:
-            read_state(start, begun);
             break;
         case Action::refuse:
             throw ConfigError(in_words(decision.refusal, start.found));
