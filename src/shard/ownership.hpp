@@ -30,6 +30,7 @@ public:
 
     int copies() const { return static_cast<int>(copies_.size()); }
     const Replica& copy(int number) const;
+    int ranks() const { return static_cast<int>(copy_of_.size()); }  // of all copies
 
     int copy_of(int rank) const;
     const Replica& of_rank(int rank) const { return copy(copy_of(rank)); }

@@ -35,7 +35,7 @@ std::vector<double> settled(const mpi::Communicator& world, const config::Engine
     Placed placed{settings};
     placed.placement =
         config::settled_placement(settings, {.all = world.size(), .of_node = world.size()});
-    settle_speeds(world, placed, {.elems = kElems, .known = known});
+    settle_speeds(world, placed, {.elems = kElems}, known);
     return placed.speeds;
 }
 

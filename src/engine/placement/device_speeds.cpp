@@ -36,7 +36,8 @@ double share_of(const shard::Ownership& owners, int rank, int local) {
     return tiles_of(copy.partition, device) / static_cast<double>(copy.partition.tiles());
 }
 
-std::string describe_measured(const Placed& settings, const shard::Ownership& owners, int ranks) {
+std::string describe_measured(const Placed& settings, const shard::Ownership& owners) {
+    const int ranks = owners.ranks();
     const std::vector<std::vector<config::Tier>> tiers = config::tiers_per_rank(settings, ranks);
     const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
     std::string list;
@@ -134,9 +135,8 @@ void balance(Placed& settings, const std::vector<TrialSpeeds>& trials, std::size
 }
 
 std::vector<double> measured_speeds(const mpi::Communicator& world, const Placed& settings,
-                                    const SpeedsFor& what, const mpi::Topology& nodes) {
-    const std::vector<TrialSpeeds> drives =
-        measure_devices(world, settings, what.elems, what.dtype);
+                                    const Layout& layout, const mpi::Topology& nodes) {
+    const std::vector<TrialSpeeds> drives = measure_devices(world, settings, layout);
     std::vector<TrialSpeeds> trials;  // of all devices
     auto drive = drives.begin();
     for (const std::vector<config::Tier>& of_rank :
@@ -152,9 +152,9 @@ std::vector<double> measured_speeds(const mpi::Communicator& world, const Placed
     }
     constexpr int kRounds = 4;  // a device's subgroups grow with its speed
     for (int round = 0; round < kRounds; ++round) {
-        settle_all_tiers(settled, what.elems, nodes);
+        settle_all_tiers(settled, layout.elems, nodes);
         for (const std::vector<int>& copy : copies_of(settings, nodes).ranks_of) {
-            balance(settled, trials, what.elems, copy, world.size());
+            balance(settled, trials, layout.elems, copy, world.size());
         }
     }
     // Those of rank 0, because hosts may differ in cores and in mathematics.
@@ -219,33 +219,30 @@ bool may_keep(const Placed& settings, const std::vector<double>& known, int rank
 
 }  // namespace
 
-void settle_speeds(const mpi::Communicator& world, Placed& settings, const SpeedsFor& what) {
+void settle_speeds(const mpi::Communicator& world, Placed& settings, const Layout& layout,
+                   const std::vector<double>& known) {
     const bool is_auto = !settings.csd.tiers.memory;
     // Less is free now than before the run's own state lay there.
-    if (is_auto && !what.known.empty() && may_keep(settings, what.known, world.size())) {
-        settings.speeds = what.known;
+    if (is_auto && !known.empty() && may_keep(settings, known, world.size())) {
+        settings.speeds = known;
         return;
     }
     settle_memory(world, settings);
     const mpi::Topology nodes = discover_nodes(world, settings);
-    settle_all_tiers(settings, what.elems, nodes);  // refuses before anything is written
+    settle_all_tiers(settings, layout.elems, nodes);  // refuses before anything is written
     if (measures_speeds(settings)) {
         const shard::DeviceMap devices(config::devices_per_rank(settings, world.size()));
-        settings.speeds = std::ssize(what.known) == devices.devices()
-                              ? what.known
-                              : measured_speeds(world, settings, what, nodes);
-        settle_all_tiers(settings, what.elems, nodes);
+        settings.speeds = std::ssize(known) == devices.devices()
+                              ? known
+                              : measured_speeds(world, settings, layout, nodes);
+        settle_all_tiers(settings, layout.elems, nodes);
     }
 }
 
 std::vector<std::string> describe_speeds(const Placed& settings, const shard::Ownership& owners) {
-    int ranks = 0;
-    for (int copy = 0; copy < owners.copies(); ++copy) {
-        ranks += static_cast<int>(owners.copy(copy).ranks.size());
-    }
     std::vector<std::string> lines;
     if (measures_speeds(settings) && !settings.speeds.empty()) {
-        lines.push_back(describe_measured(settings, owners, ranks));
+        lines.push_back(describe_measured(settings, owners));
     } else if (settings.csd.speed.empty()) {
         lines.emplace_back(
             R"(csd.speed "auto": equal shares, cards and mode base are not measured)");

@@ -1,13 +1,12 @@
 // How fast each device is, so that all devices end an update together: csd.speed = "auto".
 #pragma once
 
-#include "base/dtype.hpp"
 #include "config/engine_settings.hpp"
+#include "engine/layout.hpp"
 #include "engine/placement/placed.hpp"
 #include "mpi/communicator.hpp"
 #include "shard/ownership.hpp"
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,20 +15,15 @@ namespace nearstep::engine {
 // Whether settle_speeds() may measure the devices.
 bool measures_speeds(const config::EngineSettings& settings);
 
-// What the speeds are settled for.
-struct SpeedsFor {
-    std::size_t elems = 0;  // of the parameter vector
-    Dtype dtype = Dtype::bf16;
-    std::vector<double> known = {};  // of these devices, from an earlier run; empty: unknown
-};
-
 // Sets Placed::speeds, and csd.tiers.memory where that is "auto". Leaves no speeds if csd.speed has
 // numbers and all state lies on drives. With csd.speed = "auto", or with "auto" for memory, it
 // takes the known speeds, so that a restart finds its layout. Else with csd.speed = "auto" all
 // ranks measure all their drives at once, for two to four seconds, with temporary files in their
 // folders. Cards, and drives in mode base, are not measured and count as equal. Collective; throws
 // ConfigError and IoError on all ranks alike.
-void settle_speeds(const mpi::Communicator& world, Placed& settings, const SpeedsFor& what);
+// `known`: of these devices, from an earlier run; empty: unknown.
+void settle_speeds(const mpi::Communicator& world, Placed& settings, const Layout& layout,
+                   const std::vector<double>& known);
 
 // Tiles per second of a device: of those that are read and written, and of those that are written
 // only, because slots keep them: all tiles, if they are no more than `if_all_fit`, else

@@ -288,12 +288,12 @@ std::vector<double> speeds_of_trials(const std::function<std::vector<double>()>&
 }
 
 std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& placed,
-                                         std::size_t elems, Dtype dtype) {
+                                         const Layout& layout) {
     Placed settings = placed;
     settings.csd.tiers = {};
-    TrialRun run{.nodes = discover_nodes(world, settings), .dtype = dtype};
+    TrialRun run{.nodes = discover_nodes(world, settings), .dtype = layout.dtype};
     const std::size_t most = most_devices_of_a_copy(settings, run.nodes);
-    run.settings = settings_of_trial(settings, shard::tiles_of(elems) / most);
+    run.settings = settings_of_trial(settings, shard::tiles_of(layout.elems) / most);
     run.tiles = most * kSubgroups * run.settings.csd.subgroup_tiles;
     const std::vector<int> counts = config::devices_per_rank(settings, world.size());
     const shard::DeviceMap devices(counts);

@@ -1,7 +1,7 @@
 // Measures how fast this rank's devices update state.
 #pragma once
 
-#include "base/dtype.hpp"
+#include "engine/layout.hpp"
 #include "engine/placement/placed.hpp"
 #include "mpi/communicator.hpp"
 
@@ -22,7 +22,7 @@ struct TrialSpeeds {
 // formats, codec and flushes, while all others do the same. Its file is unlinked before it has
 // content. Collective; throws ConfigError and IoError on all ranks alike.
 std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,
-                                         std::size_t elems, Dtype dtype);
+                                         const Layout& layout);
 
 // What trial() finds of all devices, where 0 is nothing. If one seems to have less than a quarter
 // of another's speed, which may be because it was busy meanwhile, each has the better of two

@@ -37,16 +37,17 @@ double free_memory() {
 }
 
 // Bytes of this rank's GPU that state may take with "auto".
-double free_of_gpu(const mpi::Topology& machines, const GpuForState& mine, int rank) {
-    if (!mine.gpu || memory::gpus() == 0 || !mine.fills) {
+double free_of_gpu(const mpi::Topology& machines, const EngineOptions& options, int rank) {
+    if (!options.gpu || memory::gpus() == 0 || !options.fills_gpu) {
         return 0;
     }
-    memory::use_gpu(*mine.gpu);
+    memory::use_gpu(*options.gpu);
     const auto gpus = static_cast<std::size_t>(memory::gpus());
     const std::size_t ranks_of_gpu = (machines.ranks_beside(rank).size() + gpus - 1) / gpus;
     const double free =
         static_cast<double>(memory::room_of_gpu().free_bytes) / static_cast<double>(ranks_of_gpu);
-    return config::kTierShareOfFree * std::max(0.0, free - static_cast<double>(mine.work_bytes));
+    return config::kTierShareOfFree *
+           std::max(0.0, free - static_cast<double>(options.gpu_work_bytes));
 }
 
 double least_of_ranks(const mpi::Communicator& world, double mine) {
@@ -69,18 +70,18 @@ double four_digits(double value) {
     return std::round(value / unit) * unit;
 }
 
-void settle_gpu(const mpi::Communicator& world, Placed& settings, const GpuForState& mine) {
+void settle_gpu(const mpi::Communicator& world, Placed& settings, const EngineOptions& options) {
     std::optional<double>& gb = settings.csd.tiers.gpu;
     if (!config::is_used(gb)) {
         return;
     }
     const bool computes = world.rank() < config::computing_ranks(settings, world.size());
-    const bool has_gpu = mine.gpu && memory::gpus() > 0;
+    const bool has_gpu = options.gpu && memory::gpus() > 0;
     if (!gb) {
         const mpi::Topology machines = mpi::set_apart_from(
             mpi::discover_nodes(world), config::computing_ranks(settings, world.size()));
         const double least =
-            least_of_ranks(world, computes ? free_of_gpu(machines, mine, world.rank()) : kAll);
+            least_of_ranks(world, computes ? free_of_gpu(machines, options, world.rank()) : kAll);
         gb = settings.csd.durability == config::Durability::step
                  ? 0
                  : std::min(least / 1e9, settings.csd.tiers.most_gpu);
@@ -222,11 +223,7 @@ StateBytes state_in_tiers(const Placed& settings, const shard::Ownership& owners
     }
     constexpr std::array kTiers = {&config::TierBytes::drive, &config::TierBytes::memory,
                                    &config::TierBytes::gpu};
-    int ranks = 0;
-    for (int copy = 0; copy < owners.copies(); ++copy) {
-        ranks += static_cast<int>(owners.copy(copy).ranks.size());
-    }
-    const std::vector<std::vector<Tier>> tiers = config::tiers_per_rank(settings, ranks);
+    const std::vector<std::vector<Tier>> tiers = config::tiers_per_rank(settings, owners.ranks());
     for (int copy = 0; copy < owners.copies(); ++copy) {
         const shard::Replica& replica = owners.copy(copy);
         for (std::size_t place = 0; place < replica.ranks.size(); ++place) {

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "engine/placement/placed.hpp"
+#include "engine/step.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
 #include "shard/ownership.hpp"
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,17 +15,10 @@ namespace nearstep::engine {
 
 struct DeviceSurroundings;
 
-// What "auto" may take of this rank's GPU.
-struct GpuForState {
-    std::optional<int> gpu = std::nullopt;
-    bool fills = true;           // what is free
-    std::size_t work_bytes = 0;  // that the client's network will take
-};
-
 // Replaces csd.tiers.gpu = "auto" by half of what the network leaves free on the rank that has
 // least; by nothing if every step is durable. Collective; throws ConfigError on all ranks alike if
 // a rank that should keep state in GPU memory has no GPU.
-void settle_gpu(const mpi::Communicator& world, Placed& settings, const GpuForState& mine);
+void settle_gpu(const mpi::Communicator& world, Placed& settings, const EngineOptions& options);
 
 // Replaces csd.tiers.memory = "auto" by a rank's part of half of its host's free memory, on the
 // rank that has least. Collective.

@@ -72,16 +72,12 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
                  const Layout& layout, const Wish& wish, const std::string& model,
                  const EngineOptions& options) {
     Placed placed = place_devices(world, settings, options.grant);
-    settle_gpu(
-        world, placed,
-        {.gpu = options.gpu, .fills = options.fills_gpu, .work_bytes = options.gpu_work_bytes});
+    settle_gpu(world, placed, options);
     Stopwatch watch;
     Found found = find_states(world, placed, model, wish);
     double search_s = watch.lap();
-    settle_speeds(world, placed,
-                  {.elems = layout.elems,
-                   .dtype = layout.dtype,
-                   .known = known_speeds(found, config::devices_per_rank(placed, world.size()))});
+    settle_speeds(world, placed, layout,
+                  known_speeds(found, config::devices_per_rank(placed, world.size())));
     watch.lap();
     name_layouts(world, placed, layout.elems, found);
     find_checkpoints(world, placed, options.steps_of, found);
