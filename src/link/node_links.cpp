@@ -1,5 +1,6 @@
 #include "link/node_links.hpp"
 
+#include <span>
 #include <utility>
 
 namespace nearstep::link {
@@ -14,15 +15,16 @@ constexpr std::size_t kNetwork = 3;
 
 }  // namespace
 
-NodeLinks::NodeLinks(const Rates& rates, SharedTimes times, const Clock& clock)
+NodeLinks::NodeLinks(const Rates& rates, memory::Buffer times, const Clock& clock)
     : rates_(rates), times_(std::move(times)), clock_(clock), pacer_(clock) {
-    add(rates.host, times_[kToHost], to_host_);
-    add(rates.host, times_[kToStorage], to_storage_);
+    const std::span<std::atomic<Time>> free_at = times_.as<std::atomic<Time>>();
+    add(rates.host, free_at[kToHost], to_host_);
+    add(rates.host, free_at[kToStorage], to_storage_);
     Path both;
-    add(rates.host_total, times_[kHostTotal], both);
+    add(rates.host_total, free_at[kHostTotal], both);
     to_host_.insert(to_host_.end(), both.begin(), both.end());
     to_storage_.insert(to_storage_.end(), both.begin(), both.end());
-    add(rates.network, times_[kNetwork], network_);
+    add(rates.network, free_at[kNetwork], network_);
 }
 
 void NodeLinks::add(double rate, std::atomic<Time>& free_at, Path& path) {

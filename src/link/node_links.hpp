@@ -4,9 +4,10 @@
 #include "link/clock.hpp"
 #include "link/link.hpp"
 #include "link/pacer.hpp"
-#include "link/shared_times.hpp"
+#include "memory/buffer.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <deque>
 
 namespace nearstep::link {
@@ -37,8 +38,11 @@ enum class DrivePlace { near_engine, behind_host_link };
 // One per process. The paths are valid as long as this object.
 class NodeLinks {
 public:
-    // `times` is shared by all processes of the node. The clock outlives this.
-    NodeLinks(const Rates& rates, SharedTimes times, const Clock& clock);
+    static constexpr std::size_t kTimesBytes = 4096;
+
+    // `times`: kTimesBytes of zeros that all processes of the node share. They hold no locks, so a
+    // killed process does not block the others. The clock outlives this.
+    NodeLinks(const Rates& rates, memory::Buffer times, const Clock& clock);
 
     const Clock& clock() const { return clock_; }
 
@@ -57,7 +61,7 @@ private:
     void add(double rate, std::atomic<Time>& free_at, Path& path);
 
     Rates rates_;
-    SharedTimes times_;
+    memory::Buffer times_;
     const Clock& clock_;
     std::deque<Link> links_;  // deques: their elements stay where they are
     std::deque<std::atomic<Time>> own_times_;

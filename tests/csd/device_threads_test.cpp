@@ -12,10 +12,8 @@ std::ptrdiff_t threads_of_process() {
 // The executor is the rank's, and the links' thread the node's.
 TEST(EmulatedDevices, CostThreeThreadsEachAtMost) {
     const link::FakeClock clock;
-    const std::string name = link::SharedTimes::unused_name();
     link::NodeLinks links({.device_read = 1e9, .device_write = 1e9},
-                          link::SharedTimes::create(name), clock);
-    link::SharedTimes::remove(name);
+                          memory::Buffer(link::NodeLinks::kTimesBytes), clock);
     for (const store::IoKind io : {store::IoKind::automatic, store::IoKind::threads}) {
         for (const std::ptrdiff_t count : {1, 4}) {
             const std::ptrdiff_t before = threads_of_process();

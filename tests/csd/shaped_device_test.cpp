@@ -13,12 +13,9 @@ using trace::Counter;
 
 // A byte takes one nanosecond inside the device and two on the host link.
 struct ShapedLinks {
-    ~ShapedLinks() { link::SharedTimes::remove(name); }
-
     link::FakeClock clock;
-    std::string name = link::SharedTimes::unused_name();
     link::NodeLinks links{{.device_read = 1e9, .device_write = 1e9, .host = 0.5e9},
-                          link::SharedTimes::create(name),
+                          memory::Buffer(link::NodeLinks::kTimesBytes),
                           clock};
 };
 

@@ -22,10 +22,9 @@ protected:
           map_(std::vector<int>(static_cast<std::size_t>(world_.size()), 1)),
           partition_({.parameters = kShapedTiles * kTileElems,
                       .speeds = std::vector<double>(static_cast<std::size_t>(world_.size()), 1.0),
-                      .subgroup_tiles = 2}),
-          name_(link::SharedTimes::unused_name()) {
-        links_.emplace(link::Rates{.network = kRate}, link::SharedTimes::create(name_), clock_);
-        link::SharedTimes::remove(name_);
+                      .subgroup_tiles = 2}) {
+        links_.emplace(link::Rates{.network = kRate}, memory::Buffer(link::NodeLinks::kTimesBytes),
+                       clock_);
         world_.barrier();
         begin_ = clock_.now();
     }
@@ -39,7 +38,6 @@ protected:
     mpi::Topology nodes_;
     shard::DeviceMap map_;
     shard::Partition partition_;
-    std::string name_;
     link::Clock clock_;
     std::optional<link::NodeLinks> links_;
     trace::Traffic traffic_;

@@ -159,9 +159,6 @@ TEST(AStream, IsOverWhenTheLastOfItsTransfersIs) {
 
 class ANode : public testing::Test {
 protected:
-    ANode() : name_(SharedTimes::unused_name()) {}
-    ~ANode() override { SharedTimes::remove(name_); }
-
     // Seconds that bytes take over a path without other traffic.
     double seconds(const Path& path, double bytes) const {
         const Time start = clock_.now();
@@ -170,13 +167,12 @@ protected:
                1e9;
     }
 
-    std::string name_;
     FakeClock clock_;
 };
 
 TEST_F(ANode, PutsPlainDrivesBehindTheHostLinkAndThoseOfCsdsNot) {
     NodeLinks links({.device_read = 3e9, .device_write = 2e9, .host = 1e9},
-                    SharedTimes::create(name_), clock_);
+                    memory::Buffer(NodeLinks::kTimesBytes), clock_);
     const DrivePaths near_engine = links.add_drive(DrivePlace::near_engine);
     const DrivePaths plain = links.add_drive(DrivePlace::behind_host_link);
     EXPECT_NEAR(seconds(near_engine.read, 6e9), 2, 0.01);
@@ -187,7 +183,8 @@ TEST_F(ANode, PutsPlainDrivesBehindTheHostLinkAndThoseOfCsdsNot) {
 }
 
 TEST_F(ANode, HoldsBothDirectionsTogetherToTheirRate) {
-    NodeLinks links({.host = 2e9, .host_total = 1e9}, SharedTimes::create(name_), clock_);
+    NodeLinks links({.host = 2e9, .host_total = 1e9}, memory::Buffer(NodeLinks::kTimesBytes),
+                    clock_);
     const Time start = clock_.now();
     Crossing up(links.to_host(), start, 1'000'000'000);
     Crossing down(links.to_storage(), start, 1'000'000'000);
@@ -199,14 +196,10 @@ TEST_F(ANode, HoldsBothDirectionsTogetherToTheirRate) {
 }
 
 TEST_F(ANode, DelaysNothingWhereNoRateIsSet) {
-    NodeLinks links({.device_read = 1e9}, SharedTimes::create(name_), clock_);
+    NodeLinks links({.device_read = 1e9}, memory::Buffer(NodeLinks::kTimesBytes), clock_);
     EXPECT_EQ(seconds(links.network(), 1e9), 0);
     EXPECT_EQ(seconds(links.add_drive(DrivePlace::near_engine).write, 1e9), 0);
     EXPECT_FALSE(Rates().are_shaped());
-}
-
-TEST_F(ANode, CannotOpenTimesThatNobodyShares) {
-    EXPECT_THROW(SharedTimes::open(name_), ConfigError);
 }
 
 }  // namespace

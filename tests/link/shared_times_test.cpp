@@ -1,6 +1,6 @@
-#include "link/shared_times.hpp"
-
 #include "link/link.hpp"
+#include "link/node_links.hpp"
+#include "memory/shared_memory.hpp"
 #include "mpi/communicator.hpp"
 #include "support/test.hpp"
 
@@ -14,26 +14,28 @@ namespace {
 
 mpi::Communicator world() { return mpi::Communicator::world(std::chrono::seconds(60)); }
 
-// Shared times, the same on all ranks, with the name already removed.
-SharedTimes share(const mpi::Communicator& ranks) {
-    const std::string name =
-        ranks.broadcast(ranks.rank() == 0 ? SharedTimes::unused_name() : "", 0);
-    if (ranks.rank() == 0) {
-        SharedTimes times = SharedTimes::create(name);
+constexpr memory::SharedUse kUse{"a test", "skip it"};
+
+// Times that all ranks share.
+struct SharedTimes {
+    explicit SharedTimes(const mpi::Communicator& ranks) {
+        std::optional<memory::SharedMemory> memory;
+        if (ranks.rank() == 0) {
+            memory = memory::SharedMemory::create(NodeLinks::kTimesBytes, kUse);
+        }
+        const std::string path = ranks.broadcast(memory ? memory->path() : "", 0);
+        buffer = memory::SharedMemory::open(path, NodeLinks::kTimesBytes, kUse).map();
         ranks.barrier();
-        ranks.barrier();
-        SharedTimes::remove(name);
-        return times;
     }
-    ranks.barrier();
-    SharedTimes times = SharedTimes::open(name);
-    ranks.barrier();
-    return times;
-}
+
+    std::atomic<Time>& operator[](std::size_t i) { return buffer.as<std::atomic<Time>>()[i]; }
+
+    memory::Buffer buffer;
+};
 
 TEST(SharedTimes, BoundWhatAllProcessesMoveTogether) {
     const mpi::Communicator ranks = world();
-    const SharedTimes times = share(ranks);
+    SharedTimes times(ranks);
     Link link(1e9, times[0]);
     const Clock clock;
     ranks.barrier();
@@ -53,7 +55,7 @@ TEST(SharedTimes, BoundWhatAllProcessesMoveTogether) {
 
 TEST(SharedTimes, AddUpExactlyWhoeverTakesThem) {
     const mpi::Communicator ranks = world();
-    const SharedTimes times = share(ranks);
+    SharedTimes times(ranks);
     Link link(1e9, times[3]);
     ranks.barrier();
     for (int i = 0; i < 10000; ++i) {
@@ -65,7 +67,7 @@ TEST(SharedTimes, AddUpExactlyWhoeverTakesThem) {
 
 TEST(SharedTimes, GoOnWhenAProcessIsKilledInTheMidstOfIt) {
     const mpi::Communicator ranks = world();
-    const SharedTimes times = share(ranks);
+    SharedTimes times(ranks);
     Link link(1e9, times[0]);
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
@@ -81,24 +83,6 @@ TEST(SharedTimes, GoOnWhenAProcessIsKilledInTheMidstOfIt) {
     const Time before = std::max(clock.now(), times[0].load());
     EXPECT_GE(link.take(clock.now(), 1000), before);
     ranks.barrier();
-}
-
-TEST(SharedTimes, LeaveNoNameBehind) {
-    const mpi::Communicator ranks = world();
-    const SharedTimes times = share(ranks);
-    ranks.barrier();
-    std::error_code unused;
-    const std::string mine = "nearstep-links-" + std::to_string(::getpid()) + "-";
-    for (const auto& file : std::filesystem::directory_iterator("/dev/shm", unused)) {
-        EXPECT_NE(file.path().filename().string().rfind(mine, 0), 0U) << file.path();
-    }
-    times[0] = 1;  // the memory is still mapped
-    EXPECT_EQ(times[0].load(), 1);
-    ranks.barrier();
-}
-
-TEST(SharedTimes, OfTwoRunsDoNotMeet) {
-    EXPECT_NE(SharedTimes::unused_name(), SharedTimes::unused_name());
 }
 
 }  // namespace

@@ -9,13 +9,14 @@ namespace nearstep::memory {
 namespace {
 
 constexpr std::size_t kBytes = 3 * 4096 + 2;
+constexpr SharedUse kUse{"a test", "skip it"};
 
 TEST(SharedMemory, IsZeroAndOneForAllWhoOpenItAndOutlivesItsDescriptors) {
     Buffer mine;
     Buffer others;
     {
-        const SharedMemory created = SharedMemory::create(kBytes);
-        const SharedMemory opened = SharedMemory::open(created.path(), kBytes);
+        const SharedMemory created = SharedMemory::create(kBytes, kUse);
+        const SharedMemory opened = SharedMemory::open(created.path(), kBytes, kUse);
         mine = created.map();
         others = opened.map();
     }
@@ -30,11 +31,11 @@ TEST(SharedMemory, IsZeroAndOneForAllWhoOpenItAndOutlivesItsDescriptors) {
 }
 
 TEST(SharedMemory, IsSharedWithAnotherProcess) {
-    const SharedMemory created = SharedMemory::create(kBytes);
+    const SharedMemory created = SharedMemory::create(kBytes, kUse);
     const Buffer mine = created.map();
     const pid_t child = ::fork();
     if (child == 0) {
-        Buffer others = SharedMemory::open(created.path(), kBytes).map();
+        Buffer others = SharedMemory::open(created.path(), kBytes, kUse).map();
         others.span()[5] = std::byte{9};
         ::_exit(0);
     }
@@ -47,10 +48,10 @@ TEST(SharedMemory, IsSharedWithAnotherProcess) {
 // Set a limit first, so that no error in the code can take the machine's memory.
 TEST(SharedMemory, RefusesWhatTheSystemDoesNotGive) {
     with_file_limit(4096, [] {
-        EXPECT_THROW(SharedMemory::create(kBytes), ConfigError);
-        EXPECT_THROW(SharedMemory::create(std::size_t{1} << 50U), ConfigError);
+        EXPECT_THROW(SharedMemory::create(kBytes, kUse), ConfigError);
+        EXPECT_THROW(SharedMemory::create(std::size_t{1} << 50U, kUse), ConfigError);
     });
-    EXPECT_THROW(SharedMemory::open("/proc/self/fd/9999", kBytes), ConfigError);
+    EXPECT_THROW(SharedMemory::open("/proc/self/fd/9999", kBytes, kUse), ConfigError);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ constexpr std::size_t kBytes = 64 * kPageBytes;
 
 // A volume whose files are each read at 4 GB/s and written at 1 GB/s.
 struct ShapedVolume {
-    explicit ShapedVolume(int count) : name(link::SharedTimes::unused_name()) {
+    explicit ShapedVolume(int count) {
         VolumeSettings settings;
         settings.bytes = kBytes;
         settings.chunk_bytes = kPageBytes;
@@ -22,16 +22,15 @@ struct ShapedVolume {
         volume = std::make_unique<Volume>(settings);
         volume->reserve();
     }
-    ~ShapedVolume() { link::SharedTimes::remove(name); }
 
     // Nanoseconds since the last call.
     link::Time lap() { return clock.now() - std::exchange(last, clock.now()); }
 
     ScratchFolder folder;
     link::FakeClock clock;
-    std::string name;
-    link::NodeLinks links{
-        {.device_read = 4e9, .device_write = 1e9}, link::SharedTimes::create(name), clock};
+    link::NodeLinks links{{.device_read = 4e9, .device_write = 1e9},
+                          memory::Buffer(link::NodeLinks::kTimesBytes),
+                          clock};
     std::unique_ptr<Volume> volume;
     memory::Buffer memory{kBytes};
     link::Time last = clock.now();

@@ -6,7 +6,7 @@
 #include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "engine/placement/devices.hpp"
-#include "link/shared_times.hpp"
+#include "engine/state/parameter_vector.hpp"
 #include "mpi/library.hpp"
 #include "mpi/topology.hpp"
 #include "plan/link_rates.hpp"
@@ -14,8 +14,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <iomanip>
-#include <optional>
-#include <utility>
 #include <vector>
 
 namespace nearstep::engine {
@@ -24,30 +22,6 @@ namespace {
 
 constexpr std::size_t kProbeBytes = 4 * MiB;  // of each rank
 constexpr int kProbeTag = 1;
-
-// Memory that the ranks of the node share. Its name is removed before return.
-link::SharedTimes share_times(const mpi::Communicator& world,
-                              const config::EngineSettings& settings) {
-    const auto rank = static_cast<std::size_t>(world.rank());
-    const mpi::Communicator node = world.split(discover_nodes(world, settings).group_of[rank]);
-    std::string name = node.rank() == 0 ? link::SharedTimes::unused_name() : "";
-    name = node.broadcast(name, 0);
-    std::optional<link::SharedTimes> times;
-    world.together([&] {
-        if (node.rank() == 0) {
-            times = link::SharedTimes::create(name);
-        }
-    });
-    world.together([&] {
-        if (node.rank() != 0) {
-            times = link::SharedTimes::open(name);
-        }
-    });
-    if (node.rank() == 0) {
-        link::SharedTimes::remove(name);
-    }
-    return *std::move(times);
-}
 
 // Bytes per second that a node sends to the next one while it receives from the one before. The
 // ranks at the same place of their nodes exchange.
@@ -88,9 +62,16 @@ std::unique_ptr<link::NodeLinks> make_links(const mpi::Communicator& world,
                                             const config::EngineSettings& settings,
                                             const link::Clock& clock) {
     const link::Rates rates = plan::rates_of(settings.link);
-    return rates.are_shaped()
-               ? std::make_unique<link::NodeLinks>(rates, share_times(world, settings), clock)
-               : nullptr;
+    if (!rates.are_shaped()) {
+        return nullptr;
+    }
+    const auto rank = static_cast<std::size_t>(world.rank());
+    const mpi::Communicator node = world.split(discover_nodes(world, settings).group_of[rank]);
+    return std::make_unique<link::NodeLinks>(
+        rates,
+        share_memory(world, node, link::NodeLinks::kTimesBytes,
+                     {"their shaped links", "set the keys of [link] to 0"}),
+        clock);
 }
 
 std::string check_network(const mpi::Communicator& world, const config::EngineSettings& settings) {

@@ -1,9 +1,8 @@
 #include "engine/state/parameter_vector.hpp"
 
-#include "memory/shared_memory.hpp"
-
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace nearstep::engine {
 
@@ -19,6 +18,25 @@ ParameterGroups parameter_groups(const config::EngineSettings& settings,
     return groups;
 }
 
+memory::Buffer share_memory(const mpi::Communicator& world, const mpi::Communicator& node,
+                            std::size_t bytes, const memory::SharedUse& use) {
+    std::optional<memory::SharedMemory> memory;
+    world.together([&] {
+        if (node.rank() == 0 && bytes > 0) {
+            memory = memory::SharedMemory::create(bytes, use);
+        }
+    });
+    const std::string path = node.broadcast(memory ? memory->path() : "", 0);
+    memory::Buffer mapped;
+    world.together([&] {
+        if (bytes > 0) {
+            mapped = memory ? memory->map() : memory::SharedMemory::open(path, bytes, use).map();
+        }
+    });
+    // The path leads to the first rank's descriptor, which may close once all have opened it.
+    return mapped;
+}
+
 memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::Topology& sharers,
                                      std::size_t bytes, offload::VectorKind kind,
                                      int storage_ranks) {
@@ -29,26 +47,10 @@ memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::
     }
     const mpi::Communicator node =
         world.split(sharers.group_of[static_cast<std::size_t>(world.rank())]);
-    std::optional<memory::SharedMemory> memory;
-    world.together([&] {
-        if (node.rank() == 0 && has_all) {
-            memory = memory::SharedMemory::create(bytes);
-        }
-    });
-    const std::string path = node.broadcast(memory ? memory->path() : "", 0);
-    memory::Buffer vector;
-    world.together([&] {
-        if (!has_all) {
-            vector = memory::Buffer::untouched(bytes);
-            return;
-        }
-        if (!memory) {
-            memory = memory::SharedMemory::open(path, bytes);
-        }
-        vector = memory->map();
-    });
-    // The path leads to the first rank's descriptor, which may close once all have opened it.
-    return vector;
+    memory::Buffer shared =
+        share_memory(world, node, has_all ? bytes : 0,
+                     {"parameters", R"(set placement.parameters = "replicated")"});
+    return has_all ? std::move(shared) : memory::Buffer::untouched(bytes);
 }
 
 }  // namespace nearstep::engine

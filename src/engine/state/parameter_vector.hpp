@@ -3,6 +3,7 @@
 
 #include "config/engine_settings.hpp"
 #include "memory/buffer.hpp"
+#include "memory/shared_memory.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
 #include "offload/step_pipeline.hpp"
@@ -22,6 +23,11 @@ struct ParameterGroups {
 };
 ParameterGroups parameter_groups(const config::EngineSettings& settings,
                                  const mpi::Topology& nodes);
+
+// Zeroed memory that the ranks of `node` share. `bytes` is 0 on a rank that takes no part.
+// Collective over both; throws ConfigError on all ranks alike.
+memory::Buffer share_memory(const mpi::Communicator& world, const mpi::Communicator& node,
+                            std::size_t bytes, const memory::SharedUse& use);
 
 // Zeroed memory, shared by the ranks of each group of `sharers`, unless it is of another kind than
 // whole. The last `storage_ranks` have pages only where they write, and share none. Collective;
