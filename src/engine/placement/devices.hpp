@@ -28,9 +28,8 @@ namespace nearstep::engine {
 
 // Ranks of a node take consecutive devices of csd.path. Where they divide the folders of their
 // host they do so evenly, lower ranks first, and a rank has one device at least; if there are
-// storage ranks, only these do. Collective; throws
-// ConfigError on all ranks alike, also if the Slurm job has no devices, or not on the host of some
-// rank. Settles the placement.
+// storage ranks, only these do. Settles the placement. Collective; throws ConfigError on all ranks
+// alike, also if the Slurm job has no devices, or not on the host of some rank.
 Placed place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
                      const Grant& grant);
 
