@@ -16,6 +16,11 @@ _STREAMS = 2  # one sum is read while another is written
 _PINS_AT_ONCE = 4  # blocks
 
 
+def bytes_of_sums(params) -> int:
+    """Host memory for the sums of these parameters, in fp32."""
+    return sum(padded(4 * p.numel()) for p in params)
+
+
 class HostSum:
     """The place of a parameter's sum. ``memory`` has room for fp32; ``value`` is the part that holds the sum, in its format."""
 
@@ -53,7 +58,7 @@ class HostSums:
         return 2 * self._most_bytes
 
     def bytes_of(self, block: int) -> int:
-        return sum(padded(4 * self._params[i].numel()) for i in self._blocks[block].tensors)
+        return bytes_of_sums(self._params[i] for i in self._blocks[block].tensors)
 
     def reserve(self, blocks) -> None:
         """Begins to take host memory for the blocks' sums, the first ones first."""

@@ -7,8 +7,7 @@ import sys
 
 import torch
 
-from .._pinned import padded
-from .host_sums import HostSum, HostSums, add
+from .host_sums import HostSum, HostSums, add, bytes_of_sums
 from .room import Room
 
 
@@ -28,7 +27,7 @@ class Sums:
 
     def host_bytes(self, device: torch.device) -> int:
         """Of host memory, if a step has several backward passes and layers are streamed."""
-        return sum(padded(4 * p.numel()) for p in self._params) if self._is_streamed and device.type == "cuda" else 0
+        return bytes_of_sums(self._params) if self._is_streamed and device.type == "cuda" else 0
 
     def open(self, conductor, device: torch.device, encodes: bool, room: Room | None, passes: int) -> None:
         """``passes``: backward passes of a step; 0: not known."""
@@ -38,12 +37,8 @@ class Sums:
         else:
             self._room = room
         self._host = HostSums(conductor, device, self._params, self._blocks, encodes)
-        if passes > 1:
-            self._reserve()
-
-    def _reserve(self) -> None:
-        """Has host memory for all sums that go there taken beside other work, in backward's order."""
-        self._host.reserve(block for block in reversed(range(len(self._blocks))) if self._on_host[block])
+        if passes > 1:  # taken beside the first forward, in backward's order
+            self._host.reserve(block for block in reversed(range(len(self._blocks))) if self._on_host[block])
 
     def begin_step(self) -> None:
         self.values: list = [None] * len(self._params)  # tensors, also the program's own, or what is in host memory
@@ -70,10 +65,7 @@ class Sums:
             self.values[i] = self._host.take(have, gradient) if is_last else self._host.add(have, gradient)
         else:
             sums = gradient if have is None else add(have, gradient, self._encodes)
-            if self._on_host[block] and not is_last:
-                self._reserve()
-                sums = self._host.put(block, i, sums)
-            self.values[i] = sums
+            self.values[i] = self._host.put(block, i, sums) if self._on_host[block] and not is_last else sums
 
     @contextlib.contextmanager
     def leaving(self, block: int):
