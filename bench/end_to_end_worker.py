@@ -16,11 +16,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import gpu_timeline
 
-arguments = types.SimpleNamespace(**json.loads(sys.argv[1]))
+arguments = types.SimpleNamespace(**{"weights": None, "writes_weights": False} | json.loads(sys.argv[1]))
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RATE, BETAS, DECAY, CLIP = arguments.rate, (0.9, 0.95), 0.1, arguments.clip_norm
 HELD_OUT = 0.05  # of the text, at its end
-COMPILED = arguments.row != "memory-eager" and DEVICE.type == "cuda"
+COMPILED = arguments.row != "memory-eager" and DEVICE.type == "cuda" and not arguments.writes_weights
 PEAK_FLOPS = 989.5e12  # of an H100 or H200 in bf16, dense
 
 
@@ -32,12 +32,21 @@ def compile_block(block):
         block.compile()
 
 
+def places():
+    """Where a model is made: on the device, or without memory where its weights come from files."""
+    if arguments.weights is None or arguments.writes_weights:
+        return torch.device(DEVICE)
+    import nearstep
+
+    return nearstep.empty(DEVICE)
+
+
 def make_llama():
     shape = arguments.shape
     torch.manual_seed(1)
     config = LlamaConfig(num_hidden_layers=shape["layers"], num_attention_heads=shape["heads"], num_key_value_heads=shape["heads"], hidden_size=shape["width"],
                          intermediate_size=shape["inner"], max_position_embeddings=shape["context"], vocab_size=shape["vocabulary"], attention_dropout=0.0, use_cache=False)
-    with torch.device(DEVICE):
+    with places():
         model = LlamaForCausalLM._from_config(config, dtype=torch.bfloat16)
     if COMPILED:
         for block in model.model.layers:
@@ -58,9 +67,8 @@ def make_model():
     torch.manual_seed(1)
     config = GPT2Config(n_layer=shape["layers"], n_head=shape["heads"], n_embd=shape["width"], n_positions=shape["context"],
                         vocab_size=shape["vocabulary"], bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
-    with torch.device(DEVICE):
-        model = GPT2LMHeadModel(config)
-    model = model.to(torch.bfloat16)
+    with places():
+        model = GPT2LMHeadModel._from_config(config, dtype=torch.bfloat16) if arguments.weights else GPT2LMHeadModel(config).to(torch.bfloat16)
     if COMPILED:
         for block in model.transformer.h:
             compile_block(block)
@@ -108,7 +116,7 @@ class Near(Memory):
         if "stream" in options:
             options["stream"] = nearstep.Stream(**options["stream"])
         self.optimizer = nearstep.AdamW(model, lr=RATE, betas=BETAS, weight_decay=DECAY, path=arguments.folder,
-                                        accumulation=arguments.accumulation, fresh=True, **options)
+                                        accumulation=arguments.accumulation, fresh=True, weights=arguments.weights, **options)
 
     def step(self):
         self.optimizer.step()
@@ -186,6 +194,10 @@ def resident_gb():
 
 def main():
     model = make_model()
+    if arguments.writes_weights:
+        model.save_pretrained(arguments.weights)
+        print("{}")
+        return
     trainer = (DeepSpeed if arguments.row.startswith("deepspeed") else Near if arguments.row.startswith("nearstep") else Memory)(model)
     module = getattr(trainer, "engine", model)
     source = batches()
