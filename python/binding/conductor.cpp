@@ -385,6 +385,19 @@ std::pair<std::size_t, std::size_t> Conductor::overlap(std::size_t tensor, std::
     return {std::max(first, of.offset), std::min(first + count, of.offset + elems_of(of))};
 }
 
+namespace {
+
+std::vector<std::byte> brought_from(int gpu, std::span<const std::byte> memory) {
+    std::vector<std::byte> brought(memory.size());
+    memory::use_gpu(gpu);
+    const memory::Stream stream;
+    memory::copy_to_host(brought, memory, stream);
+    stream.wait();
+    return brought;
+}
+
+}  // namespace
+
 // The elements from `first` on; tensors lie side by side.
 void Conductor::fill(std::span<const StartValues> values, std::size_t first,
                      std::span<float> masters) const {
@@ -398,10 +411,17 @@ void Conductor::fill(std::span<const StartValues> values, std::size_t first,
         if (values[i].stored != nullptr) {
             checkpoint::Safetensors::read(*values[i].stored, begin - tensor.offset, to);
         } else {
-            const TensorMemory& piece = values[i].piece;
-            const auto* from = static_cast<const std::byte*>(piece.address) +
-                               (begin - tensor.offset) * size_bytes(piece.dtype);
-            convert_to_fp32(piece.dtype, from, to.data(), to.size());
+            const Dtype dtype = values[i].piece.dtype;
+            std::span<const std::byte> from =
+                bytes_of(i, values[i].piece)
+                    .subspan((begin - tensor.offset) * size_bytes(dtype),
+                             to.size() * size_bytes(dtype));
+            std::vector<std::byte> brought;
+            if (plan_.gpu && memory::is_on_gpu(from.data())) {
+                brought = brought_from(*plan_.gpu, from);
+                from = brought;
+            }
+            convert_to_fp32(dtype, from.data(), to.data(), to.size());
         }
     }
 }

@@ -57,7 +57,8 @@ struct GpuPlaces {
     const bool* are_written = nullptr;
 };
 
-// Start values of a tensor: in host memory, or in a file of which a rank reads its own tiles.
+// Start values of a tensor: in memory, for one rank alone also of its GPU, or in a file of which a
+// rank reads its own tiles.
 struct StartValues {
     TensorMemory piece;
     const checkpoint::StoredTensor* stored = nullptr;  // null: `piece`

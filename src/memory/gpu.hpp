@@ -46,6 +46,9 @@ std::uint64_t address_of_gpu(int gpu);
 enum class PeerLink { none, pcie, nvlink };
 PeerLink link_between(int gpu, int other);
 
+// Whether the address is in a GPU's own memory.
+bool is_on_gpu(const void* memory);
+
 // Waits for all work of the calling thread's GPU.
 void wait_for_gpu();
 

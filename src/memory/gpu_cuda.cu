@@ -70,6 +70,12 @@ PeerLink link_between(int gpu, int other) {
     return has_atomics != 0 ? PeerLink::nvlink : PeerLink::pcie;
 }
 
+bool is_on_gpu(const void* memory) {
+    cudaPointerAttributes attributes{};
+    check(cudaPointerGetAttributes(&attributes, memory));
+    return attributes.type == cudaMemoryTypeDevice;
+}
+
 void wait_for_gpu() { check(cudaDeviceSynchronize()); }
 
 void free_on_gpu(void* memory) noexcept { static_cast<void>(cudaFree(memory)); }

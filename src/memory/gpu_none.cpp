@@ -27,6 +27,8 @@ std::uint64_t address_of_gpu(int /*gpu*/) { refuse(); }
 
 PeerLink link_between(int /*gpu*/, int /*other*/) { refuse(); }
 
+bool is_on_gpu(const void* /*memory*/) { return false; }
+
 void wait_for_gpu() { refuse(); }
 
 // Handles are always empty.

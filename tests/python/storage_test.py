@@ -18,7 +18,20 @@ import torch
 import nearstep
 import networks
 from nearstep._gradients import sums
+from nearstep._model import parameters
 from nearstep._streaming import activations, spill, stream, window
+
+
+def resident_bytes_at(address):
+    """Of the mapping that has the address."""
+    is_it = False
+    with open("/proc/self/smaps") as maps:
+        for line in maps:
+            if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+                is_it = int(found[1], 16) <= address < int(found[2], 16)
+            elif is_it and line.startswith("Rss:"):
+                return int(line.split()[1]) << 10
+    return None
 
 
 class FromStorage(stream_test.Runs):
@@ -159,6 +172,25 @@ class FromStorage(stream_test.Runs):
             digest, first = opt.masters_digest(), last
             opt.close()
         self.assertEqual((losses, digest), whole[:2])
+
+    def test_start_values_of_a_model_in_memory_go_straight_into_the_state(self):
+        """The host need not have room for them once more."""
+        seen = []
+        take = parameters.Parameters.take_start
+
+        def seeing(one):
+            seen.append(resident_bytes_at(one._vector.data_ptr()))
+            take(one)
+
+        for name, dtype in (("alike", torch.bfloat16), ("converted", torch.float32)):
+            model = self.model().to(dtype)
+            values = {key: p.detach().clone() for key, p in model.named_parameters()}
+            with self.subTest(name), unittest.mock.patch.object(parameters.Parameters, "take_start", seeing):
+                _, opt = self.make(nearstep.groups(model), path=self.folder / name, stream=self.stream(model, 2), state="fp32", config={})
+                self.assertEqual(opt.resume(), 0)
+                self.assertLess(seen.pop(), 1 << 16, "of the vector")
+                self.assert_equal_tensors(values, {key: p.detach().clone() for key, p in model.named_parameters()})
+                opt.close()
 
     def test_what_cannot_be_in_storage_is_refused(self):
         model = self.model()

@@ -44,7 +44,7 @@ class Parameters:
             self.values.append(vector[at : at + p.numel()].view(p.shape))
             self._offsets.append(at)
             at += p.numel()
-        self._is_from_storage = streaming is not None and streaming.is_from_storage
+        self.is_from_storage = streaming is not None and streaming.is_from_storage
         self._loaded: set[int] = set()  # of those in storage
         self._was_empty = [is_empty(p) for p in params]
         self._is_brought = [True] * len(blocks)
@@ -85,7 +85,7 @@ class Parameters:
     @property
     def are_kept(self) -> bool:
         """Whether the program keeps the engine's memory after its end. Parameters in storage are empty then."""
-        return self.are_values and not self._is_from_storage
+        return self.are_values and not self.is_from_storage
 
     # --- Values in storage ---
 
@@ -103,7 +103,7 @@ class Parameters:
 
     def _load(self, numbers) -> None:
         """Reads parameters of blocks that were awaited into the vector."""
-        for i in numbers if self._is_from_storage else ():
+        for i in numbers if self.is_from_storage else ():
             if i not in self._loaded:
                 begin, end = self.range_of(i)
                 pages, values = pages_of(begin, end, self.dtype)
@@ -116,7 +116,7 @@ class Parameters:
 
     def _unload(self) -> None:
         """The vector takes no memory for what is in storage."""
-        if self._is_from_storage:
+        if self.is_from_storage:
             self._loaded.clear()
             self._conductor.drop_parameters(0, len(self._vector))
             self._digests.forget(self._streamed)
@@ -136,7 +136,7 @@ class Parameters:
     def keep_start(self) -> bool:
         """Whether the parameters have the values that training starts from, so that nobody reads the vector while these are
         written to the state, or only computes with them."""
-        if self._is_from_storage or not self._conductor.is_alone or not all(self._conductor.holds(DTYPES[p.dtype]) for p in self._params):
+        if self.is_from_storage or not self._conductor.is_alone or not all(self._conductor.holds(DTYPES[p.dtype]) for p in self._params):
             return False
         values = [i for i in range(len(self._params)) if self.is_value(i)]
         if not self._streamed.issuperset(values):
@@ -249,7 +249,7 @@ class Parameters:
         self._is_brought[block] = True
         following = block + 1
         if (self.device.type == "cuda" and following < len(self._blocks) and not self._is_fetched[following] and self._conductor.has_block(following)
-                and not self._is_from_storage):
+                and not self.is_from_storage):
             self._fetch(following)  # while the device computes this block
         self._raise_lost()
 
@@ -305,7 +305,7 @@ class Parameters:
             watch.release(p)
             if isinstance(p.grad, Departed):
                 p.grad = None
-        if self._is_from_storage:
+        if self.is_from_storage:
             make_empty([self._params[i] for i in range(len(self._params)) if self.is_value(i)], self.device)
         self.values, self._vector, self._places = [], None, {}
 

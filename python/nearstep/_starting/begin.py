@@ -64,6 +64,9 @@ def _fill_state(conductor, parameters, params, weights, needs_values) -> list[st
         value = parameters.values[i]
         if weights is not None and weights.is_made(p):
             weights.fill(p, value)
+        elif parameters.is_from_storage and i not in were_empty:  # from where they are: the host has no room for all
+            value = p.detach().contiguous()
+            kept.append(value)
         elif p.dtype == value.dtype:  # straight into the engine's memory, which a GPU copies to at full rate
             if p.data_ptr() != value.data_ptr():
                 value.copy_(p)
@@ -73,4 +76,6 @@ def _fill_state(conductor, parameters, params, weights, needs_values) -> list[st
         else:
             value.copy_(p)
         pieces.append((value.data_ptr(), DTYPES[value.dtype]))
+    if parameters.device.type == "cuda":
+        torch.cuda.synchronize(parameters.device)  # the engine reads what is on the GPU, in a stream of its own
     return conductor.begin(pieces, weights and weights.files, names, kept)
