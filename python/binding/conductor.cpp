@@ -144,13 +144,24 @@ bool Conductor::is_done(std::uint64_t work) const {
     return done_ >= work;
 }
 
+namespace {
+
+// Its destructor does not run.
+template <typename Value>
+void leave(std::optional<Value>& value) {
+    if (value) {
+        static_cast<void>(new Value(std::move(*value)));  // NOLINT
+    }
+}
+
+}  // namespace
+
 // The parent's files and connections stay as they are, and so does the memory.
 void Conductor::leave_to_parent() {
-    if (opened_) {
-        static_cast<void>(new engine::Run(std::move(*opened_)));  // NOLINT
-    }
-    if (world_) {
-        static_cast<void>(new mpi::Communicator(std::move(*world_)));  // NOLINT
+    leave(opened_);
+    leave(tensors_);
+    for (auto* const ranks : {&servers_, &alike_, &world_}) {
+        leave(*ranks);
     }
     new (&changed_) std::condition_variable;  // the end of one for which a thread waited would wait
 }

@@ -27,6 +27,7 @@ _has_failed = False
 _numbers = itertools.count()
 _has_made = False  # an optimizer
 _serves = False
+_process = os.getpid()  # that takes part as a rank: a fork of it does not, unless it makes or begins an optimizer of its own
 
 
 def _set_environment() -> None:
@@ -76,9 +77,22 @@ def check_launcher() -> None:
         )
 
 
+def take_part() -> None:
+    """This process is a rank, also if it is a fork of one that is not."""
+    global _process
+    _process = os.getpid()
+
+
+def is_fork() -> bool:
+    """Whether the rank is the process that this one is a fork of, also before that one began to train: nothing of it may
+    be used then, and the others wait for that one."""
+    return os.getpid() != _process or _engine.is_forked()
+
+
 def keep(optimizer) -> None:
     """Closes the optimizer at the end of the process, before MPI ends."""
     global _has_made
+    take_part()
     _has_made = True
     _optimizers[next(_numbers)] = optimizer
 
@@ -86,6 +100,7 @@ def keep(optimizer) -> None:
 def note_serving() -> None:
     """The other ranks wait for this one, though it has no optimizer."""
     global _serves
+    take_part()
     _serves = True
 
 
@@ -136,6 +151,9 @@ def _is_said(error: str) -> bool:
 def _note_failure(hook):
     def note(kind, error, trace):
         global _has_failed
+        if is_fork():  # the rank has not failed, and may yet say the same
+            hook(kind, error, trace)
+            return
         _has_failed = True
         if int(os.environ.get("WORLD_SIZE", 1)) > 1 and _is_said(f"{kind.__name__}: {error}"):
             time.sleep(_FIRST_SPEAKS_S)  # the end of this rank ends the other one
@@ -146,7 +164,7 @@ def _note_failure(hook):
 
 
 def _end() -> None:
-    if _engine.is_forked():  # the optimizers are the parent's
+    if is_fork():  # the optimizers are the parent's
         return
     begun = [optimizer._conductor for optimizer in _optimizers.values() if optimizer.has_begun]
     several = _serves or any(not conductor.is_alone for conductor in (*begun, *_in_step.values()))

@@ -87,6 +87,7 @@ class Session:
     def begin(self, optimizer, is_resuming: bool, checkpoint: str) -> None:
         """Opens the state. Collective."""
         self._check_launch()
+        _ranks.take_part()
         layout = self.layout
         # Gradients leave while backward, which was queued before, goes on.
         encodes = torch.cuda.Stream(self.device, priority=-1) if self.device.type == "cuda" else None

@@ -1,4 +1,5 @@
-"""Forks of a process that trains end at once and leave its optimizer alone. One rank."""
+"""Forks of a process that trains, or will, end at once and leave its optimizer and its part in MPI alone."""
+import os
 import re
 
 import launcher
@@ -22,6 +23,14 @@ class Forks(launcher.FolderTest):
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         for step, got in enumerate(map(float, re.search(r"losses \[(.*)\]", said)[1].split(","))):
             self.assertAlmostEqual(networks.descend(model.loss(step), optimizer), got, delta=1e-5)
+
+    def test_forks_of_ranks_make_no_call_of_mpi_and_leave_no_note(self):
+        worker = launcher.Process(2, "fork_ranks_worker.py", self.folder, LD_PRELOAD=os.environ["NEARSTEP_MPI_IN_FORKS"])
+        self.assertEqual(worker.wait(), 0, worker.text())
+        said = worker.text()
+        self.assertEqual(said.count("codes [0, 0, 1, 0, 0, 1, 0, 0, 1] notes [] step 1"), 2, said)
+        self.assertEqual(said.count("ValueError: only the fork fails"), 6, said)
+        self.assertNotIn("a fork calls", said)
 
 
 if __name__ == "__main__":
