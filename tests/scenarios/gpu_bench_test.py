@@ -1,5 +1,6 @@
 """The measurements for GPUs run through on a tiny model, with or without a GPU, and refuse wrong input."""
 import json
+import shlex
 import sys
 
 import program
@@ -67,6 +68,19 @@ class GpuBench(program.Scenario):
     def test_state_is_removed(self):
         self.rows("gpu_quality", "--folder", self.folder / "state", "--runs", "base,dense", "--rows", 2, "--steps", 1)
         self.assertEqual(list((self.folder / "state").iterdir()), [])
+
+    def test_all_takes_folders_with_spaces(self):
+        names = ("out", "disk", "data")
+        folders = {name: self.folder / f"a {name} of 'some' {{words}}" for name in names}
+        done = self.bench("all", "--list", *(word for name in names for word in (f"--{name}", folders[name])))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        words = [word for line in done.stdout.splitlines() if line.startswith("    ") for word in shlex.split(line)]
+        self.assertEqual([word for word in words if "words}" in word and not any(str(folder) in word for folder in folders.values())], [])
+        self.assertEqual([name for name, folder in folders.items() if not any(str(folder) in word for word in words)], [])
+        done = self.bench("all", "--out", folders["out"], "--only", "^scaling$")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(sorted(path.name for path in folders["out"].iterdir()), ["scaling.jsonl", "work"])
+        self.assertGreater(len((folders["out"] / "scaling.jsonl").read_text().splitlines()), 1)
 
     def test_what_is_wrong_is_one_sentence(self):
         for name, options, word in (("gpu_quality", ["--folder", "/proc/nowhere"], "/proc/nowhere"),
