@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import termios
+import time
 
 import program
 
@@ -20,7 +21,9 @@ class Doctor(program.Scenario):
 
     def test_findings_are_those_of_the_machine(self):
         state = self.folder / "state"
+        free = [shutil.disk_usage(self.folder).free]
         report, shown = self.report(0, "--set", f"csd.path=[{self.folder}, {state}/below]")
+        free.append(shutil.disk_usage(self.folder).free)
         node, = report["nodes"]
         found = node["findings"]
         self.assertEqual((node["host"], node["kernel"]), (os.uname().nodename, os.uname().release))
@@ -33,8 +36,9 @@ class Doctor(program.Scenario):
         self.assertEqual(found["engine"]["chosen"], found["engine"]["usable"][-1])
         self.assertLessEqual(found["huge_pages"]["given_bytes"], found["huge_pages"]["asked_bytes"])
         self.assertEqual([found[f"state_folder_{i}"]["is_there"] for i in (0, 1)], [True, False])
-        free = shutil.disk_usage(self.folder).free
-        self.assertAlmostEqual(found["state_folder_0"]["free_bytes"], free, delta=0.05 * free + 1e9)
+        others = 0.05 * max(free) + 1e9  # what other programs may write and remove meanwhile
+        self.assertGreater(found["state_folder_0"]["free_bytes"], min(free) - others)
+        self.assertLess(found["state_folder_0"]["free_bytes"], max(free) + others)
         self.assertIn("csd.device", found["xrt"]["summary"])
         nccl = found["nccl_nvlink"]
         self.assertEqual(nccl["is_built"], nccl["version"] is not None)
@@ -97,7 +101,7 @@ class Progress(program.Scenario):
         shown = self.on_a_terminal(40, [program.ROOT / "launch/ranks", "2", *command], NO_COLOR="")
         lines = shown[shown.index("\r\x1b[K"):shown.index("held-out")].split("\r\x1b[K")[1:]
         progress = [line.splitlines()[0] for line in lines if "/30" in line]
-        self.assertGreater(len(progress), 2, shown)
+        self.assertGreater(len(progress), 1, shown)  # as many as the run takes tenths of a second, and the first and last step
         self.assertTrue(progress[0].startswith("\x1b[1mstep 1/30\x1b[0m  loss "), progress)
         self.assertTrue(progress[-1].startswith("\x1b[1mstep 30/30\x1b[0m  loss "), progress)
         plain = [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in progress]
@@ -109,12 +113,14 @@ class Progress(program.Scenario):
         self.assertRegex(last, r"step 30/30  loss [\d.]+  \d+ tokens/s  sol [\d.]+ % \((compute|storage)\)  0:00 left$")
 
     def test_a_log_gets_few_lines_and_tables_only_if_asked(self):
+        begun = time.monotonic()
         plain = program.run_in_turn(2, *self.arguments(train__steps=30, train__global_batch=2), "--json", self.folder / "run.json")
+        took_s = time.monotonic() - begun
         self.assertEqual(plain.returncode, 0, plain.stderr)
         self.assertNotIn("\r", plain.stdout)
         steps = [line.split()[1] for line in plain.stdout.splitlines() if line.startswith("step ") and "tokens/s" in line]
         self.assertEqual([steps[0], steps[-1]], ["1/30", "30/30"])
-        self.assertLessEqual(len(steps), 5)
+        self.assertLessEqual(len(steps), 2 + took_s / 10)  # ten seconds lie between two lines, except before the last
         self.assertNotIn("Bytes over the host link", plain.stdout)
         light = json.loads((self.folder / "run.json").read_text())["speed_of_light"]
         self.assertEqual(light["bound"], "storage" if light["storage_s"] > light["compute_s"] else "compute")
