@@ -46,6 +46,7 @@ class Intake:
         self._gpu_memory_gb = gpu_memory_gb
         self._fixed = accumulation
         self._learned = accumulation
+        self._may_wait = streaming is None or accumulation > 1  # there is room for gradients of all layers of a streamed model
         self._cautious = 0  # steps left
         self._clips_by_call = False  # clip_norm is that of the program's clip_grad_norm_()
         self._departed: list = [None] * len(self.params)
@@ -366,7 +367,7 @@ class Intake:
         if self._conductor is None or not (told or (held and not self._conductor.is_alone)):
             return
         if told:
-            self._cautious = _CAUTIOUS_STEPS
+            self._cautious = _CAUTIOUS_STEPS if self._may_wait else 0
             for block in reversed(range(len(self.blocks))):
                 if not put[block]:
                     made = self._event() if self._on_gpu else None
