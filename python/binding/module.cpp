@@ -2,10 +2,12 @@
 // Called by the Python package.
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "base/version.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/export.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "codec/kernels.hpp"
 #include "csd/device.hpp"
 #include "csd/optimizer.hpp"
 #include "memory/buffer.hpp"
@@ -24,6 +26,8 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -96,6 +100,27 @@ void check_signals() {
 
 // An address in GPU memory and the format of what is there.
 using GpuPiece = std::pair<std::uintptr_t, std::string>;
+
+// sums = all pieces, added in fp32 in their order. The first piece may be the sums themselves, or
+// narrower and at the end of their memory: no sum is written where a value is read later.
+void add_on_host(std::uintptr_t sums, const Pieces& pieces, std::size_t elems) {
+    constexpr std::size_t kAtOnce = 1024;  // in the first-level cache with a part of a piece
+    const std::vector<TensorMemory> from = pieces_of(pieces);
+    expects(!from.empty(), "there is something to add");
+    const nb::gil_scoped_release without_python;
+    const codec::Kernels& kernels = codec::best_kernels();
+    std::array<float, kAtOnce> part{};
+    for (std::size_t first = 0; first < elems; first += kAtOnce) {
+        const std::size_t count = std::min(kAtOnce, elems - first);
+        for (const TensorMemory& piece : from) {
+            const auto* values =
+                static_cast<const std::byte*>(piece.address) + first * size_bytes(piece.dtype);
+            const auto convert = &piece == from.data() ? kernels.widen : kernels.add_widened;
+            convert(piece.dtype, values, part.data(), count);
+        }
+        std::copy_n(part.data(), count, at<float>(sums) + first);
+    }
+}
 
 // sums = one + other, see memory::add_on_gpu().
 void add_on_gpu(std::uintptr_t sums, const GpuPiece& one, const GpuPiece& other, std::size_t elems,
@@ -197,6 +222,8 @@ NB_MODULE(_engine, m) {
         return xxh3({at<const std::byte>(address), bytes});
     });
     m.def("host_memory", &host_memory);
+    m.def("free_host_memory", [] { return machine_memory().available_bytes; });
+    m.def("add_on_host", &add_on_host);
     m.def("add_on_gpu", &add_on_gpu);
     m.def("moments_of", [](const std::string& optimizer) {
         return std::string(csd::moments_of(parse_word<csd::Optimizer>("optimizer", optimizer)));

@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import unittest
+import unittest.mock
 
 import launcher
 from package import Package
@@ -11,6 +12,7 @@ from package import Package
 import torch
 
 import nearstep
+from nearstep._gradients import host_sums, waiting
 from nearstep._gradients.room import Memory, Room
 
 WIDTH = 270  # a layer has more than one tile
@@ -37,9 +39,9 @@ class Sums(Package):
         opt.resume()
         return model, opt, opt._intake._sums
 
-    def train(self, model, opt, steps, between=lambda step, number: None):
+    def train(self, model, opt, steps, between=lambda step, number: None, passes=PASSES):
         for step in range(steps):
-            for number in range(PASSES):
+            for number in range(passes):
                 backward(model, 10 * step + number)
                 between(step, number)
             opt.step()
@@ -86,6 +88,20 @@ class Sums(Package):
                     backward(model, 100 + number)
                 opt.zero_grad()
             digests.add(self.train(model, opt, 2))
+        self.assertEqual(len(digests), 1)
+
+    def test_room_for_gradients_that_wait_changes_no_bit(self):
+        digests = set()
+        for size in (None, 3 * 2 * WIDTH * WIDTH, 0):  # as ever, of three weights, none
+            with contextlib.ExitStack() as patched:
+                if size is not None:
+                    patched.enter_context(unittest.mock.patch.object(host_sums, "bounded_by_free", lambda wanted, taken, size=size: size))
+                added = patched.enter_context(unittest.mock.patch.object(waiting, "add_on_host", side_effect=waiting.add_on_host))
+                model, opt, sums = self.made(accumulation=5)
+                self.everywhere(sums, lambda block: True)
+                digests.add(self.train(model, opt, 2, passes=5))
+                opt.close()
+                self.assertEqual(added.called, size != 0)
         self.assertEqual(len(digests), 1)
 
     # --- The decision ---

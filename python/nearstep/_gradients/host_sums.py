@@ -11,6 +11,7 @@ import torch
 from .. import _engine
 from .._model.groups import DTYPES
 from .._pinned import PinnedMemory, padded, views
+from .waiting import Adders, WaitingRoom, bounded_by_free, bytes_of_waiting
 
 _STREAMS = 2  # one sum is read while another is written
 _PINS_AT_ONCE = 4  # blocks
@@ -22,17 +23,22 @@ def bytes_of_sums(params) -> int:
 
 
 class HostSum:
-    """The place of a parameter's sum. ``memory`` has room for fp32; ``value`` is the part that holds the sum, in its format."""
+    """The place of a parameter's sum. ``memory`` has room for fp32; ``value`` is its last part, which holds the sum in its
+    format. ``waiting``: gradients that come on top of it, in their order, and ``job``, which adds them."""
 
     def __init__(self, memory):
         self.memory = memory
         self.value = None
-        self.used = None  # an event after the last copy from or to it
+        self.used = None  # an event after the last copy from or to it, or of a gradient that waits
+        self.waiting: list = []
+        self.job: concurrent.futures.Future | None = None
 
 
 class HostSums:
-    """The GPU adds: it reads a sum, adds the gradient and writes the sum back, in streams of their own, while backward goes
-    on. So a sum has the same bits as on the GPU. Without a GPU the same happens in host memory."""
+    """Gradients come in streams of their own, while backward goes on, and threads of the host add them. Those that find no
+    room to wait for that, because the threads are late, are added by the GPU, which reads the sum, adds and writes it back.
+    Each adds in the order in which gradients came, so a sum has the same bits as on the GPU. Without a GPU the same happens
+    in host memory."""
 
     def __init__(self, conductor, device: torch.device, params: list, blocks: list, encodes: bool):
         """``encodes``: whether the engine's kernels add."""
@@ -43,13 +49,18 @@ class HostSums:
         self._in_flight = 0
         self._leaving: collections.deque = collections.deque()  # pairs of bytes and the engine's number of what reads them
         self._bytes_leaving = 0
-        # One block may be on the way: its gradients in the parameters' format, and its sums.
-        self._most_bytes = max(sum(params[i].numel() * (params[i].element_size() + 4) for i in block.tensors) for block in blocks)
+        # One block may be on the way: its gradients in the parameters' format, and its sums. Or one parameter, if the GPU adds
+        # what waits for it, too.
+        of_blocks = (sum(params[i].numel() * (params[i].element_size() + 4) for i in block.tensors) for block in blocks)
+        self._most_bytes = max([*of_blocks, *(p.numel() * (2 * p.element_size() + 4) for p in params)])
         self._has_gpu = device.type == "cuda"
         self._streams = [torch.cuda.Stream(device) for _ in range(_STREAMS)] if self._has_gpu else []
         self._turn = 0
         self._joins = torch.cuda.Stream(device, priority=-1) if self._has_gpu else None
         self._pool = concurrent.futures.ThreadPoolExecutor(_PINS_AT_ONCE, thread_name_prefix="nearstep-pins")
+        self._adders = Adders()
+        self._room: WaitingRoom | None = None
+        self._waited_room: concurrent.futures.Future | None = None
 
     @property
     def bytes_on_the_way(self) -> int:
@@ -57,11 +68,21 @@ class HostSums:
         them."""
         return 2 * self._most_bytes
 
+    @property
+    def is_reserved(self) -> bool:
+        return self._waited_room is not None
+
     def bytes_of(self, block: int) -> int:
         return bytes_of_sums(self._params[i] for i in self._blocks[block].tensors)
 
     def reserve(self, blocks) -> None:
-        """Begins to take host memory for the blocks' sums, the first ones first."""
+        """Begins to take host memory for the blocks' sums, the first ones first; the first call also for their gradients that
+        wait."""
+        blocks = list(blocks)
+        if blocks and self._waited_room is None:
+            wanted = bytes_of_waiting([self._params[i] for block in blocks for i in self._blocks[block].tensors])
+            size = bounded_by_free(wanted, sum(self.bytes_of(block) for block in blocks))
+            self._waited_room = self._pool.submit(PinnedMemory, size, self._device)
         for block in blocks:
             if block not in self._waited:
                 self._waited[block] = self._pool.submit(PinnedMemory, self.bytes_of(block), self._device)
@@ -79,44 +100,71 @@ class HostSums:
     def put(self, block: int, i: int, gradient) -> HostSum:
         """The first gradient of a step, or a sum that moves here."""
         place = self._place(block, i)
-        with self._next(place, gradient) as come:
+        with self._claimed(place, gradient) as come:
             come()
             self._write(place, gradient)
         return place
 
     def add(self, place: HostSum, gradient) -> HostSum:
-        with self._next(place, gradient) as come:
-            self._write(place, self._sum(place, gradient, come))
+        waits = self._room_for(gradient)
+        if waits is None:
+            with self._claimed(place, gradient) as come:
+                self._write(place, self._sum(place, gradient, come))
+            return place
+        with self._next(place, gradient, gradient.nbytes) as come:
+            come()
+            waits.copy_(gradient, non_blocking=True)
+        self._adders.add(place, waits, self._room)
         return place
+
+    def _room_for(self, gradient):
+        self._adders.check()
+        if self._room is None and self._waited_room.done():
+            self._room = WaitingRoom(self._waited_room.result().memory)
+        return None if self._room is None else self._room.take(gradient)
 
     def take(self, place: HostSum, gradient=None):
         """The sum, with a last gradient if there is one, on the device. ``joined()`` waits for it."""
         while self._leaving and self._bytes_leaving > self._most_bytes:
             self._conductor.await_work(self._leaving[0][1])
             self._forget_left()
-        with self._next(place, gradient) as come:
+        with self._claimed(place, gradient) as come:
             return self._sum(place, gradient, come)
 
     def _sum(self, place: HostSum, gradient, come):
         have = place.value.to(self._device, non_blocking=True, copy=True)
+        for one in place.waiting:
+            have = add(have, one.to(self._device, non_blocking=True), self._encodes)
         if gradient is None:
             return have
         come()
         return add(have, gradient, self._encodes)
 
     def _write(self, place: HostSum, values) -> None:
-        place.value = place.memory.view(-1).view(values.dtype)[: values.numel()].view(values.shape)
+        end = place.memory.view(-1).view(values.dtype)
+        place.value = end[end.numel() - values.numel() :].view(values.shape)
         place.value.copy_(values, non_blocking=True)
 
     @contextlib.contextmanager
-    def _next(self, place: HostSum, gradient):
+    def _claimed(self, place: HostSum, gradient):
+        """As _next(), for all of the place: in here nobody else uses it, and then nothing waits for it."""
+        self._adders.claim(place)
+        of_gradients = 0 if gradient is None else gradient.element_size()
+        of_waiting = max((one.element_size() for one in place.waiting), default=0)
+        with self._next(place, gradient, place.memory.numel() * (4 + of_gradients + of_waiting)) as come:
+            yield come
+        if place.waiting:  # also those of a step that was dropped
+            self._room.give_back(place.waiting, place.used)
+            place.waiting = []
+
+    @contextlib.contextmanager
+    def _next(self, place: HostSum, gradient, size: int):
         """Has the next stream, in which the last copy of the place is over. Yields a function after which the gradient is
-        there."""
+        there. ``size``: bytes of GPU memory."""
         if not self._has_gpu:
             yield lambda: None
             return
         now = torch.cuda.current_stream(self._device)
-        size = place.memory.numel() * (4 + (0 if gradient is None else gradient.element_size()))
         while self._flying and self._in_flight + size > self._most_bytes:
             gone, over = self._flying.popleft()
             over.synchronize()
@@ -130,7 +178,7 @@ class HostSums:
             yield lambda: stream.wait_event(made)
         if gradient is not None:
             gradient.record_stream(stream)
-        place.used = stream.record_event()
+        place.used = stream.record_event(torch.cuda.Event(blocking=True))  # a thread that waits for it leaves its core
         self._flying.append((size, place.used))
         self._in_flight += size
 
@@ -162,10 +210,12 @@ class HostSums:
 
     def close(self) -> None:
         """Gives the host memory back."""
+        self._adders.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        for future in self._waited.values():
+        for future in (*self._waited.values(), *filter(None, [self._waited_room])):
             if not future.cancelled():
                 future.result().close()
+        self._room = self._waited_room = None
         self._waited.clear()
         self._places.clear()
 

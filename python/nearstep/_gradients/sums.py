@@ -9,6 +9,7 @@ import torch
 
 from .host_sums import HostSum, HostSums, add, bytes_of_sums
 from .room import Room
+from .waiting import bytes_of_waiting
 
 
 class Sums:
@@ -27,7 +28,7 @@ class Sums:
 
     def host_bytes(self, device: torch.device) -> int:
         """Of host memory, if a step has several backward passes and layers are streamed."""
-        return bytes_of_sums(self._params) if self._is_streamed and device.type == "cuda" else 0
+        return bytes_of_sums(self._params) + bytes_of_waiting(self._params) if self._is_streamed and device.type == "cuda" else 0
 
     def open(self, conductor, device: torch.device, encodes: bool, room: Room | None, passes: int) -> None:
         """``passes``: backward passes of a step; 0: not known."""
@@ -38,7 +39,10 @@ class Sums:
             self._room = room
         self._host = HostSums(conductor, device, self._params, self._blocks, encodes)
         if passes > 1:  # taken beside the first forward, in backward's order
-            self._host.reserve(block for block in reversed(range(len(self._blocks))) if self._on_host[block])
+            self._reserve()
+
+    def _reserve(self) -> None:
+        self._host.reserve(block for block in reversed(range(len(self._blocks))) if self._on_host[block])
 
     def begin_step(self) -> None:
         self.values: list = [None] * len(self._params)  # tensors, also the program's own, or what is in host memory
@@ -65,7 +69,11 @@ class Sums:
             self.values[i] = self._host.take(have, gradient) if is_last else self._host.add(have, gradient)
         else:
             sums = gradient if have is None else add(have, gradient, self._encodes)
-            self.values[i] = self._host.put(block, i, sums) if self._on_host[block] and not is_last else sums
+            if self._on_host[block] and not is_last:
+                if not self._host.is_reserved:  # the number of passes was not known
+                    self._reserve()
+                sums = self._host.put(block, i, sums)
+            self.values[i] = sums
 
     @contextlib.contextmanager
     def leaving(self, block: int):
@@ -136,12 +144,15 @@ class Sums:
         for block in leaving:
             self._move(block)
         if self._is_first_rank:
-            self._say(kept, wanted - kept, room)
+            gradients = sum(self._params[i].nbytes for block in leaving for i in self._blocks[block].tensors)
+            self._say(kept, wanted - kept, gradients, room)
 
-    def _say(self, kept: int, moved: int, room: int) -> None:
+    def _say(self, kept: int, moved: int, gradients: int, room: int) -> None:
+        """``gradients``: bytes of a pass's gradients whose sums take ``moved`` bytes."""
         line = f"nearstep: sums of gradients take {kept / 1e9:.3g} GB of GPU memory"
         if moved:
-            line += f" and {moved / 1e9:.3g} GB of host memory; each GB more of GPU memory would save copies of {min(1, moved / 1e9):.3g} GB out and in per backward pass"
+            saved = gradients / max(moved, 1e9)
+            line += f" and {moved / 1e9:.3g} GB of host memory; each GB more of GPU memory would save copies of {saved:.3g} GB of gradients to the host, which adds them, per backward pass"
         else:
             line += f"; a pass would fit with {(room - kept) / 1e9:.3g} GB less"
         print(line, file=sys.stderr)
