@@ -2,6 +2,7 @@
 // Called by the Python package.
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/executor.hpp"
 #include "base/machine.hpp"
 #include "base/version.hpp"
 #include "base/wording.hpp"
@@ -222,6 +223,7 @@ NB_MODULE(_engine, m) {
         return xxh3({at<const std::byte>(address), bytes});
     });
     m.def("host_memory", &host_memory);
+    m.def("pool_threads", &pool_threads);
     m.def("free_host_memory", [] { return machine_memory().available_bytes; });
     m.def("add_on_host", &add_on_host);
     m.def("add_on_gpu", &add_on_gpu);

@@ -192,6 +192,14 @@ class FromStorage(stream_test.Runs):
                 self.assert_equal_tensors(values, {key: p.detach().clone() for key, p in model.named_parameters()})
                 opt.close()
 
+    def test_start_values_for_which_the_host_has_no_room_are_refused(self):
+        with nearstep.empty():
+            model = type(self.model())(self.model(layers=16).config).train()
+        _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 2), config={})
+        message = self.refuses(ValueError, ("host_memory_gb", "draw", "weights=FOLDER", "nearstep.empty()"), opt.resume)
+        self.assertEqual(re.findall(r"at least (\S+) GB", message), ["0.1"])
+        self.assertFalse(any(self.path.glob("*.manifest")), "refused before the state is written")
+
     def test_what_cannot_be_in_storage_is_refused(self):
         model = self.model()
         _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 0))

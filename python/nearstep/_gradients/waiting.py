@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import collections
 import concurrent.futures
-import os
 import threading
 
 from .. import _engine
@@ -79,7 +78,7 @@ class Adders:
     the thread that puts gradients to a place may call its functions."""
 
     def __init__(self):
-        count = max(1, len(os.sched_getaffinity(0)) - _CORES_OF_OTHERS)
+        count = max(1, _engine.pool_threads() - _CORES_OF_OTHERS)
         self._pool = concurrent.futures.ThreadPoolExecutor(count, thread_name_prefix="nearstep-adds")
         self._lock = threading.Lock()
         self._error: BaseException | None = None

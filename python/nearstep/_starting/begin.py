@@ -21,12 +21,14 @@ def begin_state(conductor, parameters: Parameters, params: list, module, weights
     here on. If it fails, empty parameters are empty again."""
     trained = set(map(id, params))
     frozen = [] if module is None else [p for p in module.parameters() if is_empty(p) and id(p) not in trained]
+    drawn = [params[i] for i in parameters.were_empty] if needs_values else []
+    if drawn and weights is None and streaming:
+        streaming.check_drawn(drawn)
     filled = parameters.fill_empty()
     try:
         for p in frozen:
             home = streaming and streaming.home(p)
             filled.append(fill(p, torch.empty(p.shape, dtype=p.dtype, device=p.device) if home is None else home))
-        drawn = [params[i] for i in parameters.were_empty] if needs_values else []
         if weights is not None:
             for p in frozen:
                 weights.fill(p, p.data)
