@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 import torch
 
 from . import _engine
@@ -31,3 +34,11 @@ def pages_of(begin: int, end: int, dtype: torch.dtype):
 def aligned(memory):
     """The bytes from the first page on."""
     return memory[-memory.data_ptr() % PAGE :]
+
+
+def memory_of_file(folder: str, size: int):
+    """Bytes of a file without a name, which the kernel writes there where memory is short. Raises OSError if the folder has no
+    room for all of them: without it the process would end when a page is written."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+        return torch.from_file(f"/proc/self/fd/{file.fileno()}", shared=True, size=size, dtype=torch.uint8)

@@ -173,8 +173,8 @@ class FromStorage(stream_test.Runs):
             opt.close()
         self.assertEqual((losses, digest), whole[:2])
 
-    def test_start_values_of_a_model_in_memory_go_straight_into_the_state(self):
-        """The host need not have room for them once more."""
+    def test_start_values_take_no_memory_of_the_hosts(self):
+        """Those of a model in memory go straight into the state, and drawn ones wait in a file."""
         seen = []
         take = parameters.Parameters.take_start
 
@@ -191,13 +191,25 @@ class FromStorage(stream_test.Runs):
                 self.assertLess(seen.pop(), 1 << 16, "of the vector")
                 self.assert_equal_tensors(values, {key: p.detach().clone() for key, p in model.named_parameters()})
                 opt.close()
+        runs = []
+        for name in ("resident", "drawn"):
+            with nearstep.empty():
+                model = type(self.model())(self.model().config).train()
+            with unittest.mock.patch.object(parameters.Parameters, "take_start", seeing):
+                runs.append(self.trained(model, name, self.stream(model, 2) if name == "drawn" else None))
+        self.assertLess(seen.pop(), 1 << 16, "of the vector")
+        self.assert_equal_runs(*runs)
 
-    def test_start_values_for_which_the_host_has_no_room_are_refused(self):
+    def test_a_folder_without_room_for_start_values_is_named(self):
         with nearstep.empty():
-            model = type(self.model())(self.model(layers=16).config).train()
-        _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 2), config={})
-        message = self.refuses(ValueError, ("host_memory_gb", "draw", "weights=FOLDER", "nearstep.empty()"), opt.resume)
-        self.assertEqual(re.findall(r"at least (\S+) GB", message), ["0.1"])
+            model = type(self.model())(self.model().config).train()
+
+        def full(*_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 2))
+        with unittest.mock.patch.object(os, "posix_fallocate", full):
+            self.refuses(OSError, ("start values", "free space", str(self.path)), opt.resume)
         self.assertFalse(any(self.path.glob("*.manifest")), "refused before the state is written")
 
     def test_what_cannot_be_in_storage_is_refused(self):

@@ -10,7 +10,8 @@ from .departed import Departed
 from .digests import Digests
 from .empty import fill, is_empty, make_empty
 from .groups import DTYPES
-from .._storage import pages_of, read
+from .._pinned import padded, views
+from .._storage import memory_of_file, pages_of, read
 from .._weakly import weakly
 
 _FEW = 3  # names in a message
@@ -46,6 +47,7 @@ class Parameters:
             at += p.numel()
         self.is_from_storage = streaming is not None and streaming.is_from_storage
         self._loaded: set[int] = set()  # of those in storage
+        self._in_file: dict = {}  # start values on their way there, by number
         self._was_empty = [is_empty(p) for p in params]
         self._is_brought = [True] * len(blocks)
         self._is_fetched = [True] * len(blocks)
@@ -121,9 +123,22 @@ class Parameters:
             self._conductor.drop_parameters(0, len(self._vector))
             self._digests.forget(self._streamed)
 
+    def start_value(self, i: int):
+        """Host memory for it, until the state has it."""
+        return self._in_file.get(i, self.values[i])
+
+    def wait_in_file(self) -> None:
+        """Start values that parameters of nearstep.empty() get may take more memory than the host has, if they are to be in storage."""
+        numbers = [i for i in self.were_empty if i in self._streamed] if self.is_from_storage else []
+        size, folder = sum(padded(self.values[i].nbytes) for i in numbers), self._conductor.paths[0]
+        try:
+            self._in_file = dict(zip(numbers, views(memory_of_file(folder, size), [self.values[i] for i in numbers]))) if size else {}
+        except OSError as error:
+            raise OSError(error.errno, f"{size / 1e9:.3g} GB of start values wait beside the state until they are in it ({error.strerror}): free space there", folder) from error
+
     def _memory(self, i: int):
         """For a parameter that was empty."""
-        p, value = self._params[i], self.values[i]
+        p, value = self._params[i], self.start_value(i)
         if i in self._streamed or (self.device.type == "cpu" and p.dtype == value.dtype):
             return value
         return torch.empty_like(p, memory_format=torch.contiguous_format)
@@ -149,6 +164,7 @@ class Parameters:
     def take_start(self) -> None:
         """Gives the parameters the values that training starts from, which the state has."""
         self._unload()
+        self._in_file.clear()
         for block in range(len(self._blocks)):
             self._load_kept(block)
         for i, (p, value) in enumerate(zip(self._params, self.values)):

@@ -22,8 +22,8 @@ def begin_state(conductor, parameters: Parameters, params: list, module, weights
     trained = set(map(id, params))
     frozen = [] if module is None else [p for p in module.parameters() if is_empty(p) and id(p) not in trained]
     drawn = [params[i] for i in parameters.were_empty] if needs_values else []
-    if drawn and weights is None and streaming:
-        streaming.check_drawn(drawn)
+    if weights is None or any(map(weights.is_made, drawn)):
+        parameters.wait_in_file()
     filled = parameters.fill_empty()
     try:
         for p in frozen:
@@ -63,7 +63,7 @@ def _fill_state(conductor, parameters, params, weights, needs_values) -> list[st
         if names[-1]:
             pieces.append((0, DTYPES[parameters.values[i].dtype]))
             continue
-        value = parameters.values[i]
+        value = parameters.start_value(i)
         if weights is not None and weights.is_made(p):
             weights.fill(p, value)
         elif parameters.is_from_storage and i not in were_empty:  # from where they are: the host has no room for all

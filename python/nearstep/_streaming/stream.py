@@ -141,15 +141,6 @@ class Streaming:
             )
         return gb * 1e9 - taken - kept - sums_bytes
 
-    def check_drawn(self, params: list) -> None:
-        """Start values of these are drawn in host memory. Raises ValueError if it has no room for them."""
-        gb, taken, drawn = self._settings.host_memory_gb, resident_bytes(), sum(p.numel() for p in params) * self._parameters.dtype.itemsize
-        if self.is_from_storage and taken + drawn > gb * 1e9:
-            raise ValueError(
-                f"host_memory_gb={gb:g} is too small to draw {drawn / 1e9:.3g} GB of start values beside the {taken / 1e9:.3g} GB that the process takes: pass "
-                f"weights=FOLDER, make the model outside of nearstep.empty(), for example on the GPU, or give at least {math.ceil((taken + drawn) / 1e8) / 10:g} GB."
-            )
-
     @property
     def _limit(self) -> float:
         return self._settings.gpu_memory_gb * 1e9
