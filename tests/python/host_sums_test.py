@@ -261,8 +261,9 @@ class HostSums(unittest.TestCase):
 
     def test_host_memory_for_gradients_that_wait_is_bounded(self):
         params = [torch.empty(1000, dtype=torch.bfloat16), torch.empty(5000, dtype=torch.float16)]
-        self.assertEqual(waiting.bytes_of_waiting(params), 10240)  # the largest
-        self.assertEqual(waiting.bytes_of_waiting(params * 3), (2048 + 10240) * 3 // 2)
+        self.assertEqual(waiting.bytes_of_waiting(params, 0.5), 10240)  # the largest
+        self.assertEqual(waiting.bytes_of_waiting(params * 3, 0.5), (2048 + 10240) * 3 // 2)
+        self.assertEqual(waiting.bytes_of_waiting(params * 3), (2048 + 10240) * 3)
         self.assertEqual(waiting.bytes_of_waiting([]), 0)
         with unittest.mock.patch.object(waiting, "_engine", types.SimpleNamespace(free_host_memory=lambda: 1000)):
             self.assertEqual([waiting.bounded_by_free(*of) for of in ((100, 0), (900, 0), (900, 600), (900, 2000))], [100, 250, 100, 0])

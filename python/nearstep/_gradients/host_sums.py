@@ -40,8 +40,8 @@ class HostSums:
     Each adds in the order in which gradients came, so a sum has the same bits as on the GPU. Without a GPU the same happens
     in host memory."""
 
-    def __init__(self, conductor, device: torch.device, params: list, blocks: list, encodes: bool):
-        """``encodes``: whether the engine's kernels add."""
+    def __init__(self, conductor, device: torch.device, params: list, blocks: list, encodes: bool, waiting_share: float = 1):
+        """``encodes``: whether the engine's kernels add; ``waiting_share``: of a pass's gradients, which may wait."""
         self._conductor, self._device, self._params, self._blocks, self._encodes = conductor, device, params, blocks, encodes
         self._places: dict = {}  # of each parameter, when its block's memory is there
         self._waited: dict = {}  # futures of blocks
@@ -59,6 +59,7 @@ class HostSums:
         self._joins = torch.cuda.Stream(device, priority=-1) if self._has_gpu else None
         self._pool = concurrent.futures.ThreadPoolExecutor(_PINS_AT_ONCE, thread_name_prefix="nearstep-pins")
         self._adders = Adders()
+        self._waiting_share = waiting_share
         self._room: WaitingRoom | None = None
         self._waited_room: concurrent.futures.Future | None = None
 
@@ -80,7 +81,7 @@ class HostSums:
         wait."""
         blocks = list(blocks)
         if blocks and self._waited_room is None:
-            wanted = bytes_of_waiting([self._params[i] for block in blocks for i in self._blocks[block].tensors])
+            wanted = bytes_of_waiting([self._params[i] for block in blocks for i in self._blocks[block].tensors], self._waiting_share)
             size = bounded_by_free(wanted, sum(self.bytes_of(block) for block in blocks))
             self._waited_room = self._pool.submit(PinnedMemory, size, self._device)
         for block in blocks:

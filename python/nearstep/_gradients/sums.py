@@ -11,6 +11,8 @@ from .host_sums import HostSum, HostSums, add, bytes_of_sums
 from .room import Room
 from .waiting import bytes_of_waiting
 
+_STREAMED_SHARE = 0.5  # of a pass's gradients, which may wait for the host: streamed models have few passes, and a limit may count them
+
 
 class Sums:
     """Gradients are added in fp32, in the order in which they come, wherever they are."""
@@ -28,7 +30,7 @@ class Sums:
 
     def host_bytes(self, device: torch.device) -> int:
         """Of host memory, if a step has several backward passes and layers are streamed."""
-        return bytes_of_sums(self._params) + bytes_of_waiting(self._params) if self._is_streamed and device.type == "cuda" else 0
+        return bytes_of_sums(self._params) + bytes_of_waiting(self._params, _STREAMED_SHARE) if self._is_streamed and device.type == "cuda" else 0
 
     def open(self, conductor, device: torch.device, encodes: bool, room: Room | None, passes: int) -> None:
         """``passes``: backward passes of a step; 0: not known."""
@@ -37,7 +39,7 @@ class Sums:
             self._on_host = [device.type == "cuda"] * len(self._blocks)
         else:
             self._room = room
-        self._host = HostSums(conductor, device, self._params, self._blocks, encodes)
+        self._host = HostSums(conductor, device, self._params, self._blocks, encodes, _STREAMED_SHARE if self._is_streamed else 1)
         if passes > 1:  # taken beside the first forward, in backward's order
             self._reserve()
 

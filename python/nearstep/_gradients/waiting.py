@@ -15,12 +15,12 @@ _CORES_OF_OTHERS = 2  # the program's thread, and the engine's that calls MPI
 _SHARE_OF_FREE = 4  # at most one part in so many of the host's free memory is for gradients that wait
 
 
-def bytes_of_waiting(params) -> int:
-    """Host memory for gradients of these parameters that wait: half of those of a pass, in the parameters' format. The
-    threads also add while the next forward makes none, a third of a pass, so more would wait only if they were slower than
-    the passes, and then the GPU adds the others. The largest one fits."""
+def bytes_of_waiting(params, share: float = 1) -> int:
+    """Host memory for gradients of these parameters that wait: this share of those of a pass, in the parameters' format. If
+    more wait for one sum, the threads add them in one pass over it, so that they keep up on hosts whose memory is slower than
+    the passes. The largest one fits."""
     sizes = [padded(p.numel() * p.element_size()) for p in params]
-    return max(sum(sizes) // 2, max(sizes, default=0))
+    return max(int(share * sum(sizes)), max(sizes, default=0))
 
 
 def bounded_by_free(wanted: int, taken: int) -> int:
