@@ -2,6 +2,8 @@
 #include "base/input_file.hpp"
 
 #include "base/error.hpp"
+#include "base/plain_file.hpp"
+#include "base/units.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -57,6 +59,26 @@ std::string InputFile::read_all() const {
 
 void InputFile::expect_random_reads() const {
     ::posix_fadvise(file_->get(), 0, 0, POSIX_FADV_RANDOM);
+}
+
+std::string read_short_file(const std::string& path, const std::string& what,
+                            const std::string& advice) {
+    constexpr std::size_t kMost = 64 * MiB;
+    struct stat status {};
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
+    std::string bytes;
+    int code = !file || ::fstat(file.get(), &status) != 0 ? errno : 0;
+    if (code == 0) {
+        code = S_ISDIR(status.st_mode) ? EISDIR : read_start(file, kMost, bytes);
+    }
+    if (code != 0) {
+        throw_path_error(text(what, " ", path, " cannot be read"), code, advice);
+    }
+    if (bytes.size() == kMost) {
+        throw ConfigError(text(what, " ", path, " is longer than ",
+                               human_bytes(static_cast<double>(kMost)), ": ", advice));
+    }
+    return bytes;
 }
 
 }  // namespace nearstep

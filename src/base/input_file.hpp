@@ -35,4 +35,9 @@ private:
     std::size_t size_ = 0;
 };
 
+// The whole of a file, or of a pipe, that a user writes by hand or a short run makes. Throws
+// "`what` `path` cannot be read (reason): `advice`", or says that it is too long to be one.
+std::string read_short_file(const std::string& path, const std::string& what,
+                            const std::string& advice);
+
 }  // namespace nearstep

@@ -2,16 +2,14 @@
 #include "config/load.hpp"
 
 #include "base/error.hpp"
+#include "base/input_file.hpp"
 #include "base/likeness.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 namespace nearstep::config {
 
@@ -27,14 +25,7 @@ std::string read_file(const std::string& path, const std::string& what) {
         throw ConfigError(
             text("The ", what, " ", on_one_line(path), " is a folder: name a TOML file."));
     }
-    errno = 0;
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream content;
-    if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(content << file.rdbuf()))) {
-        throw_path_error(text("The ", what, " ", on_one_line(path), " cannot be read"),
-                         errno == 0 ? EIO : errno, "check its path.");
-    }
-    return content.str();
+    return read_short_file(path, text("The ", what), "check its path.");
 }
 
 std::string section_of(const std::string& key) {

@@ -31,14 +31,17 @@ bool looks_like_text(std::span<const std::uint8_t> bytes) {
 }
 
 Bytes read_file(const fs::path& path) {
+    const char* const advice = "check that it may be read.";
     std::error_code error;
     const std::uintmax_t size = fs::file_size(path, error);
+    if (error) {  // also of a pipe, which would wait for its writer
+        throw_path_error(text("The text file ", path, " cannot be opened"), error.value(), advice);
+    }
     errno = 0;
     std::ifstream file(path, std::ios::binary);
-    if (error || !file) {
+    if (!file) {
         throw_path_error(text("The text file ", path, " cannot be opened"),
-                         error ? error.value() : (errno != 0 ? errno : EIO),
-                         "check that it may be read.");
+                         errno != 0 ? errno : EIO, advice);
     }
     Bytes bytes(size);
     // iostreams read char; the bytes are the same.

@@ -6,6 +6,7 @@
 #include "base/units.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,9 +36,11 @@ constexpr std::size_t kTokensDigestAt = 72;
 }  // namespace
 
 bool TokenFile::is_one(const std::string& path) {
-    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // Without O_NONBLOCK a pipe would wait for its writer.
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     std::array<char, kMagic.size()> begin{};
-    return file.get() >= 0 &&
+    struct stat status {};
+    return file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
            ::read(file.get(), begin.data(), begin.size()) == static_cast<ssize_t>(begin.size()) &&
            std::string_view(begin.data(), begin.size()) == kMagic;
 }

@@ -2,14 +2,13 @@
 #include "plan/calibration.hpp"
 
 #include "base/error.hpp"
+#include "base/input_file.hpp"
 #include "base/json_text.hpp"
 #include "plan/problem.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 
@@ -155,14 +154,9 @@ Calibration read_calibration(const std::string& lines, const std::string& path) 
 }
 
 std::string read_calibration_lines(const std::string& path) {
-    std::ifstream file(path);
-    std::string lines{std::istreambuf_iterator<char>(file), {}};
-    if (!file.is_open() || file.bad()) {
-        throw ConfigError(text("The calibration ", path,
-                               " cannot be read: name a file that --json of nearstep bench csd or "
-                               "nearstep bench network wrote."));
-    }
-    return lines;
+    return read_short_file(
+        path, "The calibration",
+        "name a file that --json of nearstep bench csd or nearstep bench network wrote.");
 }
 
 void expect_device(const Calibration& calibration, const std::string& path,

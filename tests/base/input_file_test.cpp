@@ -33,6 +33,23 @@ TEST(InputFile, IsARegularFile) {
     EXPECT_THROW(InputFile(folder.path() + "/none", "The model's", "mend it."), PathError);
 }
 
+TEST(ShortFiles, AreReadWholeAndHaveAnEnd) {
+    const ScratchFolder folder;
+    const auto read = [](const std::string& path) {
+        return read_short_file(path, "The config", "name another.");
+    };
+    EXPECT_EQ(read(folder.write("config", "a = 1")), "a = 1");
+    EXPECT_EQ(read("/dev/null"), "");
+    for (const std::string& path : {folder.path(), folder.file("none"), std::string("/dev/zero")}) {
+        EXPECT_THAT([&] { read(path); }, ThrowsMessage<ConfigError>(states(path))) << path;
+    }
+}
+
+TEST(PathErrors, NameTheLimitOnOpenFiles) {
+    EXPECT_THAT([] { throw_path_error("It fails", EMFILE, "choose another."); },
+                ThrowsMessage<IoError>(HasSubstr("ulimit -n")));
+}
+
 TEST(PathErrors, TellAMistakeFromADriveThatFails) {
     for (const int code : {EACCES, EPERM, EROFS, ENOENT, ENOTDIR, EEXIST, ENOSPC, EDQUOT, ELOOP}) {
         EXPECT_THAT([&] { throw_path_error("It fails", code, "choose another."); },

@@ -2,6 +2,8 @@
 
 #include "support/test.hpp"
 
+#include <sys/stat.h>
+
 namespace nearstep::data {
 namespace {
 
@@ -53,6 +55,9 @@ TEST_F(Text, RefusesMissingAndEmptyPathsInOneSentence) {
         message_of<ConfigError>([&] { read_text({empty}); }),
         "No text was found in \"" + empty + "\": name files or folders with text in data.train.");
     EXPECT_THROW(read_text({}), ConfigError);
+    const std::string pipe = folder_.file("pipe");  // which nobody writes to
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_THAT(message_of<ConfigError>([&] { read_text({pipe}); }), HasSubstr(pipe));
 }
 
 TEST_F(Text, HoldsOutTheLastShareOrTheNamedFiles) {

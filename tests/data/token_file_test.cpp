@@ -5,6 +5,8 @@
 #include "data/tokenizer.hpp"
 #include "support/test.hpp"
 
+#include <sys/stat.h>
+
 namespace nearstep::data {
 namespace {
 
@@ -39,6 +41,9 @@ TEST_F(TokenFiles, AreKnownByTheirContent) {
     EXPECT_FALSE(TokenFile::is_one(folder_.write("short", "nearstep tokens")));
     EXPECT_FALSE(TokenFile::is_one(folder_.write("text", "any text, which is longer than that")));
     EXPECT_FALSE(TokenFile::is_one("/no/such/file"));
+    const std::string pipe = folder_.file("pipe");  // which nobody writes to
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_FALSE(TokenFile::is_one(pipe));
 }
 
 TEST_F(TokenFiles, SayWhatTheirTokensStandFor) {
