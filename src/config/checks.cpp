@@ -7,8 +7,10 @@
 #include "config/value.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <initializer_list>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 namespace nearstep::config {
@@ -192,6 +194,29 @@ void check_tiers(const RunSettings& run, const Given& given) {
                    ", which the host computes: set one of them to its default."));
 }
 
+// The launchers' scripts take a host's name as one word, which is no option of ssh's.
+bool is_host(const std::string& name) {
+    return !name.starts_with('-') && std::ranges::all_of(name, [](unsigned char sign) {
+        return std::isalnum(sign) != 0 || sign >= 0x80 ||
+               std::string_view("._-:@%[]").find(static_cast<char>(sign)) != std::string_view::npos;
+    });
+}
+
+void check_hosts(const RunSettings& run, const Given& given) {
+    const auto check = [&](const char* key, const std::string& name) {
+        refuse_if(!is_host(name), text(given(key, quoted(name)),
+                                       " is no name of a host: give each host's name as ssh takes "
+                                       "it, without spaces."));
+    };
+    for (const std::string& name : run.hosts.names) {
+        check("hosts.names", name);
+    }
+    for (const std::string& name : run.hosts.storage) {
+        check("hosts.storage", name);
+    }
+    check("hosts.head", run.hosts.head);
+}
+
 int devices_of(const std::vector<int>& per_rank) {
     return std::accumulate(per_rank.begin(), per_rank.end(), 0);
 }
@@ -251,6 +276,7 @@ void check_combinations(const RunSettings& run, const Origins& origins) {
     check_links(run, given);
     check_cards(run, given);
     check_tiers(run, given);
+    check_hosts(run, given);
 }
 
 void check_data(const RunSettings& run, const Origins& origins) {
