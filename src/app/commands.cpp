@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -129,7 +130,7 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
         .add_option("--notice", options.notice_s,
                     "seconds that a request to stop (SIGUSR1, SIGTERM) comes before the end")
         ->envname("NEARSTEP_NOTICE")
-        ->check(CLI::NonNegativeNumber);
+        ->check(CLI::Range(0, kMostCount));
     command
         .add_option("--sample", options.sample_tokens, "print this many sampled tokens at the end")
         ->check(CLI::Range(0, 1'000'000'000));
@@ -137,8 +138,17 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
     command.callback([arguments, &action, &exit_code] {
         arguments->options.wish = wish_of(arguments->flags);
         action = [arguments, &exit_code](const mpi::Communicator& starter) {
-            const PlannedRun planned =
-                place_by_plan(starter, read_sources(starter, arguments->run));
+            const config::Sources sources = read_sources(starter, arguments->run);
+            const PlannedRun planned = place_by_plan(starter, sources);
+            starter.on_rank_0([&] {
+                const train::RunOptions& results = arguments->options;
+                std::vector<NamedPath> inputs = inputs_of(sources, planned.run);
+                inputs.push_back({"--from", arguments->flags.from});
+                check_apart({{"--json", results.json},
+                             {"--metrics", results.metrics},
+                             {"--trace", results.trace}},
+                            inputs);
+            });
             arguments->options.calibration = planned.calibration;
             if (starter.rank() == 0 && !planned.line.empty()) {
                 std::cout << planned.line << std::endl;
@@ -173,7 +183,7 @@ void add_compare(CLI::App& program, Action& action) {
         .add_option("--devices", options.devices,
                     "devices per rank, with commas between; default: as the config says")
         ->delimiter(',')
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(1, kMostCount));
     command.add_option("--steps", options.steps, "steps of each run; the first is not timed")
         ->capture_default_str();
     command.add_flag("--traffic", options.shows_traffic,
@@ -186,6 +196,10 @@ void add_compare(CLI::App& program, Action& action) {
             for (const std::string& mode : arguments->modes) {
                 columns.push_back(parse_column(sources, mode));
             }
+            starter.on_rank_0([&] {
+                check_apart({{"--json", arguments->options.json}},
+                            inputs_of(sources, columns.front().run));
+            });
             train::compare(world_of(columns.front().run), arguments->options);
         };
     });
@@ -209,6 +223,9 @@ void add_doctor(CLI::App& program, Action& action) {
             config::Sources sources = read_sources(starter, arguments->run);
             sources.needs_data = false;
             const config::RunSettings run = config::parse(sources);
+            starter.on_rank_0([&] {
+                check_apart({{"--json", arguments->json}}, inputs_of(sources, run));
+            });
             const mpi::Communicator world = world_of(run);
             write_result_of(
                 world,
@@ -256,10 +273,13 @@ void add_export(CLI::App& program, Action& action) {
         ->check(CLI::IsMember({"hdf5", "safetensors"}))
         ->capture_default_str();
     command.add_option("--shard-gb", arguments->shard_gb, "most of a file of safetensors")
-        ->check(CLI::PositiveNumber)
+        ->check(CLI::Range(1e-6, 1e6))
         ->capture_default_str();
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
+            if (std::isnan(arguments->shard_gb)) {
+                throw ConfigError("--shard-gb is no number: give a size in GB, as in 5.");
+            }
             const Dtype dtype = arguments->dtype == "f16"    ? Dtype::fp16
                                 : arguments->dtype == "bf16" ? Dtype::bf16
                                                              : Dtype::fp32;

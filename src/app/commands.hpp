@@ -1,6 +1,7 @@
 // The subcommands of the program.
 #pragma once
 
+#include "base/output_file.hpp"
 #include "config/load.hpp"
 #include "config/run.hpp"
 #include "mpi/communicator.hpp"
@@ -17,6 +18,9 @@ namespace nearstep::app {
 // The work of the chosen subcommand, set when the command line is parsed. Collective; throws
 // ConfigError.
 using Action = std::function<void(const mpi::Communicator& world)>;
+
+// Most of what an option counts: ranks, hosts, seconds.
+inline constexpr int kMostCount = 1'000'000'000;
 
 // Wraps work that only rank 0 does.
 Action on_rank_0(std::function<void()> work);
@@ -47,6 +51,9 @@ enum class ConfigFile { required, optional };
 
 void add_run_arguments(CLI::App& command, RunArguments& arguments,
                        ConfigFile config = ConfigFile::required);
+
+// What the command reads: config and site, and text, model and calibration of `run`.
+std::vector<NamedPath> inputs_of(const config::Sources& sources, const config::RunSettings& run);
 
 // Reads the config, the site and, if model.from is a folder, its config.json. Throws ConfigError.
 config::Sources read_sources(const RunArguments& arguments);

@@ -111,7 +111,7 @@ void add_launch_command(CLI::App& command, Action& action, std::shared_ptr<Launc
         ->default_val("python3");
     command
         .add_option("--ranks", shared->ranks, "ranks of the run; default: all that the site takes")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(1, kMostCount));
     command.callback([shared = std::move(shared), work, &action] {
         action = [shared, work](const mpi::Communicator& world) {
             const config::RunSettings run = read_launched(world, *shared);
@@ -143,7 +143,7 @@ void add_launch(CLI::App& program, Action& action) {
         "data.train=FILE\n  nearstep preflight --script train.py --python .venv/bin/python");
     const auto arguments = std::make_shared<LaunchArguments>();
     preflight.add_option("--host", arguments->host, "which of the hosts this one is, from 0")
-        ->check(CLI::NonNegativeNumber);
+        ->check(CLI::Range(0, kMostCount));
     preflight
         .add_option("--granted-devices", arguments->granted,
                     "positions in csd.path that a batch system gave this host, as in 0-1,3")

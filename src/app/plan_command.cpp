@@ -49,8 +49,8 @@ std::vector<plan::Codec> codecs_of(const PlanArguments& arguments) {
     return codecs;
 }
 
-config::RunSettings read_run(const RunArguments& arguments) {
-    config::Sources sources = read_sources(arguments);
+config::RunSettings read_run(const PlanArguments& arguments) {
+    config::Sources sources = read_sources(arguments.run);
     sources.needs_data = false;
     config::RunSettings run = config::parse(sources);
     if (run.mode == config::Mode::base) {
@@ -58,6 +58,9 @@ config::RunSettings read_run(const RunArguments& arguments) {
             "mode = \"base\" updates on the host, so that there is no placement on devices to "
             R"(plan: use mode = "su+o", "su+o+c" or "su".)");
     }
+    std::vector<NamedPath> inputs = inputs_of(sources, run);
+    inputs.push_back({"--calibrate", arguments.calibration});
+    check_apart({{"--json", arguments.json}}, inputs);
     return run;
 }
 
@@ -104,7 +107,7 @@ config::Tiers may_use(const config::RunSettings& run) {
 }
 
 nlohmann::json make_plans(const PlanArguments& arguments) {
-    const config::RunSettings run = read_run(arguments.run);
+    const config::RunSettings run = read_run(arguments);
     const std::vector<plan::Codec> codecs = codecs_of(arguments);
     const plan::ModelSize size = size_of(run.model);
     const plan::Calibration calibration = calibration_of(arguments, run);

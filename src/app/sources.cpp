@@ -86,6 +86,20 @@ config::Sources read_sources(const mpi::Communicator& world, const RunArguments&
     return sources;
 }
 
+std::vector<NamedPath> inputs_of(const config::Sources& sources, const config::RunSettings& run) {
+    std::vector<NamedPath> inputs{{"the config", sources.config_path},
+                                  {"the site", sources.site_path},
+                                  {"model.from", run.model.from},
+                                  {"plan.calibration", run.plan.calibration}};
+    for (const std::string& path : run.data.train) {
+        inputs.push_back({"data.train", path});
+    }
+    for (const std::string& path : run.data.valid) {
+        inputs.push_back({"data.valid", path});
+    }
+    return inputs;
+}
+
 config::RunSettings read_run(const mpi::Communicator& world, const RunArguments& arguments) {
     return config::parse(read_sources(world, arguments));
 }

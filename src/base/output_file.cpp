@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -182,6 +183,20 @@ void replace_file(const std::string& path, const std::string& words) {
     }
 }
 
+// Whether the file is there, and is `place` or lies in that folder.
+bool is_in(const fs::path& file, const fs::path& place) {
+    std::error_code ignored;
+    if (!fs::exists(file, ignored)) {
+        return false;
+    }
+    if (!fs::is_directory(place, ignored)) {
+        return fs::equivalent(file, place, ignored);
+    }
+    const fs::path folder = fs::canonical(place, ignored);
+    const auto [end, unused] = std::ranges::mismatch(folder, file);
+    return !folder.empty() && end == folder.end();
+}
+
 }  // namespace
 
 void check_writable(const std::string& path) {
@@ -206,6 +221,32 @@ void check_writable(const std::string& path) {
         ::unlink(name.c_str());
     } else if (const int code = errno; !is_in_place(target.path)) {
         refuse(path, code);
+    }
+}
+
+void check_apart(const std::vector<NamedPath>& results, const std::vector<NamedPath>& inputs) {
+    std::vector<NamedPath> files;
+    for (const NamedPath& result : results) {
+        if (result.path.empty()) {
+            continue;
+        }
+        const Target target = follow(result.path);
+        if (target.kind != OutputKind::regular) {
+            continue;
+        }
+        for (const NamedPath& other : files) {
+            if (other.path == target.path) {
+                throw ConfigError(text(result.option, " and ", other.option, " both name ",
+                                       result.path, ": name a file for each."));
+            }
+        }
+        for (const NamedPath& input : inputs) {
+            if (!input.path.empty() && is_in(target.path, input.path)) {
+                throw ConfigError(text(result.option, " names ", result.path, ", which belongs to ",
+                                       input.option, " and would be lost: name another file."));
+            }
+        }
+        files.push_back({result.option, target.path});
     }
 }
 

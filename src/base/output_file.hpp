@@ -8,6 +8,7 @@
 #include "base/descriptor.hpp"
 
 #include <string>
+#include <vector>
 
 namespace nearstep {
 
@@ -17,6 +18,16 @@ void check_writable(const std::string& path);
 
 // Writes `text` to `path`. Throws PathError or IoError.
 void write_whole_file(const std::string& path, const std::string& text);
+
+// A file or folder as the user names it; `option` is the words for it, such as "--json".
+struct NamedPath {
+    std::string option;
+    std::string path;
+};
+
+// Throws ConfigError if one of `results` would replace another one, or a file that is one of
+// `inputs` or lies in a folder of them. Empty paths and what is no regular file do not count.
+void check_apart(const std::vector<NamedPath>& results, const std::vector<NamedPath>& inputs);
 
 // The regular file that `path` names through its links, or the name that it will have. Throws
 // ConfigError for anything else; `what` is the sentence's subject, as in "An export".

@@ -113,5 +113,29 @@ TEST_F(OutputFile, IsRefusedWhereNothingCanBeWritten) {
     EXPECT_THROW(check_writable(at("loop")), PathError);
 }
 
+TEST_F(OutputFile, IsApartFromTheOthersAndFromWhatIsRead) {
+    fs::create_directory(at("text"));
+    for (const char* name : {"config", "text/a", "other"}) {
+        put_bytes(at(name), "precious");
+    }
+    fs::create_symlink("config", at("link"));
+    fs::create_hard_link(at("config"), at("name"));
+    const std::vector<NamedPath> inputs{{"the config", at("config")}, {"data.train", at("text")}};
+    const auto check = [&](const std::string& json, const std::string& metrics) {
+        check_apart({{"--json", json}, {"--metrics", metrics}}, inputs);
+    };
+    check(at("new"), at("other"));
+    check("", at("text/new"));
+    check("/dev/null", "/dev/null");
+    for (const char* name : {"config", "link", "name", "text/a"}) {
+        EXPECT_THAT([&] { check(at(name), ""); },
+                    testing::ThrowsMessage<ConfigError>(
+                        AllOf(HasSubstr("--json"), HasSubstr(at(name)), HasSubstr("lost"))));
+    }
+    EXPECT_THAT(
+        [&] { check(at("new"), at("text/../new")); },
+        testing::ThrowsMessage<ConfigError>(AllOf(HasSubstr("--json"), HasSubstr("--metrics"))));
+}
+
 }  // namespace
 }  // namespace nearstep
