@@ -11,9 +11,11 @@
 #include <sys/prctl.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -23,6 +25,10 @@ namespace {
 
 constexpr int kUsageExitCode = 2;
 constexpr int kFailureExitCode = 1;
+constexpr const char* kOutOfMemory =
+    "There is not enough host memory: lower train.micro_batch or model.context, use a smaller "
+    "model "
+    "or fewer ranks per host.";
 
 std::thread::id main_thread;  // NOLINT: the terminate handler has no other way to know it
 
@@ -76,6 +82,14 @@ bool end() { return !is_running() || MPI_Finalize() == MPI_SUCCESS; }
     abort_ranks(kFailureExitCode);
 }
 
+// What a library says, without the stack frames that PyTorch adds.
+std::string sentence_of(const std::string& what) {
+    if (what.find("DefaultCPUAllocator") != std::string::npos) {
+        return kOutOfMemory;
+    }
+    return what.substr(0, what.find("\nframe #"));
+}
+
 [[noreturn]] void end_program() {
     std::fflush(stdout);
     const std::exception_ptr current = std::current_exception();
@@ -86,8 +100,10 @@ bool end() { return !is_running() || MPI_Finalize() == MPI_SUCCESS; }
         std::rethrow_exception(current);
     } catch (const ConfigError& error) {
         end_with_usage_error(error.what());
+    } catch (const std::bad_alloc&) {
+        end_with_failure(kOutOfMemory);
     } catch (const std::exception& error) {
-        end_with_failure(error.what());
+        end_with_failure(sentence_of(error.what()));
     } catch (...) {
         end_with_failure("An unknown exception was thrown.");
     }
@@ -152,6 +168,7 @@ void return_errors() {
 }  // namespace
 
 Session::Session() {
+    std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails with EFBIG
     start_for_program();
     return_errors();
     main_thread = std::this_thread::get_id();

@@ -21,6 +21,9 @@ void throw_path_error(const std::string& what, int code, const std::string& advi
     if (is_mistake_in_path(code)) {
         throw PathError(start + advice, code);
     }
+    if (code == EMFILE || code == ENFILE) {
+        throw IoError(start + "let this process open more files, as with ulimit -n 65536.");
+    }
     throw IoError(start + "check the drive or the server that it is on, then start again.");
 }
 

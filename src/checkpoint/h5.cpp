@@ -20,9 +20,23 @@ void enter_library() {
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
+// The library's words on one line: of a failed call of the system its reason, without offsets and
+// addresses.
+std::string shortened(std::string words) {
+    const std::string before = "error message = '";
+    const std::size_t place = words.find(before);
+    const std::size_t begin = place + before.size();
+    if (place != std::string::npos) {
+        const std::string reason = words.substr(begin, words.find('\'', begin) - begin);
+        words = words.substr(0, words.find(": time = ")) + " (" + reason + ")";
+    }
+    std::ranges::replace(words, '\n', ' ');
+    return words;
+}
+
 herr_t keep_first(unsigned depth, const H5E_error2_t* error, void* out) {
     if (depth == 0 && error->desc != nullptr) {
-        *static_cast<std::string*>(out) = error->desc;
+        *static_cast<std::string*>(out) = shortened(error->desc);
     }
     return 0;
 }

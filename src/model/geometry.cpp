@@ -48,6 +48,18 @@ Geometry describe(const config::ModelSettings& settings) {
     return architecture.describe(settings);
 }
 
+Geometry describe_trained(const config::ModelSettings& settings) {
+    constexpr std::size_t kMost = 2'000'000'000'000;
+    Geometry geometry = describe(settings);
+    if (geometry.elems > kMost) {
+        throw ConfigError(text("The model has ", static_cast<double>(geometry.elems),
+                               " parameters, of which a run can have at most ",
+                               static_cast<double>(kMost),
+                               ": lower model.layers, model.width or model.vocabulary."));
+    }
+    return geometry;
+}
+
 std::string describe_model(const config::ModelSettings& settings) {
     std::string line = text(name_of(settings.architecture), " layers=", settings.layers,
                             " heads=", settings.heads, " width=", settings.width,

@@ -50,6 +50,12 @@ std::string advice_for(int reason) {
         return text("free some space or raise the quota, then start again with ", Term::resume,
                     ".");
     }
+    if (reason == EFBIG) {
+        return text(
+            "let this process write larger files, as with ulimit -f unlimited, or choose "
+            "another ",
+            Term::path, ", then start again with ", Term::resume, ".");
+    }
     return text("check the drive and its cables, then start again with ", Term::resume,
                 "; if it happens again, "
                 "on another ",

@@ -86,7 +86,12 @@ bool is_up(const std::string& interface) {
 // Open MPI keeps files there that its ranks share.
 void check_temporary_folder() {
     constexpr std::uintmax_t kLeastBytes = 16 * MiB;
-    const std::filesystem::path folder = std::filesystem::temp_directory_path();
+    std::error_code error;
+    const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+    if (error) {
+        throw ConfigError(text("The temporary folder that TMPDIR names cannot be used (",
+                               error.message(), "): make it, or set TMPDIR to another one."));
+    }
     const std::uintmax_t free = std::filesystem::space(folder).available;
     if (free < kLeastBytes) {
         throw ConfigError(text("The temporary folder ", folder.string(), " has ",
@@ -151,12 +156,12 @@ mpi::Topology nodes_like(const config::RunSettings& run, const config::HostPart&
 
 HostFacts check_host(const config::RunSettings& run, int ranks, const config::HostPart& host,
                      const std::string& granted, Unfinished unfinished) {
+    const std::size_t parameters = model::describe_trained(run.model).elems;
     HostFacts facts = look_at_host(run);
     const int computing = config::computing_ranks(run, ranks);
     if (host.first_rank < computing) {
         facts.data_digest = digest_of_data(run);
     }
-    const std::size_t parameters = model::describe(run.model).elems;
     const std::vector<int> drives = config::drives_per_rank(run, ranks);
     engine::Placed placed{static_cast<const config::EngineSettings&>(run)};
     const mpi::Topology nodes = nodes_like(run, host, ranks);

@@ -41,7 +41,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::RunSettings& run,
                  data::Corpus corpus, const Options& options)
     : world_(world),
       run_(run),
-      geometry_(model::describe(run.model)),
+      geometry_(model::describe_trained(run.model)),
       corpus_(std::move(corpus)),
       timeline_(options.timeline) {
     const int computing = config::computing_ranks(run, world.size());

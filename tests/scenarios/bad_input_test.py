@@ -17,6 +17,7 @@ SETTINGS = {
     "a rank without devices for its copy": (["placement.optimizer=replicated", "csd.per_rank=[1,0]"],
                                             ["placement.optimizer", "rank 1", "csd.per_rank"]),
     "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state", "csd.path", "is a file"]),
+    "a model larger than any": (["model.layers=10000", "model.width=262144"], ["parameters", "model.width"]),
     "a state larger than the disk": (["model.layers=1000", "model.width=8192", "model.heads=64", "csd.subgroup_tiles=1024"], ["free"]),
 }
 
@@ -44,11 +45,16 @@ COMMANDS = {
     "a config that is missing": (["train", "configs/nothing.toml"], ["configs/nothing.toml"]),
     "a config that is a folder": (["train", "configs"], ["configs"]),
     "a site that is missing": (["train", "configs/tiny.toml", "--site", "cluster/nowhere"], ["cluster/nowhere"]),
+    "exporting shards of no size": (["export", "nothing.h5", "out", "--format", "safetensors", "--shard-gb", "nan"], ["--shard-gb"]),
     "exporting what is missing": (["export", "nothing.h5", "out.h5"], ["nothing.h5"]),
     "exporting what is no checkpoint": (["export", "README.md", "out.h5"], ["README.md"]),
     "inspecting what is no HDF5 file": (["inspect", "README.md"], ["README.md"]),
     "a doctor whose findings cannot be written": (["doctor", "--json", "/nowhere/doctor.json"], ["/nowhere/doctor.json"]),
     "a doctor for a site that is missing": (["doctor", "--site", "cluster/nowhere"], ["cluster/nowhere"]),
+    "a notice that is no number": (["train", "configs/tiny.toml", "--notice", "soon"], ["--notice", "0 to 1000000000"]),
+    "no rank": (["hosts", "configs/tiny.toml", "--ranks", "0"], ["--ranks", "1 to 1000000000"]),
+    "a config without an end": (["train", "/dev/zero"], ["/dev/zero", "longer"]),
+    "a calibration without an end": (["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--calibrate", "/dev/zero"], ["/dev/zero", "longer"]),
     "a negative sample": (["train", "configs/tiny.toml", "--sample", "-5"], ["--sample", "0 to 1000000000"]),
 }
 

@@ -144,6 +144,65 @@ class Machine(program.Scenario):
         self.assertEqual(process.returncode, 0, said)
         self.assertEqual(said.count(f"the metrics file {pipe} lacks lines"), 1, said)
 
+    def test_outputs_do_not_replace_what_is_read_or_each_other(self):
+        config = self.folder / "own.toml"
+        config.write_bytes((program.ROOT / "configs/tiny.toml").read_bytes())
+        text = pathlib.Path(self.text)
+        before = config.read_bytes(), text.read_bytes()
+        for flags, words in ((["--json", text], "data.train"), (["--json", config], "config"), (["--metrics", self.folder / "new", "--trace", self.folder / "new"], "--metrics")):
+            code, said = self.run_one("train", config, *self.small(train__steps=1, flags=flags)[2:])
+            self.assertEqual(code, 2, said)
+            self.assert_states(said, words, flags[0])
+        self.assertEqual((config.read_bytes(), text.read_bytes()), before)
+
+    def test_lost_output_is_said(self):
+        plan = ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod"]
+        for words, expected in ((plan, 2), (self.small(train__steps=2), 0)):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([program.PROGRAM, *map(str, words)], cwd=program.ROOT, env=program.environment(), stdin=subprocess.DEVNULL,
+                                      stdout=full, stderr=subprocess.PIPE, text=True, timeout=program.HANG_S)
+            self.assertEqual(done.returncode, expected, done.stderr)
+            self.assertIn("standard output", done.stderr)
+
+    def shell(self, script, *words):
+        """Runs the program, which the script names "$@"."""
+        done = subprocess.run(["bash", "-c", script, "bash", program.PROGRAM, *map(str, words)], cwd=program.ROOT, env=program.environment(), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=program.HANG_S)
+        return done.returncode, done.stdout
+
+    def test_messages_do_not_go_into_files_of_the_run_if_descriptors_are_closed(self):
+        for number, closed in enumerate(("<&-", ">&-", "2>&-", "<&- >&- 2>&-")):
+            words = self.small(state=f"state-{number}", train__steps=4, train__stop_at=2, csd__io="threads")
+            code, said = self.shell(f'exec "$@" {closed}', *words)
+            self.assertEqual(code, 0, said)
+            state, = (self.folder / f"state-{number}").glob("*.state")
+            self.assertNotIn(b"held-out", state.read_bytes(), closed)
+            code, said = self.run_one(*self.small(state=f"state-{number}", train__steps=4, flags=["--resume"]))
+            self.assertEqual((code, "damaged" in said), (0, False), said)
+
+    # --- Limits of the process ---
+
+    def test_limits_are_named(self):
+        for script, words, expected, code in (
+                ('ulimit -f 100; exec "$@"', {}, ["File too large", "ulimit -f"], 1), ('ulimit -n 40; exec "$@"', {"csd__per_rank": 64, "csd__io": '"threads"'}, ["ulimit -n"], 1)):
+            with self.subTest(script):
+                found, said = self.shell(script, *self.small(train__steps=2, **words))
+                self.assertEqual(found, code, said)
+                for word in expected:
+                    self.assertIn(word, said)
+
+    def test_an_export_beyond_the_limit_is_one_sentence(self):
+        index = self.train(ranks=1, train__steps=1, train__global_batch=4, train__evaluate_batches=1)["checkpoint"]
+        code, said = self.shell('ulimit -f 100; exec "$@"', "export", index, self.folder / "model.h5")
+        self.assertEqual((code, len(said.splitlines())), (2, 1), said)
+        self.assertIn("(File too large)", said)
+
+    def test_a_batch_that_does_not_fit_is_one_sentence(self):
+        code, said = self.shell('ulimit -v 8000000; exec "$@"', *self.arguments(train__steps=1, train__global_batch=1 << 22, train__micro_batch=1 << 22))
+        self.assertEqual(code, 1, said)
+        self.assertEqual([line for line in said.splitlines() if "frame #" in line], [])
+        self.assertIn("train.micro_batch", said)
+
     # --- Drives and files ---
 
     def library(self, source):
