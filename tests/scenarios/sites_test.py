@@ -1,5 +1,6 @@
 """Every site of cluster/ has only known keys, and the launchers build the command lines that it asks for."""
 import importlib.util
+import os
 import re
 import shlex
 import sys
@@ -41,6 +42,17 @@ class Sites(program.Scenario):
         self.assertRegex(done.stdout, r"(?m)^package_sha256 \w{64}$")
         for words in ((), ("configs/tiny.toml", "--script", script)):
             self.assert_refusal(program.run(0, "preflight", *words), "config", "--script")
+
+    def test_another_mpi_and_a_limit_that_is_none_are_refused(self):
+        (self.folder / "bin").mkdir()
+        other = self.folder / "bin/mpirun"
+        other.write_text("#!/bin/sh\necho 'HYDRA build details'\n")
+        other.chmod(0o755)
+        for variables, words in (({"PATH": f"{other.parent}:{os.environ['PATH']}"}, f"{other} is not Open MPI's"), ({"NEARSTEP_TIMEOUT": "soon"}, "NEARSTEP_TIMEOUT is 'soon'")):
+            done = program.call(program.ROOT / "launch/mpirun", "configs/tiny.toml", "cluster/localhost", "--set", f"data.train={self.text}",
+                                "--set", f"csd.path={self.folder / 'state'}", NEARSTEP_PROGRAM=str(program.PROGRAM), **variables)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(words, done.stderr)
 
     def test_there_are_sites(self):
         self.assertGreaterEqual({site.name for site in SITES},
