@@ -71,6 +71,31 @@ def check_writable(path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
+def say(words: str) -> None:
+    """Prints a line, whatever the locale. OSError if it cannot be written."""
+    if sys.stdout is None:  # closed
+        return
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        print(words.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w")  # which Python writes what is left to at the end
+        raise OSError(error.errno, error.strerror, "the standard output") from None
+
+
+# As src/base/error.cpp: another path, other permissions or more room can help.
+_MISTAKES = frozenset(getattr(errno, name) for name in (
+    "EACCES EPERM EROFS ENOENT ENOTDIR EISDIR EEXIST ELOOP ENAMETOOLONG ENOSPC EDQUOT EFBIG EINVAL EXDEV EOPNOTSUPP ENOSYS ETXTBSY ENOTEMPTY").split())
+
+
+def describe(error: OSError) -> tuple[str, int]:
+    """What a program says of a file that the system refuses, and its exit code."""
+    place = error.filename or "A file"
+    if error.errno in _MISTAKES:
+        return f"{place} cannot be used ({error.strerror}): check its name and permissions, and that its drive has room.", 2
+    return f"{place} cannot be used ({error.strerror}): check the drive or the server that it is on, then start again.", 1
+
+
 def _mode_of(regular: pathlib.Path) -> int:
     if regular.exists():
         return stat.S_IMODE(regular.stat().st_mode)
@@ -97,6 +122,10 @@ def open_output(path):
         os.fchmod(file.fileno(), _mode_of(regular))
         os.replace(file.name, regular)
         beside = None
+    except OSError as error:
+        if error.filename is None:  # of a write
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         file.close()
         if beside is not None:

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import sys
 
+import nearstep_output
 from nearstep_output.options import Parser
 
 from ._files import Metrics, check_writable, gather, is_metrics, is_same_run, read_json, write_whole
@@ -46,11 +47,19 @@ def _make(subject, contents, metrics, ignored, **options):
     return make_page(subject, studies, ignored, **options), len(studies)
 
 
+def _expect_apart(out, results):
+    """Mistake if the page would replace a result."""
+    files = [file for result in results for file in ((*result.rglob("*.json"), *result.rglob("*.jsonl")) if result.is_dir() else (result,))]
+    if out.is_file() and any(file.is_file() and file.samefile(out) for file in files):
+        raise Mistake(f"The page {out} is also a result, which would be lost: name another file with --out.")
+
+
 def _report(given):
     first = given.results[0]
     out = given.out or (first if first.is_dir() else first.parent) / "report.html"
     contents, metrics, ignored = gather(given.results)
     check_writable(out)
+    _expect_apart(out, given.results)
     board = open_board(given.tensorboard) if given.tensorboard else None
     page, count = _make(", ".join(map(str, given.results)), contents, metrics, ignored)
     named = [name for name in ignored if any(name == str(result) for result in given.results)]
@@ -59,13 +68,13 @@ def _report(given):
     if not count:
         raise Mistake(f"{first} has no result of nearstep: name a folder with files of --json and --metrics, or of cluster/experiments.")
     write_whole(out, page)
-    print(f"report of {count} studies: {out}")
+    nearstep_output.say(f"report of {count} studies: {out}")
     if board:
         if not metrics:
             raise Mistake(f"{first} has no metrics for TensorBoard: name a file that nearstep train --metrics wrote.")
         points = sum(board.add(_inside(name), one) for name, one in metrics.items())
         board.close()
-        print(f"{points} points for TensorBoard: tensorboard --logdir {given.tensorboard}")
+        nearstep_output.say(f"{points} points for TensorBoard: tensorboard --logdir {given.tensorboard}")
 
 
 def _inside(name):
@@ -105,6 +114,7 @@ def _follow(given):
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     out = given.out or metrics.path.parent / "report.html"
     check_writable(out)
+    _expect_apart(out, [metrics.path])
     board = open_board(given.tensorboard) if given.tensorboard else None
 
     def write(status, refresh_s=0):
@@ -114,14 +124,14 @@ def _follow(given):
             board.add(metrics.path.stem, metrics)
 
     write("running", max(1, round(given.every)))
-    print(f"following {metrics.path}: open {out}; Ctrl-C ends this, not the run", flush=True)
+    nearstep_output.say(f"following {metrics.path}: open {out}; Ctrl-C ends this, not the run")
     while not metrics.ended and signal.sigtimedwait(ends, given.every) is None:
         if metrics.read() and not metrics.ended:
             write("running", max(1, round(given.every)))
     write(metrics.ended or "not followed any more")
     if board:
         board.close()
-    print(f"{f'the run has {metrics.ended}' if metrics.ended else 'ended'}: {out}")
+    nearstep_output.say(f"{f'the run has {metrics.ended}' if metrics.ended else 'ended'}: {out}")
 
 
 def main(arguments=None):
@@ -139,6 +149,7 @@ def main(arguments=None):
         print(f"nearstep report: {mistake}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"nearstep report: {error}", file=sys.stderr)
-        return 1
+        sentence, code = nearstep_output.describe(error)
+        print(f"nearstep report: {sentence}", file=sys.stderr)
+        return code
     return 0

@@ -125,6 +125,8 @@ def files_of(inputs) -> list:
     for given in map(pathlib.Path, inputs):
         if not given.exists():
             raise Mistake(f"The text {given} does not exist: name files or folders.")
+        if given.is_char_device() or given.is_block_device():
+            raise Mistake(f"The text {given} is a device: name files or folders.")
         below = sorted(path for path in given.rglob("*") if path.is_file()) if given.is_dir() else [given]
         files += [path for path in below if path == given or not any(part.startswith(".") for part in path.relative_to(given).parts)]
     if not files:
@@ -267,6 +269,16 @@ class TokenWriter:
             self.output.__exit__(type(error), error, error.__traceback__)
 
 
+def _files_of_tokenizer(path) -> list:
+    names = ("tokenizer.json", "encoder.json", "vocab.bpe", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json")
+    return [path] if path.is_file() else [path / name for name in names]
+
+
+def _expect_apart(out, inputs) -> None:
+    if out.is_file() and any(file.is_file() and file.samefile(out) for file in inputs):
+        raise Mistake(f"The token file {out} is also a text or belongs to the tokenizer, and would be lost: name another file to write, outside of folders of texts.")
+
+
 def tokenize(out, tokenizer_path, inputs, end=None, show=None, column=None) -> int:
     """Writes the token file ``out`` of the texts ``inputs``, files or folders, and returns how many tokens it has. ``end``: a token of
     the tokenizer that is put behind each document. ``show``: called with the number of bytes done. ``column``: see pieces_of(). Memory does not grow with the text.
@@ -275,10 +287,11 @@ def tokenize(out, tokenizer_path, inputs, end=None, show=None, column=None) -> i
     if out.is_dir():
         raise Mistake(f"The token file {out} is a folder: name a file to write, as in train.tokens.")
     tokenizer, digest = open_tokenizer(pathlib.Path(tokenizer_path))
+    files = files_of(inputs)
+    _expect_apart(out, [*files, *_files_of_tokenizer(pathlib.Path(tokenizer_path))])
     end_number = None if end is None else tokenizer.token_to_id(end)
     if end is not None and end_number is None:
         raise Mistake(f"The tokenizer has no token {end!r}: name one of its vocabulary with --end.")
-    files = files_of(inputs)
     if column is not None and not any(file.suffix.lower() in _WITH_COLUMNS for file in files):
         raise Mistake(f"--column is {column}, and no file has columns: leave it out, or name files that end with {', '.join(_WITH_COLUMNS)}.")
     cuts = may_be_cut(tokenizer)
@@ -333,11 +346,15 @@ def main(arguments=None) -> int:
         else:
             with tqdm(total=total, unit="B", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
                 count = tokenize(given.out, given.tokenizer, given.inputs, given.end, bar.update, given.column)
+        nearstep_output.say(f"{given.out}: {count} tokens of {total} bytes")
     except ImportError as error:
         print(f"nearstep-tokenize: the package {error.name} is not installed: type pip install tokenizers numpy", file=sys.stderr)
         return 2
-    except (Mistake, OSError) as error:
+    except Mistake as error:
         print(f"nearstep-tokenize: {error}", file=sys.stderr)
-        return 2 if isinstance(error, Mistake) else 1
-    print(f"{given.out}: {count} tokens of {total} bytes")
+        return 2
+    except OSError as error:
+        sentence, code = nearstep_output.describe(error)
+        print(f"nearstep-tokenize: {sentence}", file=sys.stderr)
+        return code
     return 0

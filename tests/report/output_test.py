@@ -67,5 +67,20 @@ class Output(unittest.TestCase):
                     use(path)
 
 
+    def test_lines_that_cannot_be_printed(self):
+        code = "import nearstep_output\ntry: nearstep_output.say('\u00fc')\nexcept OSError as error: raise SystemExit(nearstep_output.describe(error)[0])"
+        for out, locale, expected in (("/dev/full", "utf-8", (1, "the standard output")), (self.folder / "out", "ascii", (0, ""))):
+            with open(out, "w") as file:
+                done = subprocess.run([sys.executable, "-c", code], cwd=PYTHON, stdout=file, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONIOENCODING": locale})
+            self.assertEqual(done.returncode, expected[0], done.stderr)
+            self.assertTrue(done.stderr.startswith(expected[1]) and "Traceback" not in done.stderr, done.stderr)
+        self.assertEqual((self.folder / "out").read_text(), "\\xfc\n")
+
+    def test_a_write_that_fails_names_the_file(self):
+        with self.assertRaises(OSError) as caught:
+            self.write("/dev/full")
+        self.assertEqual(caught.exception.filename, "/dev/full")
+
+
 if __name__ == "__main__":
     verdict.main()

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -135,6 +136,9 @@ class Tokenizers(program.Scenario):
         latin.write_bytes(b"of the \xc3\xa4 " * 50000 + b"\xe9t\xe9 ")
         broken.write_text('{"text": "a"}\n{"tex": 1}\n')
         half.write_text('{"text": "a \\ud83d\\ude00"}\n{"text": "\\ud83d"}\n')
+        copy, own = self.folder / "copy", self.folder / "own"
+        copy.write_bytes(self.text.read_bytes())
+        shutil.copytree(self.pairs, own)
         before = sorted(self.folder.iterdir())
         for arguments, words in ((["out", "/nowhere/text", "--tokenizer", self.pairs], "/nowhere/text"),
                                  (["out", self.text, "--tokenizer", "/nowhere"], "/nowhere"),
@@ -151,6 +155,10 @@ class Tokenizers(program.Scenario):
                                  (["out", short, "--tokenizer", self.pairs, "--column", "sentence"], "Line 3"),
                                  (["out", self.text, "--tokenizer", self.pairs, "--column", "sentence"], "--column"),
                                  (["--tokeniser", self.pairs], "--tokenizer?"),
+                                 ([copy, copy, "--tokenizer", self.pairs], copy),
+                                 ([own / "vocab.bpe", self.text, "--tokenizer", own], own / "vocab.bpe"),
+                                 (["out", "/dev/zero", "--tokenizer", self.pairs], "/dev/zero"),
+                                 (["/dev/full", self.text, "--tokenizer", self.pairs], "/dev/full"),
                                  (["out", broken, "--tokenizer", self.pairs], "Line 2")):
             with self.subTest(words):
                 done = subprocess.run([pathlib.Path(sys.executable).parent / "nearstep-tokenize", *arguments], cwd=self.folder, capture_output=True, text=True)
