@@ -104,6 +104,7 @@ class Optimizer(torch.optim.Optimizer):
         self._session = Session(layout, module, settings, self._name, weights, 1 if seed is None else int(seed), bool(fresh),
                                 Program(module, keep_random), self._intake, streaming)
         self._is_scaled = False
+        self._made_with = self._groups_of()
         ids = set() if module is None else set(map(id, module.parameters()))
         self._of_module = {id(p): name for p, name in zip(self._params, self._names) if id(p) in ids}
         answer_clipping()
@@ -180,9 +181,15 @@ class Optimizer(torch.optim.Optimizer):
             raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
         self._session.bring(number, blocks)
 
+    def _groups_of(self) -> dict:
+        """The number of each parameter's group, by the parameter's id."""
+        return {id(p): number for number, group in enumerate(self.param_groups) for p in group["params"]}
+
     def _step_to_take(self):
         """The step's description for the engine."""
         check_groups(type(self), self.param_groups)
+        if self._groups_of() != self._made_with:
+            raise RuntimeError("The parameter groups have other parameters than when the optimizer was made: leave them, freeze parameters (requires_grad=False) that shall stay, or make a new optimizer.")
         if self._dtype == torch.float16 and not self._is_scaled:
             raise RuntimeError("Gradients of float16 parameters need the loss scale: call opt.scale(loss).backward().")
         return (self._name, [self._hyper(group) for group in self.param_groups], self._intake.clip_norm)
@@ -217,8 +224,9 @@ class Optimizer(torch.optim.Optimizer):
         late = [p for p in known if p.requires_grad and p.grad is not None and id(p) not in held and p.numel()]
         if late:
             raise RuntimeError(
-                f"{len(late)} parameters were frozen when the optimizer was made and have a gradient now, for which there is no state: make a new "
-                "optimizer to train them, or make it while they require gradients and freeze them afterwards."
+                f"{len(late)} parameters were frozen or not there when the optimizer was made and have a gradient now, for which there is no state: make a new "
+                "optimizer to train them, or make it while they require gradients and freeze them afterwards. If another optimizer trains them, give this "
+                "one its own parameters in place of the module."
             )
 
     def zero_grad(self, set_to_none: bool = True) -> None:

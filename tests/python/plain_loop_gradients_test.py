@@ -265,6 +265,29 @@ class Gradients(Loop):
             for a, b in zip(results[:5], results[5:], strict=True):
                 torch.testing.assert_close(b, a, rtol=1e-3, atol=1e-5)
 
+    def test_a_number_of_passes_for_tensors_without_a_module(self):
+        for accumulation in (1, 2):
+            def loop(model, optimizer, step):
+                for i in range(accumulation):
+                    loss = backward(model, 10 * step + i)
+                optimizer.step()
+                optimizer.zero_grad()
+                return loss
+
+            self.compare(loop, params=lambda model: model.parameters(), accumulation=accumulation)
+
+    def test_parameter_groups_that_the_program_changes(self):
+        def shorten(opt):
+            opt.param_groups[0]["params"] = opt.param_groups[0]["params"][1:]
+
+        for change in (shorten, lambda opt: opt.param_groups.reverse(), lambda opt: opt.param_groups.clear()):
+            model = network()
+            groups = [{"params": model[0].parameters()}, {"params": [*model[2].parameters(), *model[3].parameters()], "lr": 1.0}]
+            _, opt = self.make(groups, nearstep.SGD, lr=0.1, path=self.folder / f"state-{len(self.opened)}", config={})
+            take_step(model, opt, 0)
+            change(opt)
+            self.refuses(RuntimeError, "parameter groups", lambda: take_step(model, opt, 1))
+
     def test_parts_that_take_turns(self):
         def loop(model, optimizer, step):
             parts = (model[0], model[2], model[3])

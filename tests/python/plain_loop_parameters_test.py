@@ -78,7 +78,16 @@ class Parameters(Loop):
         def initialise(model, step):
             torch.nn.init.constant_(model[3][0].bias, 0.25)
 
-        for write in (average, renormalise, clamp, evaluate_then_write, load, fill, initialise):
+        def set_(model, step):
+            if step == 2:
+                with torch.no_grad():
+                    model[3][0].weight.set_(torch.full((WIDTH, WIDTH), 0.01, device=DEVICE))
+
+        def swap(model, step):
+            if step == 2:
+                torch.utils.swap_tensors(model[3][0].weight, torch.nn.Parameter(torch.full((WIDTH, WIDTH), 0.01, device=DEVICE)))
+
+        for write in (average, renormalise, clamp, evaluate_then_write, load, fill, initialise, set_, swap):
             def loop(model, optimizer, step):
                 loss = take_step(model, optimizer, step)
                 seen = write(model, step)

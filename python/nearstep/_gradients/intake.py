@@ -195,8 +195,8 @@ class Intake:
     # --- During backward ---
 
     def _expected(self) -> int:
-        """Backward passes after which a gradient leaves; 0: in step()."""
-        return 0 if self._cautious else self._learned
+        """Backward passes after which a gradient leaves; 0: in step(), as before the start, which may come that late."""
+        return 0 if self._cautious or self._conductor is None else self._learned
 
     def _before(self, i: int, _) -> None:
         """A gradient of the parameter comes, to p.grad or, for torch.autograd.grad(), to the program. Runs on a thread of

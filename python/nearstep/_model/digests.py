@@ -79,6 +79,9 @@ class Digests:
             for i in numbers:
                 self._noted[i] = _on_host(self._params[i])
 
+    def is_known(self, i: int) -> bool:
+        return self._is_known[i]
+
     def forget(self, numbers: list) -> None:
         for i in numbers:
             self._is_known[i] = False

@@ -38,7 +38,7 @@ class Parameters:
         self.device = device
         self._params, self._names, self._blocks = params, names, blocks
         self._block_of = [block for block, tensors in enumerate(blocks) for _ in tensors]
-        self._vector, self.dtype = vector, vector.dtype
+        self._vector, self._address, self.dtype = vector, vector.data_ptr(), vector.dtype
         self.values, self._offsets = [], []
         at = 0
         for p in params:
@@ -273,22 +273,35 @@ class Parameters:
         for block in range(len(self._blocks)):
             self.bring(block)
 
+    @temporarily_clear_interpreter_stack()  # also in torch.func's transforms
     def _use(self, i: int) -> None:
         """The program uses the parameter."""
         block = self._block_of[i]
-        if self._is_put[block] and self.is_value(i):
-            self.give_up_dropped()
-        if self._is_put[block] and self.is_value(i):
-            raise RuntimeError(
-                f"{self._names[i]} is between two steps, as are all parameters, since backward() has begun the update: call step() before you read them or change them."
-            )
+        self._refuse_put(i)
         self.bring(block)
         if i in self._streamed:
             self._conductor.await_start()  # the program may write
             self._load([i])
             self._streaming.empty()
-            self._digests.note([i])
+            if not self._digests.is_known(i):  # else what the program wrote since would be the last step's value
+                self._digests.note([i])
             self.release([i])
+
+    def _refuse_put(self, i: int, advice: str = "") -> None:
+        """For a parameter that is to be used."""
+        block = self._block_of[i]
+        if self._is_put[block] and self.is_value(i):
+            self.give_up_dropped()
+        if self._is_put[block] and self.is_value(i):
+            raise RuntimeError(
+                f"{self._names[i]} is between two steps, as are all parameters, since backward() has begun the update: call step() before you read them or change them.{advice}"
+            )
+
+    def refuse_between_steps(self, numbers) -> None:
+        """Before a layer that has these in its slot computes a forward. An evaluation may read those of the last step from storage."""
+        if torch._C._current_graph_task_id() == -1 and (torch.is_grad_enabled() or not self.is_from_storage):
+            for i in numbers:
+                self._refuse_put(i, " Or, if backward() runs several times in a step, make the optimizer with accumulation=N.")
 
     def watch(self, numbers) -> None:
         for i in numbers:
@@ -309,6 +322,7 @@ class Parameters:
         self._is_brought, self._is_fetched, self._is_put = [False] * count, [False] * count, [False] * count
         self._said_lost = self.is_looked = False
         self._unload()
+        self._digests.forget(self._streamed)
         self.watch(range(len(self._params)))
         if self.device.type == "cuda":
             self._looks.wait_stream(torch.cuda.current_stream(self.device))
@@ -354,6 +368,8 @@ class Parameters:
         parameters, else at those that look_for_written() found and those that changed since as PyTorch counts changes.
         ``is_last``: what does not fit the state is left out, instead of raising RuntimeError. All ranks call it alike."""
         self._raise_lost()
+        if not is_last and self._vector.data_ptr() != self._address:
+            raise RuntimeError("The memory that the engine and the parameters share was replaced, as by the module's share_memory(): call it before the optimizer is made.")
         if is_thorough:
             self.look_for_written()
         with torch._C.DisableTorchFunctionSubclass():
@@ -366,8 +382,7 @@ class Parameters:
             self._written = []
             if written or not self._conductor.is_alone:
                 self._conductor.change_masters([(i, p.data_ptr(), DTYPES[p.dtype]) for i, p in zip(written, new)], new, is_last)
-            self._digests.note([i for i in written if i not in self._streamed])
-            self._digests.forget([i for i in written if i in self._streamed])
+            self._digests.note(written)
 
     def _check_format(self, i: int) -> None:
         p = self._params[i]

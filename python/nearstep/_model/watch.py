@@ -40,6 +40,16 @@ class _Watched:
         _use(self)
         return self.__deepcopy__(memo)
 
+    # PyTorch does not ask the class in these.
+
+    def set_(self, *arguments, **named):
+        _use(self)
+        return self.set_(*arguments, **named)
+
+    def as_subclass(self, cls):
+        _use(self)
+        return self.as_subclass(cls)
+
     def __reduce_ex__(self, protocol):
         _use(self)
         return self.__reduce_ex__(protocol)
@@ -50,16 +60,17 @@ def _using(function):
 
     @functools.wraps(function)
     def use_first(tensor, *arguments, **named):
-        if isinstance(tensor, _Watched):
-            _use(tensor)
+        for one in (tensor, *arguments):
+            if isinstance(one, _Watched):
+                _use(one)
         return function(tensor, *arguments, **named)
 
     return use_first
 
 
-def _bring_for_transforms() -> None:
-    """torch.func's transforms wrap tensors so that the class is not asked."""
-    for module, name in ((eager_transforms, "_wrap_tensor_for_grad"), (vmap, "_add_batch_dim")):
+def _bring_for_functions() -> None:
+    """torch.func's transforms wrap tensors so that the class is not asked, and swap_tensors() takes the class for a part of the tensor."""
+    for module, name in ((eager_transforms, "_wrap_tensor_for_grad"), (vmap, "_add_batch_dim"), (torch.utils, "swap_tensors")):
         if hasattr(module, name):
             setattr(module, name, _using(getattr(module, name)))
 
@@ -83,4 +94,4 @@ def release(p) -> None:
         p.__class__ = type(p)._plain
 
 
-_bring_for_transforms()
+_bring_for_functions()

@@ -13,6 +13,7 @@ import weakref
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from . import inputs
 from .keeping import Graph
 
 # Arguments about caches of earlier tokens, by the names that Transformers gave them.
@@ -202,25 +203,24 @@ class _Recomputed(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, *gradients):
         if not torch.autograd._is_checkpoint_valid():
-            raise RuntimeError(
-                f"torch.autograd.grad() and backward(inputs=...) come to {ctx.uses.name}, and a streamed layer computes the gradients of all its "
-                "parameters at once: call backward() without inputs, or train without stream=."
-            )
+            raise RuntimeError(inputs.sentence_about(ctx.uses.name))
         call, uses, shared = ctx.call, ctx.uses, ctx.shared
+        # A program's checkpoint computes the layer once more when it is asked for the inputs, so that this is no time to be in the slot.
+        saved = () if ctx.graph is not None else ctx.waiting(ctx.saved_tensors)
         is_only = uses.end(call)
         with call.at_layer(True), torch.enable_grad(), contextlib.ExitStack() as meanwhile:
-            inputs, found = _kept(ctx, meanwhile) if ctx.graph is not None else _computed_again(ctx, meanwhile)
+            entered, found = _kept(ctx, meanwhile) if ctx.graph is not None else _computed_again(ctx, saved, meanwhile)
             pairs = [(one, gradient) for one, gradient in zip(found, gradients) if gradient is not None and one.requires_grad]
             outputs, given = [one for one, _ in pairs], [gradient for _, gradient in pairs]
             if is_only and not shared:
                 torch.autograd.backward(outputs, given)
-                return *(None,) * _FIRST, *(one.grad for one in inputs)
-            own, needing = uses.own, [one for one in inputs if one.requires_grad]
+                return *(None,) * _FIRST, *(one.grad for one in entered)
+            own, needing = uses.own, [one for one in entered if one.requires_grad]
             with _without_hooks([*own, *shared]):
                 found = iter(torch.autograd.grad(outputs, [*own, *shared, *needing], given, allow_unused=True))
             uses.hold(own, [next(found) for _ in own])
             of_shared = [next(found) for _ in shared]
-            of_inputs = [next(found) if one.requires_grad else None for one in inputs]
+            of_inputs = [next(found) if one.requires_grad else None for one in entered]
         uses.deliver(call.at_layer)
         return *(None,) * _FIRST, *of_inputs, *of_shared
 
@@ -232,9 +232,8 @@ def _kept(ctx, meanwhile) -> tuple:
     return inputs, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def _computed_again(ctx, meanwhile) -> tuple:
-    inputs = ctx.waiting(ctx.saved_tensors)
-    inputs = [one.detach().requires_grad_(needs) for one, needs in zip(inputs, ctx.needs_input_grad[_FIRST:])]
+def _computed_again(ctx, saved, meanwhile) -> tuple:
+    inputs = [one.detach().requires_grad_(needs) for one, needs in zip(saved, ctx.needs_input_grad[_FIRST:])]
     meanwhile.enter_context(ctx.random.again())
     with ctx.call.keeping.weighed(ctx.call.number, ctx.call.slot_memory(), inputs):
         return inputs, [leaf for leaf in ctx.call.compute(inputs) if isinstance(leaf, torch.Tensor)]

@@ -23,12 +23,24 @@ class Layer:
     numbers: list  # of the parameters among the trained ones; None: frozen
     blocks: list  # of the engine's vector that hold the trained ones
     homes: list = dataclasses.field(default_factory=list)  # host tensors of the parameters
+    outside: list = dataclasses.field(default_factory=list)  # what the parameters have while the layer is in no slot: homes, or memory of the program's
     slot: _Slot | None = None
     is_current: bool = False  # whether the slot has the newest values
 
     @property
     def is_trained(self) -> bool:
         return bool(self.blocks)
+
+    def check_module(self) -> None:
+        """Raises RuntimeError where autograd would not see what the layer computes with."""
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            raise RuntimeError("torch.func's transforms do not see into a streamed layer: train without stream=, or compute without gradients.")
+        missing = set(map(id, self.params)) - set(map(id, self.module.parameters()))
+        if missing:
+            raise RuntimeError(
+                f"A streamed layer ({type(self.module).__name__}) has other tensors in place of {len(missing)} parameters, as by functional_call() or after "
+                "parametrize: it computes with its own only; train without stream=, or make a new optimizer."
+            )
 
     @property
     def slot_bytes(self) -> int:
@@ -84,11 +96,11 @@ class Slots:
     """Layers take turns in the slots: the one whose use is longest ago makes room. Without a GPU the slots are in host
     memory, and the same happens."""
 
-    def __init__(self, layers: list[Layer], count: int, device: torch.device, source):
-        """``source``: a Vector or a Window."""
+    def __init__(self, layers: list[Layer], count: int, device: torch.device, source, watch):
+        """``source``: a Vector or a Window; ``watch(layer)``: called when a layer's parameters are in a slot, where the program's writes would be lost."""
         self._layers = layers
         self._device = device
-        self._source = source
+        self._source, self._watch = source, watch
         self._size = max(layer.slot_bytes for layer in layers)
         self._slots: list[_Slot] = []  # longest unused first
         self._in_use: Layer | None = None
@@ -141,13 +153,15 @@ class Slots:
     def _load(self, layer: Layer) -> None:
         if self._has(layer):
             return
-        homes = self._source.take(layer)
+        homes = self._newest(layer, self._source.take(layer))
         slot = layer.slot or next(one for one in self._slots if one.layer is None or one.layer is not self._in_use)
         if slot.layer is not None and slot.layer is not layer:
             self._evict(slot.layer)
         slot.layer, layer.slot, layer.is_current = layer, slot, True
         if slot.has_stream:
             self._copies.wait_event(slot.used)
+            if any(home.is_cuda for home in homes):  # the program's
+                self._copies.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._copies), torch._C.DisableTorchFunctionSubclass():
             for p, home, view in zip(layer.params, homes, views(slot.memory, layer.params)):
                 view.copy_(home, non_blocking=True)
@@ -155,11 +169,21 @@ class Slots:
         if slot.has_stream:
             slot.loaded.record(self._copies)
         self._source.taken(layer, self._copies)
+        self._watch(layer)
+
+    @staticmethod
+    def _newest(layer: Layer, homes: list) -> list:
+        """What to load: memory that the program gave a parameter, else ``homes``."""
+        with torch._C.DisableTorchFunctionSubclass():
+            for i, (p, outside) in enumerate(zip(layer.params, layer.outside) if layer.slot is None else ()):
+                if p.data_ptr() != outside.data_ptr():
+                    if p.shape != outside.shape:
+                        raise RuntimeError(f"A streamed parameter has the shape {tuple(p.shape)}, and had {tuple(outside.shape)} when training began: make a new optimizer.")
+                    layer.outside[i] = p.data
+        return [home if mine is own else mine for home, mine, own in zip(homes, layer.outside, layer.homes)]
 
     def _evict(self, layer: Layer) -> None:
-        with torch._C.DisableTorchFunctionSubclass():
-            for p, home in zip(layer.params, layer.homes):
-                p.data = home
+        self._take_home(layer)
         layer.slot.layer, layer.slot = None, None
 
     def end_step(self) -> None:
@@ -167,10 +191,20 @@ class Slots:
         for layer in self._layers:
             if layer.is_trained:
                 layer.is_current = False
+                layer.outside = [outside if number is None else home for outside, home, number in zip(layer.outside, layer.homes, layer.numbers)]
+                if layer.slot is None:
+                    self._take_home(layer)
         self._source.end_step()
 
+    @staticmethod
+    def _take_home(layer: Layer) -> None:
+        with torch._C.DisableTorchFunctionSubclass():
+            for p, outside in zip(layer.params, layer.outside):
+                if p.data_ptr() != outside.data_ptr():
+                    p.data = outside
+
     def empty(self) -> None:
-        """All parameters are in host memory afterwards."""
+        """All parameters are in host memory afterwards, but for a layer that computes now."""
         for layer in self._layers:
-            if layer.slot is not None:
+            if layer.slot is not None and layer is not self._in_use:
                 self._evict(layer)

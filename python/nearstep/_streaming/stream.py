@@ -11,13 +11,15 @@ import weakref
 
 import torch
 
-from . import recompute
+from . import inputs, recompute
 from .._gradients.room import Memory, capacity_of, memory_of
 from .activations import Activations
+from .._model import watch
 from .._model.groups import layers_of, plain_name
 from .._pinned import resident_bytes
 from .._starting.keywords import suggests
 from .._starting.settings import check_memory
+from .._weakly import weakly
 from .keeping import Keeping
 from .slots import HostMemory, Layer, Slots
 from .spill import Spill
@@ -97,6 +99,7 @@ class Streaming:
         self._last = None
         self._following: dict = {}  # what was computed after a layer's forward or backward
         self._uses = _uses_of(module, pairs)
+        inputs.refuse({id(p): name for name, p in module.named_parameters() if id(p) in self._numbers}, self)
         self._forwards = [_wrap(weakref.ref(self), layer, i) for i, layer in enumerate(self._layers)]
 
     def numbers(self) -> set:
@@ -155,6 +158,7 @@ class Streaming:
         self._frozen.take()
         for layer in self._layers:
             layer.homes = [self._frozen.of(p) if i is None else values[i] for i, p in zip(layer.numbers, layer.params)]
+            layer.outside = list(layer.homes)
         count, on_host, measure = _FEWEST_SLOTS, self._settings.activations == "host", None
         if self._settings.slots is not None:
             count = self._settings.slots
@@ -166,7 +170,9 @@ class Streaming:
             measure = functools.partial(memory_of, self._device) if self._settings.activations is None else None
         else:
             count = int((self._limit - self._kept_bytes) // self._slot_bytes)
-        self._slots = Slots(self._layers, min(count, len(self._layers)), self._device, self._source)
+        self._slots = Slots(self._layers, min(count, len(self._layers)), self._device, self._source, self._watch)
+        for layer in self._layers:
+            self._watch(layer)
         self._activations = Activations(self._device, on_host, self._inputs_room, self._spill)
         self._keeping = Keeping(measure, self._capacity)
         if not self._is_measuring:
@@ -207,10 +213,12 @@ class Streaming:
 
     def run(self, number: int, forward, arguments, settings):
         """A call of a layer."""
+        layer = self._layers[number]
+        self._parameters.refuse_between_steps(self._trained(layer))
         if not torch.is_grad_enabled():
             with self._at(number, False):
                 return forward(*arguments, **settings)
-        layer = self._layers[number]
+        layer.check_module()
         return recompute.run(forward, arguments, settings, at_layer=functools.partial(self._at, number), keep=self._activations.keep,
                               keeping=self._keeping, number=number, slot_memory=lambda: layer.slot.memory, uses=self._uses[number], is_trained=layer.is_trained, device=self._device)
 
@@ -220,15 +228,26 @@ class Streaming:
         layer, now = self._layers[number], (number, is_backward)
         self._following[self._last] = now
         self._last = now
-        trained = [self._numbers[id(p)] for p in layer.params if self._numbers[id(p)] is not None]
         self._slots.enter(layer)
-        self._parameters.release(trained)
+        for p in layer.params:
+            watch.release(p)
         self._prepare_following(now)
         try:
             yield
         finally:
             self._slots.leave(layer)
-            self._parameters.watch(trained)
+            self._watch(layer)
+
+    def _trained(self, layer: Layer) -> list:
+        """Numbers of its trained parameters."""
+        return [number for number in layer.numbers if number is not None]
+
+    def _watch(self, layer: Layer) -> None:
+        """Whoever uses one of the layer's parameters gets it in host memory."""
+        self._parameters.watch(self._trained(layer))
+        for p, number in zip(layer.params, layer.numbers):
+            if number is None and type(p) is torch.nn.Parameter:  # others may act themselves when they are used
+                watch.watch(p, weakly(self.empty))
 
     def _prepare_following(self, now: tuple) -> None:
         following = []
@@ -276,6 +295,9 @@ class Streaming:
             self._source.close()
             if self._spill is not None:
                 self._spill.close()
+        for layer in self._layers:
+            for p in layer.params:
+                watch.release(p)
         self._frozen.close()
 
 
@@ -308,6 +330,9 @@ class _Streamed:
 
     def __call__(self, *arguments, **settings):
         return self._through_slot(*arguments, **settings)
+
+    def __reduce_ex__(self, _):
+        raise RuntimeError("A streamed model cannot be pickled, because the copy would compute with its parameters: save its state_dict(), or call close() before.")
 
     def __deepcopy__(self, _):
         raise RuntimeError("A streamed model cannot be copied, because the copy would compute with its parameters: copy it before the optimizer is made, or after close().")

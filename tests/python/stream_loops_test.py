@@ -1,0 +1,196 @@
+"""What an ordinary PyTorch loop does to a streamed model: the same as under torch.optim, or an error at that line. Layers are in the
+host's memory or in storage. One process, one rank."""
+import pickle
+
+import launcher
+from plain_loop import WIDTH, Loop, batch, network, take_step
+
+import torch
+
+import nearstep
+
+STREAMS = {"memory": nearstep.Stream(slots=2), "storage": nearstep.Stream(slots=2, host_memory_gb=8)}
+
+
+def evaluated(model):
+    with torch.no_grad():
+        return model(batch(99)).square().mean()
+
+
+def values_of(tensors):
+    return sum(one.detach().double().square().sum() for one in tensors)
+
+
+def data(model, _):
+    for p in model.parameters():
+        p.data = p.data * 0.9
+
+
+def vector(model, _):
+    values = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    torch.nn.utils.vector_to_parameters(values * 0.9, model.parameters())
+
+
+def swapped_in_and_out(model, _):
+    own = [p.data for p in model.parameters()]
+    for p in model.parameters():
+        p.data = p.data * 0.5
+    seen = evaluated(model)
+    for p, value in zip(model.parameters(), own):
+        p.data = value
+    return seen
+
+
+def written_evaluated_and_read(model, _):
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(0.9)
+    return evaluated(model), values_of(model.parameters()), evaluated(model)
+
+
+def set_(model, step):
+    if step == 1:
+        with torch.no_grad():
+            model[3][0].weight.set_(torch.full((WIDTH, WIDTH), 0.01))
+
+
+def swap_tensors(model, step):
+    if step == 1:
+        torch.utils.swap_tensors(model[3][0].weight, torch.nn.Parameter(torch.full((WIDTH, WIDTH), 0.01)))
+
+
+def after_step(write):
+    def loop(model, optimizer, step):
+        loss = take_step(model, optimizer, step)
+        seen = write(model, step)
+        return (loss, *(seen if isinstance(seen, tuple) else [] if seen is None else [seen]))
+
+    return loop
+
+
+def partly_frozen():
+    model = network()
+    model[0].requires_grad_(False)
+    model[2].requires_grad_(False)
+    model[3][0].weight.requires_grad_(False)
+    return model
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, fails):
+        ctx.fails = fails
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if ctx.fails:
+            raise ArithmeticError
+        return gradient, None
+
+
+class StreamLoops(Loop):
+    def each(self, loop, **settings):
+        for name, stream in STREAMS.items():
+            with self.subTest(name):
+                ours, opt = self.compare(loop, stream=stream, **settings)
+                opt.save()
+                opt.close()
+
+    def test_parameters_that_are_written_between_steps(self):
+        for write in (data, vector, swapped_in_and_out, written_evaluated_and_read, set_, swap_tensors):
+            with self.subTest(write.__name__):
+                self.each(after_step(write), cls="Adam", lr=1e-3)
+
+    def test_what_is_written_after_save(self):
+        def loop(model, optimizer, step):
+            loss = take_step(model, optimizer, step)
+            for _ in range(2):
+                with torch.no_grad():
+                    for p in model.parameters():
+                        p.mul_(0.9)
+                if isinstance(optimizer, nearstep.SGD):
+                    optimizer.save()
+            return loss, values_of(model.parameters())
+
+        self.each(loop)
+
+    def test_frozen_parameters_that_are_written_between_steps(self):
+        def merged(model, _):
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.data += 0.01
+                seen = evaluated(model)
+                for p in model.parameters():
+                    p.data -= 0.01
+            return seen, evaluated(model), values_of(model.parameters())
+
+        for write in (data, swapped_in_and_out, merged, written_evaluated_and_read):
+            with self.subTest(write.__name__):
+                self.each(after_step(write), make=partly_frozen)
+
+    def test_batches_that_are_dropped_after_an_error_in_backward(self):
+        def loop(model, optimizer, step):
+            x = model[1](model[0](batch(step)))
+            loss = (model[3](Fails.apply(model[2](x), step in (2, 4))) - 1).square().mean()
+            try:
+                loss.backward()
+                optimizer.step()
+            except ArithmeticError:
+                pass
+            model.zero_grad()
+            return loss, evaluated(model)
+
+        self.each(loop)
+
+    def test_checkpoints_of_the_program_around_layers(self):
+        def loop(model, optimizer, step):
+            x = batch(step)
+            for layer in model:
+                x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+            loss = (x - 1).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        self.each(loop)
+
+    def refuses_in(self, stream, stated, use, begin=True):
+        model = network()
+        _, opt = self.make(model, nearstep.SGD, lr=0.1, path=self.folder / f"state-{len(self.opened)}", config={}, stream=stream)
+        take_step(model, opt, 0)
+        if begin:
+            (model(batch(1)) - 1).square().mean().backward()
+        self.refuses(RuntimeError, stated, lambda: use(model, (None if begin else (model(batch(1)) - 1).square().mean())))
+        opt.close()
+
+    def test_a_forward_between_backward_and_step_is_refused(self):
+        self.refuses_in(STREAMS["memory"], ("between two steps", "accumulation=N"), lambda model, _: evaluated(model))
+        for stream in STREAMS.values():
+            self.refuses_in(stream, ("between two steps", "accumulation=N"), lambda model, _: model(batch(2)))
+
+    def test_what_autograd_cannot_see_is_refused(self):
+        scaled = lambda model, _: torch.func.functional_call(model, {name: 0.9 * p for name, p in model.named_parameters()}, batch(2))  # noqa: E731
+        one = lambda model, _: torch.func.grad(lambda x: model(x).sum())(batch(2))  # noqa: E731
+        uses = {
+            "torch.autograd.grad": lambda model, loss: torch.autograd.grad(loss, model[0].weight, allow_unused=True),
+            "backward(inputs": lambda model, loss: loss.backward(inputs=list(model[0].parameters())),
+            "functional_call": scaled,
+            "torch.func": one,
+            "pickled": lambda model, _: pickle.dumps(model),
+        }
+        for stated, use in uses.items():
+            with self.subTest(stated):
+                self.refuses_in(STREAMS["memory"], stated, use, begin=False)
+
+    def test_memory_that_is_replaced_is_said(self):
+        def share(model, _):
+            model.share_memory()
+            model(batch(2)).sum().backward()
+
+        self.refuses_in(STREAMS["memory"], "share_memory()", share, begin=False)
+
+
+if __name__ == "__main__":
+    launcher.main()
