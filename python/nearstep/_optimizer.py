@@ -10,7 +10,7 @@ import torch
 from . import _engine, _hooks, _ranks
 from ._gradients.clipping import answer_clipping
 from ._gradients.intake import Intake
-from ._model.empty import is_empty
+from ._model.empty import guard, is_empty, open_guarded
 from ._model.groups import DTYPES, lay_out, trained_of
 from ._saving import export, state_dicts
 from ._saving.program import Program
@@ -164,7 +164,13 @@ class Optimizer(torch.optim.Optimizer):
         if self.has_begun:
             return
         self._check_open()
-        self._session.begin(self, is_resuming, checkpoint)
+        parameters = [] if self._module is None else list(self._module.parameters())
+        open_guarded(parameters)
+        try:
+            self._session.begin(self, is_resuming, checkpoint)
+        except BaseException:
+            guard(parameters)
+            raise
         if self._conductor.steps:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
         self.extra = self._session.extra

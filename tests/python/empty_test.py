@@ -1,5 +1,7 @@
 """Models made in nearstep.empty(): their weights, buffers and memory, and what is refused. One process, one rank."""
+import copy
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -270,6 +272,20 @@ class Empty(Package):
                     made = type(model)(config)
                 self.refuses((ValueError, OSError), stated, lambda: nearstep.AdamW(nearstep.groups(made), path=self.path, weights=copy))
         self.assertFalse(self.path.exists(), "refused before anything is written")
+
+    def test_parameters_without_values_are_not_used(self):
+        with nearstep.empty():
+            model = networks.Layers(2, 160)
+        _, opt = self.make(model)
+        weight = next(model.parameters())
+        uses = (lambda: copy.deepcopy(model), lambda: pickle.dumps(model), model.state_dict, weight.sum, weight.detach, lambda: 2 * weight, lambda: weight.data.copy_(weight))
+        for use in uses:
+            self.refuses(RuntimeError, "opt.resume()", use)
+        model.to("cpu").float()
+        self.assertEqual(torch.zeros_like(weight).sum(), 0)
+        opt.resume()
+        for use in (*uses[:3], weight.sum):
+            use()
 
     def test_models_that_cannot_be_filled_are_refused(self):
         model, folder = self.saved("gpt2")

@@ -29,7 +29,7 @@ def _functions():
 
 
 # What returns the tensor itself if it is in the format and on the device asked for, as in module.to().
-_CONVERSIONS = ("to", "cpu", "cuda", "float", "bfloat16", "half", "double", "type")
+CONVERSIONS = ("to", "cpu", "cuda", "float", "bfloat16", "half", "double", "type")
 
 # What asks a tensor about itself and not about its values.
 ABOUT = frozenset(_functions())
@@ -80,7 +80,7 @@ class Departed(torch.Tensor):
             return args[0]
         if func == _TENSOR.data.__set__ and args[0] is args[1]:  # by module.to()
             return None
-        if name in _CONVERSIONS and args and any(one is args[0] for one in found) and _changes_nothing(func, args, kwargs):
+        if name in CONVERSIONS and args and any(one is args[0] for one in found) and _changes_nothing(func, args, kwargs):
             return args[0]
         next(iter(found))._refuse()
 

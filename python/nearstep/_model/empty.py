@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 
 import torch
 
+from .departed import ABOUT, CONVERSIONS
 from .._starting.keywords import suggests
 
 
@@ -53,6 +55,7 @@ def empty(device: str | torch.device = "cpu"):
         if p.is_meta:
             _replace(p, _placeholder(p, device))
             p._nearstep_is_empty = True
+    guard(made.values())
 
 
 def _placeholder(p, device):
@@ -68,7 +71,53 @@ def _replace(p, data) -> None:
 
 def is_empty(p) -> bool:
     """Whether the parameter has a shape but no values. One that the program has given values since is not empty."""
-    return getattr(p, "_nearstep_is_empty", False) and (p.numel() == 0 or bool(p.detach()[(0,) * p.dim()].isnan()))
+    with torch._C.DisableTorchFunctionSubclass():
+        return getattr(p, "_nearstep_is_empty", False) and (p.numel() == 0 or bool(p.detach()[(0,) * p.dim()].isnan()))
+
+
+# What makes another tensor of the same kind, or asks for the memory.
+_WITHOUT_VALUES = {f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")} | {
+    f"new_{kind}" for kind in ("zeros", "ones", "full", "empty")} | {"view_as", "expand_as", "untyped_storage", "data_ptr"}
+
+
+class _Guarded:
+    """A parameter without values: whoever uses it would get NaN. It may be given values, and be moved."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        if func not in ABOUT and func != torch.Tensor.data.__set__ and name not in CONVERSIONS and name not in _WITHOUT_VALUES:
+            _refuse()
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    def __deepcopy__(self, _):
+        _refuse()
+
+    def __reduce_ex__(self, _):
+        _refuse()
+
+
+def _refuse():
+    raise RuntimeError("The parameters of a module from nearstep.empty() have no values until training begins: make the optimizer and call opt.resume() before you use, copy or save them.")
+
+
+@functools.cache
+def _guarded_class(plain):
+    return type(plain.__name__, (_Guarded, plain), {"__module__": plain.__module__, "_plain": plain})
+
+
+def guard(params) -> None:
+    """Those that are empty refuse to be used from here on."""
+    for p in params:
+        if is_empty(p) and not isinstance(p, _Guarded):
+            p.__class__ = _guarded_class(type(p))
+
+
+def open_guarded(params) -> None:
+    for p in params:
+        if isinstance(p, _Guarded):
+            p.__class__ = type(p)._plain
 
 
 def fill(p, data) -> tuple:
@@ -84,6 +133,7 @@ def make_empty(params: list, device: torch.device) -> None:
     for p in params:
         p.data = _placeholder(p, device)
         p._nearstep_is_empty = True
+    guard(params)
 
 
 def give_back(filled: list) -> None:
