@@ -27,8 +27,7 @@ constexpr int kUsageExitCode = 2;
 constexpr int kFailureExitCode = 1;
 constexpr const char* kOutOfMemory =
     "There is not enough host memory: lower train.micro_batch or model.context, use a smaller "
-    "model "
-    "or fewer ranks per host.";
+    "model or fewer ranks per host.";
 
 std::thread::id main_thread;  // NOLINT: the terminate handler has no other way to know it
 

@@ -91,12 +91,23 @@ engine::Wish wish_of(const BeginningFlags& flags) {
     return {.kind = kind, .path = flags.from};
 }
 
+struct TrainArguments {
+    RunArguments run;
+    BeginningFlags flags;
+    train::RunOptions options;
+};
+
+void check_results(const TrainArguments& arguments, const config::Sources& sources,
+                   const config::RunSettings& run) {
+    std::vector<NamedPath> inputs = inputs_of(sources, run);
+    inputs.push_back({"--from", arguments.flags.from});
+    const train::RunOptions& results = arguments.options;
+    check_apart(
+        {{"--json", results.json}, {"--metrics", results.metrics}, {"--trace", results.trace}},
+        inputs);
+}
+
 void add_train(CLI::App& program, Action& action, int& exit_code) {
-    struct TrainArguments {
-        RunArguments run;
-        BeginningFlags flags;
-        train::RunOptions options;
-    };
     auto arguments = std::make_shared<TrainArguments>();
     CLI::App& command = *program.add_subcommand("train",
                                                 "Train a model. Example:\n  mpirun -np 2 nearstep "
@@ -140,15 +151,7 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
         action = [arguments, &exit_code](const mpi::Communicator& starter) {
             const config::Sources sources = read_sources(starter, arguments->run);
             const PlannedRun planned = place_by_plan(starter, sources);
-            starter.on_rank_0([&] {
-                const train::RunOptions& results = arguments->options;
-                std::vector<NamedPath> inputs = inputs_of(sources, planned.run);
-                inputs.push_back({"--from", arguments->flags.from});
-                check_apart({{"--json", results.json},
-                             {"--metrics", results.metrics},
-                             {"--trace", results.trace}},
-                            inputs);
-            });
+            starter.on_rank_0([&] { check_results(*arguments, sources, planned.run); });
             arguments->options.calibration = planned.calibration;
             if (starter.rank() == 0 && !planned.line.empty()) {
                 std::cout << planned.line << std::endl;

@@ -49,12 +49,12 @@ Geometry describe(const config::ModelSettings& settings) {
 }
 
 Geometry describe_trained(const config::ModelSettings& settings) {
-    constexpr std::size_t kMost = 2'000'000'000'000;
+    constexpr std::size_t kMostElems = 2'000'000'000'000;
     Geometry geometry = describe(settings);
-    if (geometry.elems > kMost) {
+    if (geometry.elems > kMostElems) {
         throw ConfigError(text("The model has ", static_cast<double>(geometry.elems),
                                " parameters, of which a run can have at most ",
-                               static_cast<double>(kMost),
+                               static_cast<double>(kMostElems),
                                ": lower model.layers, model.width or model.vocabulary."));
     }
     return geometry;
