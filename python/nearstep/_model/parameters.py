@@ -368,7 +368,7 @@ class Parameters:
         parameters, else at those that look_for_written() found and those that changed since as PyTorch counts changes.
         ``is_last``: what does not fit the state is left out, instead of raising RuntimeError. All ranks call it alike."""
         self._raise_lost()
-        if not is_last and self._vector.data_ptr() != self._address:
+        if not is_last and self._vector is not None and self._vector.data_ptr() != self._address:
             raise RuntimeError("The memory that the engine and the parameters share was replaced, as by the module's share_memory(): call it before the optimizer is made.")
         if is_thorough:
             self.look_for_written()
