@@ -83,6 +83,11 @@ def say(words: str) -> None:
         raise OSError(error.errno, error.strerror, "the standard output") from None
 
 
+def would_replace(out: pathlib.Path, files) -> bool:
+    """Whether the result ``out`` is one of the files that a program reads."""
+    return out.is_file() and any(file.is_file() and file.samefile(out) for file in files)
+
+
 # As src/base/error.cpp: another path, other permissions or more room can help.
 _MISTAKES = frozenset(getattr(errno, name) for name in (
     "EACCES EPERM EROFS ENOENT ENOTDIR EISDIR EEXIST ELOOP ENAMETOOLONG ENOSPC EDQUOT EFBIG EINVAL EXDEV EOPNOTSUPP ENOSYS ETXTBSY ENOTEMPTY").split())

@@ -50,7 +50,7 @@ def _make(subject, contents, metrics, ignored, **options):
 def _expect_apart(out, results):
     """Mistake if the page would replace a result."""
     files = [file for result in results for file in ((*result.rglob("*.json"), *result.rglob("*.jsonl")) if result.is_dir() else (result,))]
-    if out.is_file() and any(file.is_file() and file.samefile(out) for file in files):
+    if nearstep_output.would_replace(out, files):
         raise Mistake(f"The page {out} is also a result, which would be lost: name another file with --out.")
 
 

@@ -275,7 +275,7 @@ def _files_of_tokenizer(path) -> list:
 
 
 def _expect_apart(out, inputs) -> None:
-    if out.is_file() and any(file.is_file() and file.samefile(out) for file in inputs):
+    if nearstep_output.would_replace(out, inputs):
         raise Mistake(f"The token file {out} is also a text or belongs to the tokenizer, and would be lost: name another file to write, outside of folders of texts.")
 
 

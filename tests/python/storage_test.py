@@ -211,6 +211,15 @@ class FromStorage(stream_test.Runs):
         with unittest.mock.patch.object(os, "posix_fallocate", full):
             self.refuses(OSError, ("start values", "free space", str(self.path)), opt.resume)
         self.assertFalse(any(self.path.glob("*.manifest")), "refused before the state is written")
+        opt.resume()
+        self.steps(model, opt, 0, 1)
+        opt.close()
+        with nearstep.empty():
+            again = type(model)(model.config).train()
+        _, opt = self.make(nearstep.groups(again), stream=self.stream(again, 2))
+        with unittest.mock.patch.object(os, "posix_fallocate", full):
+            self.assertEqual(opt.resume(), 1, "a state that is there needs no room for start values")
+        opt.close()
 
     def test_what_cannot_be_in_storage_is_refused(self):
         model = self.model()

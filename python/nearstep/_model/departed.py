@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 
 import torch
@@ -33,6 +34,22 @@ CONVERSIONS = ("to", "cpu", "cuda", "float", "bfloat16", "half", "double", "type
 
 # What asks a tensor about itself and not about its values.
 ABOUT = frozenset(_functions())
+
+
+@functools.cache
+def _class_of(kind, plain):
+    return type(plain.__name__, (kind, plain), {"__module__": plain.__module__, "_plain": plain})
+
+
+def give_class(p, kind) -> None:
+    """PyTorch asks ``kind``, a class that is no tensor's, before it uses the parameter."""
+    if not isinstance(p, kind):
+        p.__class__ = _class_of(kind, type(p))
+
+
+def give_back_class(p, kind) -> None:
+    if isinstance(p, kind):
+        p.__class__ = type(p)._plain
 
 
 class Departed(torch.Tensor):

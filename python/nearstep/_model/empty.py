@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 
 import torch
 
-from .departed import ABOUT, CONVERSIONS
+from .departed import ABOUT, CONVERSIONS, give_back_class, give_class
 from .._starting.keywords import suggests
 
 
@@ -102,22 +101,16 @@ def _refuse():
     raise RuntimeError("The parameters of a module from nearstep.empty() have no values until training begins: make the optimizer and call opt.resume() before you use, copy or save them.")
 
 
-@functools.cache
-def _guarded_class(plain):
-    return type(plain.__name__, (_Guarded, plain), {"__module__": plain.__module__, "_plain": plain})
-
-
 def guard(params) -> None:
     """Those that are empty refuse to be used from here on."""
     for p in params:
-        if is_empty(p) and not isinstance(p, _Guarded):
-            p.__class__ = _guarded_class(type(p))
+        if is_empty(p):
+            give_class(p, _Guarded)
 
 
 def open_guarded(params) -> None:
     for p in params:
-        if isinstance(p, _Guarded):
-            p.__class__ = type(p)._plain
+        give_back_class(p, _Guarded)
 
 
 def fill(p, data) -> tuple:

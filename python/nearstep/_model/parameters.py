@@ -121,18 +121,20 @@ class Parameters:
         if self.is_from_storage:
             self._loaded.clear()
             self._conductor.drop_parameters(0, len(self._vector))
-            self._digests.forget(self._streamed)
 
     def start_value(self, i: int):
         """Host memory for it, until the state has it."""
         return self._in_file.get(i, self.values[i])
 
-    def wait_in_file(self) -> None:
-        """Start values that parameters of nearstep.empty() get may take more memory than the host has, if they are to be in storage."""
-        numbers = [i for i in self.were_empty if i in self._streamed] if self.is_from_storage else []
+    def wait_in_file(self, numbers: list) -> None:
+        """Start values that these parameters of nearstep.empty() are about to get may take more memory than the host has, if they are to be in
+        storage."""
+        numbers = [i for i in numbers if self.is_from_storage and i in self._streamed]
+        if not numbers:
+            return
         size, folder = sum(padded(self.values[i].nbytes) for i in numbers), self._conductor.paths[0]
         try:
-            self._in_file = dict(zip(numbers, views(memory_of_file(folder, size), [self.values[i] for i in numbers]))) if size else {}
+            self._in_file = dict(zip(numbers, views(memory_of_file(folder, size), [self.values[i] for i in numbers])))
         except OSError as error:
             raise OSError(error.errno, f"{size / 1e9:.3g} GB of start values wait beside the state until they are in it ({error.strerror}): free space there", folder) from error
 

@@ -11,7 +11,7 @@ import functools
 import torch
 from torch._functorch import eager_transforms, vmap
 
-from .departed import ABOUT, instances_in
+from .departed import ABOUT, give_back_class, give_class, instances_in
 
 _watchers: dict = {}  # a function to call, by the parameter's id
 
@@ -75,23 +75,16 @@ def _bring_for_functions() -> None:
             setattr(module, name, _using(getattr(module, name)))
 
 
-@functools.cache
-def _watched_class(plain):
-    return type(plain.__name__, (_Watched, plain), {"__module__": plain.__module__, "_plain": plain})
-
-
 def watch(p, watcher) -> None:
     """Calls ``watcher`` before the parameter is used next, which releases it."""
     _watchers[id(p)] = watcher
-    if not isinstance(p, _Watched):
-        p.__class__ = _watched_class(type(p))
+    give_class(p, _Watched)
 
 
 def release(p) -> None:
     """The parameter is a plain one from here on."""
     _watchers.pop(id(p), None)
-    if isinstance(p, _Watched):
-        p.__class__ = type(p)._plain
+    give_back_class(p, _Watched)
 
 
 _bring_for_functions()

@@ -21,9 +21,9 @@ def begin_state(conductor, parameters: Parameters, params: list, module, weights
     here on. If it fails, empty parameters are empty again."""
     trained = set(map(id, params))
     frozen = [] if module is None else [p for p in module.parameters() if is_empty(p) and id(p) not in trained]
-    drawn = [params[i] for i in parameters.were_empty] if needs_values else []
-    if weights is None or any(map(weights.is_made, drawn)):
-        parameters.wait_in_file()
+    were_empty = parameters.were_empty if needs_values else []
+    drawn = [params[i] for i in were_empty]
+    parameters.wait_in_file([i for i in were_empty if weights is None or weights.is_made(params[i])])
     filled = parameters.fill_empty()
     try:
         for p in frozen:
@@ -66,18 +66,13 @@ def _fill_state(conductor, parameters, params, weights, needs_values) -> list[st
         value = parameters.start_value(i)
         if weights is not None and weights.is_made(p):
             weights.fill(p, value)
-        elif parameters.is_from_storage and i not in were_empty:  # from where they are: the host has no room for all
-            value = p.detach().contiguous()
+        elif i not in were_empty and (parameters.is_from_storage or p.dtype != value.dtype):
+            # From where they are, if the host need not have room for all.
+            value = (p.detach() if parameters.is_from_storage else p.detach().to("cpu")).contiguous()
             kept.append(value)
-        elif p.dtype == value.dtype:  # straight into the engine's memory, which a GPU copies to at full rate
-            if p.data_ptr() != value.data_ptr():
-                value.copy_(p)
-        elif i not in were_empty:
-            value = p.detach().to("cpu").contiguous()
-            kept.append(value)
-        else:
+        elif p.data_ptr() != value.data_ptr():  # straight into the engine's memory, which a GPU copies to at full rate
             value.copy_(p)
         pieces.append((value.data_ptr(), DTYPES[value.dtype]))
-    if parameters.device.type == "cuda":
+    if parameters.is_from_storage and parameters.device.type == "cuda":
         torch.cuda.synchronize(parameters.device)  # the engine reads what is on the GPU, in a stream of its own
     return conductor.begin(pieces, weights and weights.files, names, kept)
