@@ -29,11 +29,16 @@ def parser(description):
     made = argparse.ArgumentParser(description=description + __doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--program", type=pathlib.Path, default=ROOT / "build/gpu/nearstep", help="default: build/gpu/nearstep")
     made.add_argument("--data", nargs="+", help="files or folders of text; default: made up")
-    made.add_argument("--json", type=pathlib.Path, help="append the lines of JSON to this file, too")
-    made.add_argument("--commit", default=commit(), help="of the program, for the lines of JSON; default: that of this folder")
+    add_source(made, "the program")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every run; may be given again")
     made.add_argument("--smoke", action="store_true", help="a tiny model and few steps, to see that everything works")
     return made
+
+
+def add_source(parser, of):
+    """Options of emit()."""
+    parser.add_argument("--json", type=pathlib.Path, help="append the lines of JSON to this file, too")
+    parser.add_argument("--commit", default=commit(), help=f"of {of}, for the lines of JSON; default: that of this folder")
 
 
 def commit():

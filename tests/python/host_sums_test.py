@@ -72,7 +72,8 @@ class HostSums(unittest.TestCase):
             torch.cuda.synchronize()
         return found
 
-    def check(self, steps=3, passes=6):
+    def check(self, steps=3, passes=6, knows=False):
+        """``knows``: how many gradients are to come."""
         chosen = random.Random(1)
         for _ in range(steps):
             formats = [[chosen.choice(FORMATS) for _ in range(passes)] for _ in SHAPES]
@@ -80,7 +81,7 @@ class HostSums(unittest.TestCase):
             places = [self.sums.put(int(i > 1), i, gradients[i][0]) for i in range(len(SHAPES))]
             for k in range(1, passes - 1):
                 for i, place in enumerate(places):
-                    self.sums.add(place, gradients[i][k])
+                    self.sums.add(place, gradients[i][k], passes - 1 - k if knows else None)
             for i, place in enumerate(places):
                 last = gradients[i].pop()
                 # One parameter has a gradient less.
@@ -138,6 +139,7 @@ class HostSums(unittest.TestCase):
             with self.subTest(size):
                 self.room(size)
                 self.check()
+                self.check(knows=True)
                 whole = self.sums._room._memory.numel() // 512 * 512
                 self.assert_nothing_waits(whole)
 
@@ -167,6 +169,35 @@ class HostSums(unittest.TestCase):
         self.idle(place)
         self.assertEqual(counts["host"], [1, 2])
         self.assertTrue(torch.equal(self.take(place), in_order(gradients)))
+
+    def test_gradients_wait_for_the_next_ones_half_of_them_in_each_pass(self):
+        counts = self.counted()
+        self.room()
+        passes = 8
+        formats = [torch.bfloat16] * passes
+        gradients = {i: self.gradients(i, formats) for i in (0, 2)}  # of both blocks
+        places = {i: self.sums.put(int(i > 1), i, of[0]) for i, of in gradients.items()}
+        self.assertNotEqual(*(place.turn for place in places.values()))
+        added = {i: [] for i in places}
+        for k in range(1, passes - 1):
+            for i, place in places.items():
+                self.sums.add(place, gradients[i][k], passes - 1 - k)
+                self.idle(place)
+                added[i] += counts["host"]
+                counts["host"].clear()
+        self.assertEqual(sorted(added.values()), [[1, 2, 2, 1], [2, 2, 2]])
+        for i, place in places.items():
+            self.assertEqual(place.waiting, [], "before the last pass")
+            self.assertTrue(torch.equal(self.take(place, gradients[i][-1]), in_order(gradients[i])))
+
+    def test_with_little_room_gradients_do_not_wait_for_the_next_ones(self):
+        self.sums._waiting_share = 0.5
+        self.room(None)
+        place = self.begin(4, self.gradients(4, FORMATS[:2]))
+        for to_come in (6, 5, 4):
+            self.sums.add(place, self.gradients(4, FORMATS[:1])[0], to_come)
+            self.idle(place)
+            self.assertEqual(place.waiting, [])
 
     def test_the_gpu_waits_for_the_thread_that_adds_to_the_same_place(self):
         begun, goes_on = self.late()

@@ -144,6 +144,11 @@ class Sums(Package):
         model, opt, _ = self.made()
         self.assertEqual(digest, self.train(model, opt, 2))
 
+    def test_gradients_on_their_way_may_take_a_part_of_what_backward_has_set_free(self):
+        for active, limit, engine, spare in ((20, None, 0, 10), (60, None, 0, 0), (70, None, 0, 0), (20, 50, 2, 7), (20, 90, 0, 10), (50, 50, 2, 0)):
+            now = Memory(10 * GB, 30 * GB, 40 * GB, 40 * GB, 20 * GB, active * GB)
+            self.assertEqual(Room(lambda: now, limit and limit * GB, engine * GB).spare(), spare * GB, (active, limit))
+
     def test_a_limit_that_holds_no_pass_is_refused_with_the_number_that_would_do(self):
         now = Memory(2 * GB, 6 * GB, 6 * GB, 6 * GB, 70 * GB)
         with self.assertRaisesRegex(ValueError, "gpu_memory_gb=5 .* 6 GB") as raised:

@@ -15,6 +15,7 @@ from .waiting import Adders, WaitingRoom, bounded_by_free, bytes_of_waiting
 
 _STREAMS = 2  # one sum is read while another is written
 _PINS_AT_ONCE = 4  # blocks
+_ROOM_FOR_PAIRS = 0.75  # of a pass's gradients: half of them wait for the next pass, and those that come need room as well
 
 
 def bytes_of_sums(params) -> int:
@@ -24,10 +25,11 @@ def bytes_of_sums(params) -> int:
 
 class HostSum:
     """The place of a parameter's sum. ``memory`` has room for fp32; ``value`` is its last part, which holds the sum in its
-    format. ``waiting``: gradients that come on top of it, in their order, and ``job``, which adds them."""
+    format. ``waiting``: gradients that come on top of it, in their order, and ``job``, which adds them. ``turn``: 0 or 1; it adds
+    two gradients at once, in every other pass."""
 
-    def __init__(self, memory):
-        self.memory = memory
+    def __init__(self, memory, turn: int):
+        self.memory, self.turn = memory, turn
         self.value = None
         self.used = None  # an event after the last copy from or to it, or of a gradient that waits
         self.waiting: list = []
@@ -40,11 +42,13 @@ class HostSums:
     Each adds in the order in which gradients came, so a sum has the same bits as on the GPU. Without a GPU the same happens
     in host memory."""
 
-    def __init__(self, conductor, device: torch.device, params: list, blocks: list, encodes: bool, waiting_share: float = 1):
-        """``encodes``: whether the engine's kernels add; ``waiting_share``: of a pass's gradients, which may wait."""
+    def __init__(self, conductor, device: torch.device, params: list, blocks: list, encodes: bool, waiting_share: float = 1, spare=lambda: 0):
+        """``encodes``: whether the engine's kernels add; ``waiting_share``: of a pass's gradients, which may wait; ``spare``:
+        says how many more bytes of GPU memory gradients may now take on their way, which the next forward needs later."""
         self._conductor, self._device, self._params, self._blocks, self._encodes = conductor, device, params, blocks, encodes
         self._places: dict = {}  # of each parameter, when its block's memory is there
         self._waited: dict = {}  # futures of blocks
+        self._spare = spare
         self._flying: collections.deque = collections.deque()  # pairs of bytes and an event
         self._in_flight = 0
         self._leaving: collections.deque = collections.deque()  # pairs of bytes and the engine's number of what reads them
@@ -61,6 +65,7 @@ class HostSums:
         self._adders = Adders()
         self._waiting_share = waiting_share
         self._room: WaitingRoom | None = None
+        self._pairs = False  # whether gradients wait for the next ones: half as often, sums are read and written
         self._waited_room: concurrent.futures.Future | None = None
 
     @property
@@ -81,8 +86,9 @@ class HostSums:
         wait."""
         blocks = list(blocks)
         if blocks and self._waited_room is None:
-            wanted = bytes_of_waiting([self._params[i] for block in blocks for i in self._blocks[block].tensors], self._waiting_share)
-            size = bounded_by_free(wanted, sum(self.bytes_of(block) for block in blocks))
+            params = [self._params[i] for block in blocks for i in self._blocks[block].tensors]
+            size = bounded_by_free(bytes_of_waiting(params, self._waiting_share), sum(self.bytes_of(block) for block in blocks))
+            self._pairs = size >= _ROOM_FOR_PAIRS * bytes_of_waiting(params)
             self._waited_room = self._pool.submit(PinnedMemory, size, self._device)
         for block in blocks:
             if block not in self._waited:
@@ -93,7 +99,8 @@ class HostSums:
             self.reserve([block])
             tensors = self._blocks[block].tensors
             like = [torch.empty(self._params[k].shape, dtype=torch.float32, device="meta") for k in tensors]
-            self._places.update((k, HostSum(one)) for k, one in zip(tensors, views(self._waited[block].result().memory, like)))
+            turn = list(self._waited).index(block) % 2
+            self._places.update((k, HostSum(one, turn)) for k, one in zip(tensors, views(self._waited[block].result().memory, like)))
         return self._places[i]
 
     # --- Sums ---
@@ -101,21 +108,23 @@ class HostSums:
     def put(self, block: int, i: int, gradient) -> HostSum:
         """The first gradient of a step, or a sum that moves here."""
         place = self._place(block, i)
-        with self._claimed(place, gradient) as come:
+        with self._claimed(place, gradient, gradient.nbytes, spare=True) as come:
             come()
             self._write(place, gradient)
         return place
 
-    def add(self, place: HostSum, gradient) -> HostSum:
+    def add(self, place: HostSum, gradient, to_come: int | None = None) -> HostSum:
+        """``to_come``: more gradients of the step after this one, which take() adds the last of; None: not known."""
         waits = self._room_for(gradient)
         if waits is None:
-            with self._claimed(place, gradient) as come:
+            with self._claimed(place, gradient, self._bytes_of_sum(place, gradient)) as come:
                 self._write(place, self._sum(place, gradient, come))
             return place
-        with self._next(place, gradient, gradient.nbytes) as come:
+        with self._next(place, gradient, gradient.nbytes, spare=True) as come:
             come()
             waits.copy_(gradient, non_blocking=True)
-        self._adders.add(place, waits, self._room)
+        is_pair = self._pairs and to_come is not None and to_come > 1
+        self._adders.add(place, waits, self._room, now=not is_pair or to_come % 2 == place.turn)
         return place
 
     def _room_for(self, gradient):
@@ -129,8 +138,13 @@ class HostSums:
         while self._leaving and self._bytes_leaving > self._most_bytes:
             self._conductor.await_work(self._leaving[0][1])
             self._forget_left()
-        with self._claimed(place, gradient) as come:
+        with self._claimed(place, gradient, self._bytes_of_sum(place, gradient)) as come:
             return self._sum(place, gradient, come)
+
+    def _bytes_of_sum(self, place: HostSum, gradient) -> int:
+        """Of GPU memory, to add there."""
+        waits = max((one.element_size() for one in place.waiting), default=0)
+        return place.memory.numel() * (4 + waits + (0 if gradient is None else gradient.element_size()))
 
     def _sum(self, place: HostSum, gradient, come):
         have = place.value.to(self._device, non_blocking=True, copy=True)
@@ -147,29 +161,24 @@ class HostSums:
         place.value.copy_(values, non_blocking=True)
 
     @contextlib.contextmanager
-    def _claimed(self, place: HostSum, gradient):
+    def _claimed(self, place: HostSum, gradient, size: int, spare: bool = False):
         """As _next(), for all of the place: in here nobody else uses it, and then nothing waits for it."""
         self._adders.claim(place)
-        of_gradients = 0 if gradient is None else gradient.element_size()
-        of_waiting = max((one.element_size() for one in place.waiting), default=0)
-        with self._next(place, gradient, place.memory.numel() * (4 + of_gradients + of_waiting)) as come:
+        with self._next(place, gradient, size, spare) as come:
             yield come
         if place.waiting:  # also those of a step that was dropped
             self._room.give_back(place.waiting, place.used)
             place.waiting = []
 
     @contextlib.contextmanager
-    def _next(self, place: HostSum, gradient, size: int):
+    def _next(self, place: HostSum, gradient, size: int, spare: bool = False):
         """Has the next stream, in which the last copy of the place is over. Yields a function after which the gradient is
-        there. ``size``: bytes of GPU memory."""
+        there. ``size``: bytes of GPU memory; ``spare``: they are the gradient's own, of which more may be on their way."""
         if not self._has_gpu:
             yield lambda: None
             return
         now = torch.cuda.current_stream(self._device)
-        while self._flying and self._in_flight + size > self._most_bytes:
-            gone, over = self._flying.popleft()
-            over.synchronize()
-            self._in_flight -= gone
+        self._make_way(size, spare)
         stream = self._streams[self._turn]
         self._turn = (self._turn + 1) % _STREAMS
         made = now.record_event()
@@ -182,6 +191,21 @@ class HostSums:
         place.used = stream.record_event(torch.cuda.Event(blocking=True))  # a thread that waits for it leaves its core
         self._flying.append((size, place.used))
         self._in_flight += size
+
+    def _make_way(self, size: int, spare: bool) -> None:
+        """Waits until so much more may be on its way."""
+        while self._flying and self._flying[0][1].query():
+            self._land()
+        most = self._most_bytes
+        if spare and self._in_flight + size > most:
+            most += self._spare()
+        while self._flying and self._in_flight + size > most:
+            self._land()
+
+    def _land(self) -> None:
+        gone, over = self._flying.popleft()
+        over.synchronize()
+        self._in_flight -= gone
 
     @contextlib.contextmanager
     def joined(self, values: list):

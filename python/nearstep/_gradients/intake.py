@@ -243,7 +243,7 @@ class Intake:
             gradient = gradient.detach()
             if gradient.is_cuda:
                 self._streams[block].add(torch.cuda.current_stream(gradient.device))
-            self._sums.add(i, gradient, is_last=self._passes[i] + 1 == self._expected())
+            self._sums.add(i, gradient, self._expected() - self._passes[i] - 1 if self._expected() else None)
             self._where[i] = _Where.held
             self._passes[i] += 1
             self.is_collecting = True

@@ -16,18 +16,22 @@ class Memory:
     reserved: int
     most_reserved: int
     free: int
+    active: int = 0  # allocated, or read by the GPU until it is free
 
 
 def memory_of(device: torch.device) -> Memory:
     stats = torch.cuda.memory.memory_stats_as_nested_dict(device)
     allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
-    return Memory(allocated["current"], allocated["peak"], reserved["current"], reserved["peak"], torch.cuda.mem_get_info(device)[0])
+    return Memory(allocated["current"], allocated["peak"], reserved["current"], reserved["peak"], torch.cuda.mem_get_info(device)[0], stats["active_bytes"]["all"]["current"])
 
 
 def capacity_of(now: Memory, limit: float | None, engine: int) -> float:
     """Bytes that PyTorch may take. ``limit``: for the process, or None; ``engine``: bytes of the engine's own."""
     all_of_it = now.reserved + now.free
     return all_of_it if limit is None else min(all_of_it, limit - engine)
+
+
+_SPARE_SHARE = 4  # one part in so many of what backward has set free: the next forward takes it when that part is free again
 
 
 class Room:
@@ -71,6 +75,11 @@ class Room:
                 "tokens at a time."
             )
         return max(0, int(room - on_the_way))
+
+    def spare(self) -> int:
+        """Bytes that are free during a backward pass, for gradients on their way to host memory."""
+        now = self._measure()
+        return max(0, int(self._capacity(now) - now.active) // _SPARE_SHARE)
 
     def missing(self, begins: bool) -> int:
         """Bytes that a later pass lacks, before the forward of one of its layers; ``begins``: of the first one."""

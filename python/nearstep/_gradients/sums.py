@@ -39,7 +39,8 @@ class Sums:
             self._on_host = [device.type == "cuda"] * len(self._blocks)
         else:
             self._room = room
-        self._host = HostSums(conductor, device, self._params, self._blocks, encodes, _STREAMED_SHARE if self._is_streamed else 1)
+        self._host = HostSums(conductor, device, self._params, self._blocks, encodes, _STREAMED_SHARE if self._is_streamed else 1,
+                              self._spare)
         if passes > 1:  # taken beside the first forward, in backward's order
             self._reserve()
 
@@ -59,8 +60,9 @@ class Sums:
         """Pairs of a parameter's number and its gradient, for those that are not in host memory."""
         return [(i, value) for i, value in enumerate(self.values) if isinstance(value, torch.Tensor)]
 
-    def add(self, i: int, gradient, is_last: bool) -> None:
-        have, block = self.values[i], self._block_of[i]
+    def add(self, i: int, gradient, to_come: int | None) -> None:
+        """``to_come``: backward passes of the step after this one; None: not known."""
+        have, block, is_last = self.values[i], self._block_of[i], to_come == 0
         if self._room is not None and not self._is_decided:
             if have is not None:
                 self._decide()
@@ -68,7 +70,7 @@ class Sums:
             elif not is_last:
                 self._room.see(self._bytes_here() + gradient.nbytes)
         if isinstance(have, HostSum):
-            self.values[i] = self._host.take(have, gradient) if is_last else self._host.add(have, gradient)
+            self.values[i] = self._host.take(have, gradient) if is_last else self._host.add(have, gradient, to_come)
         else:
             sums = gradient if have is None else add(have, gradient, self._encodes)
             if self._on_host[block] and not is_last:
@@ -113,6 +115,9 @@ class Sums:
                 moved.append(block)
         if moved and self._is_first_rank:
             print(f"nearstep: GPU memory is short: sums of gradients of {len(moved)} more of {len(self._blocks)} blocks wait in host memory from here on", file=sys.stderr)
+
+    def _spare(self) -> int:
+        return 0 if self._room is None else self._room.spare()
 
     def _bytes_here(self) -> int:
         return sum(value.nbytes for _, value in self.here())

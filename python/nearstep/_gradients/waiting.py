@@ -16,9 +16,8 @@ _SHARE_OF_FREE = 4  # at most one part in so many of the host's free memory is f
 
 
 def bytes_of_waiting(params, share: float = 1) -> int:
-    """Host memory for gradients of these parameters that wait: this share of those of a pass, in the parameters' format. If
-    more wait for one sum, the threads add them in one pass over it, so that they keep up on hosts whose memory is slower than
-    the passes. The largest one fits."""
+    """Host memory for gradients of these parameters that wait: this share of those of a pass, in the parameters' format. The
+    largest one fits."""
     sizes = [padded(p.numel() * p.element_size()) for p in params]
     return max(int(share * sum(sizes)), max(sizes, default=0))
 
@@ -83,11 +82,11 @@ class Adders:
         self._lock = threading.Lock()
         self._error: BaseException | None = None
 
-    def add(self, place, gradient, room: WaitingRoom) -> None:
-        """``gradient``: in the room, when ``place.used`` is over."""
+    def add(self, place, gradient, room: WaitingRoom, now: bool = True) -> None:
+        """``gradient``: in the room, when ``place.used`` is over. ``now``: not only with the next one."""
         with self._lock:
             place.waiting.append(gradient)
-            if place.job is None:
+            if now and place.job is None:
                 place.job = self._pool.submit(self._work, place, room)
 
     def claim(self, place) -> None:
