@@ -140,6 +140,13 @@ class Parameters(Loop):
             "attribute": lambda model, held: [model[2][0].weight.t().contiguous()],
             "averaged": lambda model, held: list(torch.optim.swa_utils.AveragedModel(model).module.parameters()),
             "groups": lambda model, held: [p.detach().clone() for p in held],
+            "type": lambda model, held: [p.type(torch.float64) for p in held],
+            "parameter": lambda model, held: [torch.nn.Parameter(p) for p in held],
+            "as_tensor": lambda model, held: [torch.as_tensor(p).clone() for p in held],
+            "asarray": lambda model, held: [torch.asarray(p, requires_grad=True).clone() for p in held],
+            "tensor": lambda model, held: [torch.tensor(p.detach().tolist()) for p in held],
+            "dlpack": lambda model, held: [torch.from_dlpack(p.detach()).clone() for p in held],
+            "storage": lambda model, held: [torch.empty(0, device=DEVICE).set_(p.untyped_storage(), p.storage_offset(), p.shape).clone() for p in held],
         }
 
         def saved(value):
@@ -159,6 +166,14 @@ class Parameters(Loop):
 
             with self.subTest(name):
                 self.compare(loop, steps=3)[1].close()
+
+    def test_texts_have_the_values_of_the_last_step(self):
+        model, opt = self.make(network(), nearstep.SGD, lr=0.1)
+        for step, text in enumerate((repr, str, "{}".format)):
+            take_step(model, opt, step)
+            shown = [text(p) for p in model.parameters()]
+            opt.synchronize()
+            self.assertEqual(shown, [text(p) for p in model.parameters()])
 
     def test_changes_that_would_be_lost_raise(self):
         model, opt = self.make(network(), nearstep.SGD)
@@ -220,6 +235,13 @@ class Parameters(Loop):
             loss = torch.func.grad(lambda params, x: (torch.func.functional_call(model, params, x) - 1).square().mean())
             return torch.func.vmap(loss, in_dims=(None, 0))({name: p.detach() for name, p in model.named_parameters()}, batch(step))["0.bias"]
 
+        def gradient(of):
+            return of(torch.ones(WIDTH, device=DEVICE, requires_grad=True))[0]
+
+        def compiled(function):
+            return torch.compile(function, backend="eager", fullgraph=True)
+
+        self.addCleanup(torch._dynamo.reset)
         uses = {
             "grad": lambda model, step: torch.func.grad(lambda w: (w**3).sum())(model[0].weight),
             "captured": lambda model, step: torch.func.grad(lambda x: (x * model[0].weight).square().sum())(batch(step)[0]),
@@ -227,6 +249,11 @@ class Parameters(Loop):
             "jvp": lambda model, step: torch.func.jvp(lambda w: w.square().sum(), (model[0].weight,), (torch.ones_like(model[0].weight),))[1],
             "jacrev": lambda model, step: torch.func.jacrev(lambda x: model(x).sum())(batch(step)[0]),
             "per_sample": per_sample,
+            "functionalize": lambda model, step: torch.func.functionalize(lambda w: w.square())(model[0].weight),
+            "vjp": lambda model, step: torch.func.vjp(lambda x: 2 * x, batch(step)[0])[1](model[0].bias)[0],
+            "gradient_of_outputs": lambda model, step: gradient(lambda x: torch.autograd.grad(2 * x, x, grad_outputs=model[0].bias)),
+            "compiled_grad": lambda model, step: compiled(torch.func.grad(lambda w: (w**3).sum()))(batch(step)),
+            "compiled_vmap": lambda model, step: compiled(torch.func.vmap(lambda w: (w**3).sum()))(batch(step)),
         }
         for name, use in uses.items():
             def loop(model, optimizer, step):

@@ -102,6 +102,23 @@ class StreamLoops(Loop):
             with self.subTest(write.__name__):
                 self.each(after_step(write), cls="Adam", lr=1e-3)
 
+    def test_parameters_that_are_read_between_steps(self):
+        reads = {
+            "type": lambda p: p.type(torch.float64),
+            "parameter": torch.nn.Parameter,
+            "functionalize": torch.func.functionalize(torch.square),
+        }
+        for name, read in reads.items():
+            with self.subTest(name):
+                self.each(after_step(lambda model, _: tuple(read(p).detach() for p in model.parameters())), steps=3)
+        for stream in STREAMS.values():
+            model, opt = self.make(network(), nearstep.SGD, lr=0.1, path=self.folder / f"state-{len(self.opened)}", config={}, stream=stream)
+            take_step(model, opt, 0)
+            shown = [repr(p) for p in model.parameters()]
+            opt.finish()
+            self.assertEqual(shown, [repr(torch.nn.Parameter(p.detach())) for p in model.parameters()])
+            opt.close()
+
     def test_what_is_written_after_save(self):
         def loop(model, optimizer, step):
             loss = take_step(model, optimizer, step)

@@ -16,6 +16,13 @@ from .departed import ABOUT, give_back_class, give_class, instances_in
 _watchers: dict = {}  # a function to call, by the parameter's id
 
 
+def _is_about(func, args, kwargs) -> bool:
+    """Whether a function asks a parameter about itself and not about its values. Its text has them, and so has what type(dtype) returns."""
+    if func not in ABOUT or func in (torch.Tensor.__repr__, torch.Tensor.__format__):
+        return False
+    return func != torch.Tensor.type or (len(args) == 1 and not kwargs)
+
+
 def _use(p) -> None:
     """The parameter is a plain one afterwards."""
     watcher = _watchers.get(id(p))
@@ -30,7 +37,7 @@ class _Watched:
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func not in ABOUT:
+        if not _is_about(func, args, kwargs):
             for p in (*instances_in(_Watched, args), *instances_in(_Watched, kwargs.values())):
                 _use(p)
         with torch._C.DisableTorchFunctionSubclass():
@@ -59,20 +66,24 @@ def _using(function):
     """For a function of PyTorch that computes with tensors without asking their class."""
 
     @functools.wraps(function)
-    def use_first(tensor, *arguments, **named):
-        for one in (tensor, *arguments):
-            if isinstance(one, _Watched):
-                _use(one)
-        return function(tensor, *arguments, **named)
+    def use_first(*arguments, **named):
+        for p in (*instances_in(_Watched, arguments), *instances_in(_Watched, named.values())):
+            _use(p)
+        return function(*arguments, **named)
 
+    if hasattr(torch.compiler, "substitute_in_graph"):  # since PyTorch 2.6
+        torch.compiler.substitute_in_graph(use_first)(function)  # what is compiled is PyTorch's
     return use_first
 
 
 def _bring_for_functions() -> None:
-    """torch.func's transforms wrap tensors so that the class is not asked, and swap_tensors() takes the class for a part of the tensor."""
-    for module, name in ((eager_transforms, "_wrap_tensor_for_grad"), (vmap, "_add_batch_dim"), (torch.utils, "swap_tensors")):
-        if hasattr(module, name):
-            setattr(module, name, _using(getattr(module, name)))
+    """Where PyTorch's own code in Python takes tensors without asking their class: torch.func's transforms wrap them, autograd takes gradients, a new
+    Parameter and swap_tensors() take the class for a part of the tensor."""
+    for home, name in ((eager_transforms, "_wrap_tensor_for_grad"), (eager_transforms, "_wrap_all_tensors_to_functional"), (vmap, "_create_batched_inputs"),
+                       (torch.autograd, "_make_grads"), (torch.nn.Parameter, "__new__"), (torch.utils, "swap_tensors")):
+        if hasattr(home, name):
+            function = _using(getattr(home, name))
+            setattr(home, name, staticmethod(function) if isinstance(home, type) else function)
 
 
 def watch(p, watcher) -> None:
