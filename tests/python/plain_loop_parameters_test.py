@@ -7,8 +7,13 @@ import launcher
 from plain_loop import DEVICE, WIDTH, Loop, backward, batch, layers, network, take_step
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import nearstep
+from nearstep._model.departed import ABOUT
 
 
 class Parameters(Loop):
@@ -174,6 +179,51 @@ class Parameters(Loop):
             shown = [text(p) for p in model.parameters()]
             opt.synchronize()
             self.assertEqual(shown, [text(p) for p in model.parameters()])
+
+    def test_modes_of_the_program_do_not_see_how_parameters_come(self):
+        class Counted(TorchDispatchMode):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                calls.append(str(func))
+                return func(*args, **(kwargs or {}))
+
+        class CountedFunctions(TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                if args and type(args[0]) is torch.Tensor and func not in ABOUT:
+                    calls.append(func.__name__)
+                return func(*args, **(kwargs or {}))
+
+        def counted(mode):
+            def use(model, x):
+                calls.clear()
+                with mode(), torch.no_grad():
+                    y = model(x)
+                return y, torch.tensor(len(calls))
+
+            return use
+
+        def described(model, x):  # other parameters come later
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                model[3][0].weight + 0
+            return (model[3][0].weight + 0).detach()
+
+        calls = []
+        uses = {
+            "dispatch": counted(Counted),
+            "function": counted(CountedFunctions),
+            "trace": lambda model, x: torch.jit.trace(model, (x,))(x),
+            "make_fx": lambda model, x: make_fx(model)(x)(x),
+            "make_fx_of_a_parameter": lambda model, x: make_fx(lambda x: x * model[0].bias)(x)(x),
+            "export": lambda model, x: torch.export.export(model, (x,)).module()(x),
+            "fake": described,
+        }
+        for name, use in uses.items():
+            def loop(model, optimizer, step):
+                loss = take_step(model, optimizer, step)
+                seen = use(model, batch(step))
+                return (loss, *(one.detach() for one in (seen if isinstance(seen, tuple) else (seen,))))
+
+            with self.subTest(name):
+                self.compare(loop, steps=3)[1].close()
 
     def test_changes_that_would_be_lost_raise(self):
         model, opt = self.make(network(), nearstep.SGD)

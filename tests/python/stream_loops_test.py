@@ -6,6 +6,7 @@ import launcher
 from plain_loop import WIDTH, Loop, batch, network, take_step
 
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import nearstep
 
@@ -107,6 +108,7 @@ class StreamLoops(Loop):
             "type": lambda p: p.type(torch.float64),
             "parameter": torch.nn.Parameter,
             "functionalize": torch.func.functionalize(torch.square),
+            "make_fx": lambda p: make_fx(torch.square)(p)(p),
         }
         for name, read in reads.items():
             with self.subTest(name):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from . import watch
+from .apart import apart
 from .departed import Departed
 from .digests import Digests
 from .empty import fill, is_empty, make_empty
@@ -195,26 +195,25 @@ class Parameters:
         """Starts to update the block's parameters."""
         if self._is_fetched[block]:
             return
-        with torch._C.DisableTorchFunctionSubclass(), temporarily_clear_interpreter_stack():  # also in torch.func's transforms
-            copied = self._copies_of(block)
-            if self.device.type == "cuda":
-                on_host = {i: self._conductor.elements_on_host(i) for i in copied if i in self._places}
-                with torch.cuda.stream(self._looks):
-                    # places() has looked at those of which the GPU has written a part since.
-                    self._digests.before_overwriting([i for i in copied if i not in on_host or on_host[i] == [(0, self.values[i].numel())]])
-                self._copies.wait_stream(self._looks)
-                with torch.cuda.stream(self._copies):
-                    for i in copied:
-                        self._copy(i, on_host.get(i, []))
-                self._notes.wait_stream(self._copies)
-                with torch.cuda.stream(self._notes):
-                    self._note(block)
-                self._copied[block].record(self._notes)
-            else:
-                self._lost += [self._names[i] for i in self._digests.before_overwriting(copied)]
+        copied = self._copies_of(block)
+        if self.device.type == "cuda":
+            on_host = {i: self._conductor.elements_on_host(i) for i in copied if i in self._places}
+            with torch.cuda.stream(self._looks):
+                # places() has looked at those of which the GPU has written a part since.
+                self._digests.before_overwriting([i for i in copied if i not in on_host or on_host[i] == [(0, self.values[i].numel())]])
+            self._copies.wait_stream(self._looks)
+            with torch.cuda.stream(self._copies):
                 for i in copied:
-                    self._params[i].copy_(self.values[i])
+                    self._copy(i, on_host.get(i, []))
+            self._notes.wait_stream(self._copies)
+            with torch.cuda.stream(self._notes):
                 self._note(block)
+            self._copied[block].record(self._notes)
+        else:
+            self._lost += [self._names[i] for i in self._digests.before_overwriting(copied)]
+            for i in copied:
+                self._params[i].copy_(self.values[i])
+            self._note(block)
         self._is_fetched[block] = True
 
     def _copy(self, i: int, on_host: list) -> None:
@@ -258,24 +257,25 @@ class Parameters:
         """Updates the block's parameters to the last step, for work that the device receives from now on."""
         if self._is_brought[block]:
             return
-        self._conductor.await_block(block)
-        self._load_kept(block)
-        self._fetch(block)
-        self.release(i for i in self._blocks[block] if i not in self._streamed)
-        if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).wait_event(self._copied[block])
-        self._is_brought[block] = True
-        following = block + 1
-        if (self.device.type == "cuda" and following < len(self._blocks) and not self._is_fetched[following] and self._conductor.has_block(following)
-                and not self.is_from_storage):
-            self._fetch(following)  # while the device computes this block
-        self._raise_lost()
+        with apart():
+            self._conductor.await_block(block)
+            self._load_kept(block)
+            self._fetch(block)
+            self.release(i for i in self._blocks[block] if i not in self._streamed)
+            if self.device.type == "cuda":
+                torch.cuda.current_stream(self.device).wait_event(self._copied[block])
+            self._is_brought[block] = True
+            following = block + 1
+            if (self.device.type == "cuda" and following < len(self._blocks) and not self._is_fetched[following] and self._conductor.has_block(following)
+                    and not self.is_from_storage):
+                self._fetch(following)  # while the device computes this block
+            self._raise_lost()
 
     def bring_all(self) -> None:
         for block in range(len(self._blocks)):
             self.bring(block)
 
-    @temporarily_clear_interpreter_stack()  # also in torch.func's transforms
+    @apart()
     def _use(self, i: int) -> None:
         """The program uses the parameter."""
         block = self._block_of[i]
@@ -350,7 +350,7 @@ class Parameters:
     @torch.no_grad()
     def look_for_written(self) -> None:
         """Finds out which parameters differ from the last step's values. Costs nothing for those that were not used since."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with apart():
             self.is_looked = True
             found = self._digests.differing(self._here())
             self._written = [i for i in found if self._was_empty[i] or self.is_value(i) or not self._equals_value(i)]

@@ -1,0 +1,27 @@
+"""Work of nearstep's own in the middle of the program's."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._ops import _len_torch_dispatch_stack_pre_dispatch
+from torch.utils._python_dispatch import _disable_current_modes
+
+
+@contextlib.contextmanager
+def apart():
+    """What is computed within is no part of what the program does at this time: no watched parameter waits for it, no mode for
+    functions or dispatch sees or changes it, torch.func's transforms do not transform it, and torch.jit.trace() does not record it."""
+    tracing = torch._C._get_tracing_state()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch._C.DisableTorchFunction())
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            stack.enter_context(temporarily_clear_interpreter_stack())
+        if torch._C._len_torch_dispatch_stack() or _len_torch_dispatch_stack_pre_dispatch():
+            stack.enter_context(_disable_current_modes())
+        if tracing is not None:
+            torch._C._set_tracing_state(None)
+            stack.callback(torch._C._set_tracing_state, tracing)
+        yield
