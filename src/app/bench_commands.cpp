@@ -58,6 +58,7 @@ void add_bench_csd(CLI::App& bench, Action& action) {
     command.add_option("--json", settings.json, "write a JSON line per row to this file");
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
+            check_apart({{"--json", arguments->settings.json}}, files_of_runs());
             arguments->settings.io = *parse_word<store::IoKind>(arguments->io);
             bench::bench_csd(arguments->settings);
         });
@@ -94,6 +95,7 @@ void add_bench_network(CLI::App& bench, Action& action) {
     command.add_option("--json", arguments->json, "write a JSON line per row to this file");
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& world) {
+            world.on_rank_0([&] { check_apart({{"--json", arguments->json}}, files_of_runs()); });
             write_result_of(
                 world,
                 [&] {

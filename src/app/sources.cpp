@@ -2,7 +2,9 @@
 #include "app/commands.hpp"
 #include "base/input_file.hpp"
 #include "base/packed.hpp"
+#include "checkpoint/folder.hpp"
 #include "model/hugging_face.hpp"
+#include "store/names.hpp"
 
 #include <filesystem>
 #include <string>
@@ -86,11 +88,18 @@ config::Sources read_sources(const mpi::Communicator& world, const RunArguments&
     return sources;
 }
 
+std::vector<NamedPath> files_of_runs() {
+    return {{"the state of a run", "", store::is_state_name},
+            {"a checkpoint", "",
+             [](const std::string& name) { return checkpoint::parse_name(name).has_value(); }}};
+}
+
 std::vector<NamedPath> inputs_of(const config::Sources& sources, const config::RunSettings& run) {
-    std::vector<NamedPath> inputs{{"the config", sources.config_path},
-                                  {"the site", sources.site_path},
-                                  {"model.from", run.model.from},
-                                  {"plan.calibration", run.plan.calibration}};
+    std::vector<NamedPath> inputs = files_of_runs();
+    inputs.insert(inputs.end(), {{"the config", sources.config_path},
+                                 {"the site", sources.site_path},
+                                 {"model.from", run.model.from},
+                                 {"plan.calibration", run.plan.calibration}});
     for (const std::string& path : run.data.train) {
         inputs.push_back({"data.train", path});
     }

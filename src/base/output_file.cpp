@@ -183,10 +183,14 @@ void replace_file(const std::string& path, const std::string& words) {
     }
 }
 
-// Whether the file is there, and is `place` or lies in that folder.
-bool is_in(const fs::path& file, const fs::path& place) {
+// Whether the file has the input's name, or is there and is the input or lies in that folder.
+bool is_of(const fs::path& file, const NamedPath& input) {
+    if (input.has_name != nullptr) {
+        return input.has_name(file.filename().string());
+    }
+    const fs::path place = input.path;
     std::error_code ignored;
-    if (!fs::exists(file, ignored)) {
+    if (place.empty() || !fs::exists(file, ignored)) {
         return false;
     }
     if (!fs::is_directory(place, ignored)) {
@@ -241,7 +245,7 @@ void check_apart(const std::vector<NamedPath>& results, const std::vector<NamedP
             }
         }
         for (const NamedPath& input : inputs) {
-            if (!input.path.empty() && is_in(target.path, input.path)) {
+            if (is_of(target.path, input)) {
                 throw ConfigError(text(result.option, " names ", result.path, ", which belongs to ",
                                        input.option, " and would be lost: name another file."));
             }

@@ -23,10 +23,14 @@ void write_whole_file(const std::string& path, const std::string& text);
 struct NamedPath {
     std::string option;
     std::string path;
+    // Of inputs that have no path but are known by their names: whether a file of this name, in any
+    // folder, is one. It may come to be there during the run.
+    bool (*has_name)(const std::string& name) = nullptr;
 };
 
 // Throws ConfigError if one of `results` would replace another one, or a file that is one of
-// `inputs` or lies in a folder of them. Empty paths and what is no regular file do not count.
+// `inputs`, lies in a folder of them or has such a name. Empty paths and what is no regular file do
+// not count.
 void check_apart(const std::vector<NamedPath>& results, const std::vector<NamedPath>& inputs);
 
 // The regular file that `path` names through its links, or the name that it will have. Throws

@@ -55,4 +55,17 @@ std::optional<RankFileName> parse_manifest_name(const std::string& name) {
                     [](const RankFileName& file) { return manifest_name(file.rank, file.set); });
 }
 
+bool is_state_name(const std::string& name) {
+    int rank = -1;
+    Scanner scanner(name);
+    scanner.number_after("rank-", rank);
+    bool is_of_program = false;
+    for (int set = 0; set < kSets; ++set) {
+        for (const int place : {0, 1}) {
+            is_of_program |= rank >= 0 && name == program_state_name(rank, set, place);
+        }
+    }
+    return is_of_program || parse_state_file_name(name) || parse_manifest_name(name);
+}
+
 }  // namespace nearstep::store

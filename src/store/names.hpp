@@ -30,4 +30,7 @@ struct RankFileName {
 std::optional<RankFileName> parse_state_file_name(const std::string& name);
 std::optional<RankFileName> parse_manifest_name(const std::string& name);
 
+// True for the name of a state file, a manifest or a program's state.
+bool is_state_name(const std::string& name);
+
 }  // namespace nearstep::store

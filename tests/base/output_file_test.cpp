@@ -120,14 +120,18 @@ TEST_F(OutputFile, IsApartFromTheOthersAndFromWhatIsRead) {
     }
     fs::create_symlink("config", at("link"));
     fs::create_hard_link(at("config"), at("name"));
-    const std::vector<NamedPath> inputs{{"the config", at("config")}, {"data.train", at("text")}};
+    const std::vector<NamedPath> inputs{
+        {"the config", at("config")},
+        {"data.train", at("text")},
+        {"a state", "", [](const std::string& name) { return name == "state"; }}};
+    fs::create_symlink("text/state", at("to state"));
     const auto check = [&](const std::string& json, const std::string& metrics) {
         check_apart({{"--json", json}, {"--metrics", metrics}}, inputs);
     };
     check(at("new"), at("other"));
     check("", at("text/new"));
     check("/dev/null", "/dev/null");
-    for (const char* name : {"config", "link", "name", "text/a"}) {
+    for (const char* name : {"config", "link", "name", "text/a", "state", "to state"}) {
         EXPECT_THAT([&] { check(at(name), ""); },
                     testing::ThrowsMessage<ConfigError>(
                         AllOf(HasSubstr("--json"), HasSubstr(at(name)), HasSubstr("lost"))));

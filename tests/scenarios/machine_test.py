@@ -155,6 +155,20 @@ class Machine(program.Scenario):
             self.assert_states(said, words, flags[0])
         self.assertEqual((config.read_bytes(), text.read_bytes()), before)
 
+    def test_outputs_do_not_replace_state_or_checkpoints(self):
+        index = pathlib.Path(self.train(ranks=1, train__steps=1, train__global_batch=4, train__evaluate_batches=1)["checkpoint"])
+        state = self.folder / "state"
+        (self.folder / "link").symlink_to("state/rank-0.manifest")
+        before = program.content(state)
+        words = self.small(train__steps=1, flags=[])
+        for path in (state / "rank-0.manifest", self.folder / "link", os.path.relpath(state / "rank-0.device-0.state", program.ROOT), index,
+                     state / "rank-9.manifest"):
+            for start in ((*words, "--fresh"), ("doctor", *words[1:]), ("bench", "csd"), ("bench", "network")):
+                code, said = self.run_one(*start, "--json", path)
+                self.assertEqual((code, len(said.splitlines())), (2, 1), said)
+                self.assert_states(said, "--json", path, "lost")
+        self.assertEqual(program.content(state), before)
+
     def test_lost_output_is_said(self):
         plan = ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod"]
         for words, expected in ((plan, 2), (self.small(train__steps=2), 0)):

@@ -21,6 +21,20 @@ TEST(NamesTest, ReadBackAsTheyWereMade) {
     }
 }
 
+TEST(NamesTest, AreThoseOfState) {
+    for (int set = 0; set < kSets; ++set) {
+        for (const std::string& name :
+             {manifest_name(7, set), state_file_name(7, 3, set), program_state_name(7, set, 0),
+              program_state_name(7, set, 1)}) {
+            EXPECT_TRUE(is_state_name(name)) << name;
+        }
+    }
+    for (const char* name : {"", "summary.json", "rank-7", "rank-7.program-2", "rank--1.program-0",
+                             "rank-07.program-0"}) {
+        EXPECT_FALSE(is_state_name(name)) << name;
+    }
+}
+
 TEST(NamesTest, AreNoOthers) {
     for (const std::string name :
          {"", "..", "rank-0.device-0.state/", "../rank-0.device-0.state", "/rank-0.device-0.state",
