@@ -55,9 +55,15 @@ public:
     using Error::Error;
 };
 
+// `code` is the errno of the system's call that failed; 0 if HDF5 itself refuses.
 class Hdf5Error : public Error {
 public:
-    using Error::Error;
+    explicit Hdf5Error(const std::string& sentence, int code = 0) : Error(sentence), code_(code) {}
+
+    int code() const { return code_; }
+
+private:
+    int code_;
 };
 
 // A card or its driver failed or timed out. The message names the card.

@@ -222,8 +222,10 @@ std::string publish(const std::string& folder, const Description& description, i
     expect_rank_files(folder, index);
     std::string path = text(folder, "/", index_name(description.step));
     PartialFile file(path);
-    write_index(file.partial_path(), index);
-    file.commit();
+    as_fault_of_run([&] {
+        report_unwritten(path, 0, [&] { write_index(file.partial_path(), index); });
+        file.commit();
+    });
     remove_older(folder, index);
     release_folder(folder, description);
     return path;

@@ -75,7 +75,8 @@ public:
         const std::vector<shard::TileRange>& ranges,
         const std::vector<std::size_t>& residual_tiles = {});
     virtual ~RankFileWriter() = default;
-    // `tiles` must lie within one of the ranges.
+    // This and the next two throw IoError if the file cannot be written. `tiles` must lie within
+    // one of the ranges.
     virtual void write(shard::TileRange tiles, const StateView& state) = 0;
     // Writes a tile's residual, kTileElems values. Call it once for each of residual_tiles.
     virtual void write_residual(std::size_t tile, std::span<const float> residual) = 0;
@@ -88,8 +89,8 @@ public:
 // `folder`/step-<step>.h5. The folder is this run's: see claim_folder(). Then removes older
 // checkpoints and leftovers of crashed runs and logs that. Keeps files of later steps and files
 // that nearstep did not write. ranges[r]: what rank r wrote; together the ranks wrote every tile
-// once. Returns the index's path. Throws IoError if a rank file is missing or differs; then nothing
-// was published or removed.
+// once. Returns the index's path. Throws IoError if a rank file is missing or differs, or the index
+// cannot be written; then nothing was published or removed.
 std::string publish(const std::string& folder, const Description& description, int attempt,
                     const std::vector<std::vector<shard::TileRange>>& ranges,
                     const std::vector<RankFileRecord>& records);

@@ -82,12 +82,8 @@ void export_checkpoint(const std::string& index_path, const std::string& out_pat
     const std::unique_ptr<Reader> reader = Reader::open(index_path);
     check_place(index_path, out_path);
     PartialFile file(regular_output(out_path, "An export"));
-    try {
-        write_export(file.partial_path(), *reader, dtype);
-    } catch (const Hdf5Error& error) {
-        throw ConfigError(text("Cannot export to ", out_path, ": ", error.what(),
-                               " Name a place that can be written and has room."));
-    }
+    report_unwritten(out_path, reader->description().parameters * size_bytes(dtype),
+                     [&] { write_export(file.partial_path(), *reader, dtype); });
     file.commit();
 }
 

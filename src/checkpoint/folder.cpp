@@ -2,7 +2,6 @@
 #include "checkpoint/folder.hpp"
 
 #include "base/descriptor.hpp"
-#include "base/error.hpp"
 #include "base/plain_file.hpp"
 #include "base/units.hpp"
 #include "checkpoint/rank_file.hpp"
@@ -30,8 +29,7 @@ namespace fs = std::filesystem;
 void sync(const std::string& path, int flags) {
     const Descriptor file(::open(path.c_str(), flags | O_CLOEXEC));
     if (!file || ::fsync(file.get()) != 0) {
-        throw IoError(text("Cannot sync ", path, ": ", std::generic_category().message(errno),
-                           ". Check the disk, then write the file again."));
+        refuse_write(path, errno);
     }
 }
 
@@ -119,6 +117,49 @@ bool is_made_here(const std::string& folder, const FileName& file) {
 void make_folder(const std::string& folder) {
     if (const int code = store::make_folders(folder); code != 0) {
         refuse("make", folder, code, "name a folder that can be written.");
+    }
+}
+
+void refuse_write(const std::string& path, int code, std::size_t bytes, const std::string& reason) {
+    std::string advice;
+    if (code == ENOSPC || code == EDQUOT) {
+        advice = "free some space there or raise the quota, or name another folder";
+    } else if (code == EFBIG) {
+        advice = "let this process write larger files, as with ulimit -f unlimited";
+    } else {
+        advice = "name a place that can be written";
+    }
+    const std::string needs =
+        bytes == 0 ? "" : text("it needs ", human_bytes(static_cast<double>(bytes)), ", so ");
+    throw_path_error(text("Cannot write ", path), code,
+                     text(needs, advice, "; what was saved before is whole."), reason);
+}
+
+std::string reason_of(const Hdf5Error& error) {
+    if (error.code() != 0) {
+        return std::generic_category().message(error.code());
+    }
+    std::string words = error.what();
+    while (words.ends_with('.')) {
+        words.pop_back();
+    }
+    return words;
+}
+
+void report_unwritten(const std::string& path, std::size_t bytes,
+                      const std::function<void()>& write) {
+    try {
+        write();
+    } catch (const Hdf5Error& error) {
+        refuse_write(path, error.code(), bytes, reason_of(error));
+    }
+}
+
+void as_fault_of_run(const std::function<void()>& work) {
+    try {
+        work();
+    } catch (const PathError& error) {
+        throw IoError(error.what());
     }
 }
 

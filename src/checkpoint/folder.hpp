@@ -1,7 +1,11 @@
 // The files of a checkpoint folder: their names, and atomic writes.
 #pragma once
 
+#include "base/error.hpp"
+
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,7 +46,23 @@ bool is_made_here(const std::string& folder, const FileName& file);
 // IoError if it fails otherwise.
 void make_folder(const std::string& folder);
 
-// Both throw IoError.
+// Throws throw_path_error()'s error "Cannot write `path` (reason): ...", which says how much room
+// it needs, unless `bytes` is 0, what to do, and that what was saved before is whole.
+[[noreturn]] void refuse_write(const std::string& path, int code, std::size_t bytes = 0,
+                               const std::string& reason = {});
+
+// The system's reason, or HDF5's own sentence without its full stop.
+std::string reason_of(const Hdf5Error& error);
+
+// Runs `write`, which writes the file `path`. An Hdf5Error in it becomes refuse_write()'s error.
+void report_unwritten(const std::string& path, std::size_t bytes,
+                      const std::function<void()>& write);
+
+// Runs `work` of a run that has begun. A PathError in it, as of a full disk, becomes an IoError: a
+// ConfigError tells that nothing was changed.
+void as_fault_of_run(const std::function<void()>& work);
+
+// Both throw refuse_write()'s errors.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& folder);
 

@@ -4,8 +4,8 @@
 #include "base/error.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <charconv>
+#include <string_view>
 
 namespace nearstep::h5 {
 
@@ -34,9 +34,24 @@ std::string shortened(std::string words) {
     return words;
 }
 
+// The errno in the library's words; 0 if there is none. The name of a file may precede it.
+int errno_in(std::string_view words) {
+    constexpr std::string_view kErrno = "errno = ";
+    int code = 0;
+    if (const std::size_t at = words.rfind(kErrno); at != std::string_view::npos) {
+        std::from_chars(words.data() + at + kErrno.size(), words.data() + words.size(), code);
+    }
+    return code;
+}
+
+struct Reason {
+    std::string words = "no reason given";
+    int code = 0;
+};
+
 herr_t keep_first(unsigned depth, const H5E_error2_t* error, void* out) {
     if (depth == 0 && error->desc != nullptr) {
-        *static_cast<std::string*>(out) = shortened(error->desc);
+        *static_cast<Reason*>(out) = {shortened(error->desc), errno_in(error->desc)};
     }
     return 0;
 }
@@ -93,12 +108,9 @@ Space select(const Dataset& dataset, const Part& part) {
 }  // namespace
 
 void fail(const std::string& attempt) {
-    std::string reason = "no reason given";
+    Reason reason;
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason);
-    if (const std::string full = std::strerror(ENOSPC); reason.find(full) != std::string::npos) {
-        reason = full;  // without HDF5's account of bytes and descriptors
-    }
-    throw Hdf5Error(text("HDF5 cannot ", attempt, ": ", reason, "."));
+    throw Hdf5Error(text("HDF5 cannot ", attempt, ": ", reason.words, "."), reason.code);
 }
 
 Properties make_properties(hid_t kind) {

@@ -98,7 +98,7 @@ bool write_owner(const std::string& folder, const std::string& id, Claim claim) 
             ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
         const std::string line = text(kOwnerLine, id, "\n");
         if (!file || write_all(file, std::as_bytes(std::span(line))) != 0) {
-            fail("write", partial);
+            refuse_write(partial, errno);
         }
     }
     sync_file(partial);

@@ -9,9 +9,7 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -67,12 +65,7 @@ public:
         is_written_.resize(tiles_.size(), false);
         residual_xxh3_.resize(residual_tiles_.size());
         is_residual_written_.resize(residual_tiles_.size(), false);
-        try {
-            file_ = h5::create_file(path_, 0);
-        } catch (const Hdf5Error& error) {
-            throw IoError(text("Cannot write a checkpoint to ", folder_, ": ", error.what(),
-                               " Name a folder that can be written."));
-        }
+        report([&] { file_ = h5::create_file(path_, 0); });
     }
 
     RankWriter(const RankWriter&) = delete;
@@ -82,6 +75,12 @@ public:
         if (!is_finished_) {
             ::unlink(path_.c_str());
         }
+    }
+
+    // Runs `write`; its IoError names the file and the room that it needs.
+    void report(const std::function<void()>& write) const {
+        const std::size_t rows = tiles_.size() * kArrays + residual_tiles_.size();
+        as_fault_of_run([&] { report_unwritten(path_, rows * kTileElems * sizeof(float), write); });
     }
 
     void describe(std::int64_t step, int attempt, int rank) {
@@ -114,8 +113,10 @@ public:
         for (std::size_t a = 0; a < kArrays; ++a) {
             expects(arrays[a].size() == tiles.size() * kTileElems,
                     "an array of state holds the tiles written");
-            h5::write_part(arrays_[a], rows_of(row, tiles.size()), H5T_NATIVE_FLOAT,
-                           arrays[a].data());
+            report([&] {
+                h5::write_part(arrays_[a], rows_of(row, tiles.size()), H5T_NATIVE_FLOAT,
+                               arrays[a].data());
+            });
         }
         for (std::size_t i = 0; i < tiles.size(); ++i) {
             expects(!is_written_[row + i], "a tile is written once");
@@ -132,7 +133,8 @@ public:
         expects(found != residual_tiles_.end() && *found == tile && residual.size() == kTileElems,
                 "a residual is that of one of the rank's tiles");
         const auto row = static_cast<std::size_t>(found - residual_tiles_.begin());
-        h5::write_part(residual_, rows_of(row, 1), H5T_NATIVE_FLOAT, residual.data());
+        report(
+            [&] { h5::write_part(residual_, rows_of(row, 1), H5T_NATIVE_FLOAT, residual.data()); });
         residual_xxh3_[row] = digest_of(residual);
         is_residual_written_[row] = true;
     }
@@ -143,6 +145,18 @@ public:
                 "every tile of the rank was written");
         expects(std::ranges::find(is_residual_written_, false) == is_residual_written_.end(),
                 "every residual of the rank was written");
+        report([&] {
+            write_tables();
+            sync_file(path_);
+            sync_folder(folder_);
+        });
+        is_finished_ = true;
+        return {.file_bytes = std::filesystem::file_size(path_),
+                .tiles_xxh3 = digest_of_checksums(xxh3_, residual_xxh3_)};
+    }
+
+private:
+    void write_tables() {
         h5::write_numbers<std::uint64_t>(file_.get(), "tiles", std::vector<hsize_t>{tiles_.size()},
                                          tiles_);
         h5::write_numbers<std::uint64_t>(file_.get(), "tile_xxh3",
@@ -155,14 +169,8 @@ public:
         arrays_.clear();
         residual_ = h5::Dataset();
         h5::close_file(std::move(file_), path_);
-        sync_file(path_);
-        sync_folder(folder_);
-        is_finished_ = true;
-        return {.file_bytes = std::filesystem::file_size(path_),
-                .tiles_xxh3 = digest_of_checksums(xxh3_, residual_xxh3_)};
     }
 
-private:
     std::string folder_;
     std::string path_;
     std::vector<std::uint64_t> tiles_;
@@ -185,7 +193,7 @@ std::unique_ptr<RankFileWriter> RankFileWriter::make(
     make_folder(folder);
     auto writer = std::make_unique<RankWriter>(
         folder, text(folder, "/", rank_file_name(step, attempt, rank)), ranges, residual_tiles);
-    writer->describe(step, attempt, rank);
+    writer->report([&] { writer->describe(step, attempt, rank); });
     return writer;
 }
 
@@ -195,35 +203,14 @@ void report_damage(const std::string& path, const std::string& reason) {
              ". Restore it from a copy, or delete its checkpoint and resume from another one."));
 }
 
-namespace {
-
-// HDF5's messages hold "errno = 5,".
-bool tells_of_drive(const std::string& reason) {
-    constexpr std::string_view kErrno = "errno = ";
-    const std::size_t at = reason.find(kErrno);
-    int code = 0;
-    if (at != std::string::npos) {
-        const char* const number = reason.data() + at + kErrno.size();
-        std::from_chars(number, reason.data() + reason.size(), code);
-    }
-    return code != 0 && !is_mistake_in_path(code);
-}
-
-}  // namespace
-
 void report_damage_in(const std::string& path, const std::function<void()>& read) {
     try {
         read();
     } catch (const Hdf5Error& error) {
-        std::string reason = error.what();
-        while (reason.ends_with('.')) {
-            reason.pop_back();
+        if (error.code() != 0 && !is_mistake_in_path(error.code())) {
+            throw_path_error(text("Cannot read ", path), error.code(), "");
         }
-        if (tells_of_drive(reason)) {
-            throw IoError(
-                text("Cannot read ", path, ": ", reason, ". Check the disk, and try again."));
-        }
-        report_damage(path, reason);
+        report_damage(path, reason_of(error));
     }
 }
 

@@ -10,8 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <utility>
 
@@ -86,30 +86,34 @@ std::string shard_name(std::size_t shard, std::size_t shards) {
 
 class Output {
 public:
-    explicit Output(const std::string& path) : path_(path), file_(path, std::ios::binary) {}
+    // `bytes`: that will be written.
+    Output(std::string path, std::size_t bytes)
+        : path_(std::move(path)), bytes_(bytes), file_(make_plain(path_, 0666)) {
+        if (!file_) {
+            refuse_write(path_, errno);
+        }
+    }
 
     void write(std::span<const std::byte> bytes) {
-        file_.write(reinterpret_cast<const char*>(bytes.data()),
-                    static_cast<std::streamsize>(bytes.size()));
+        if (const int code = write_all(file_, bytes); code != 0) {
+            refuse_write(path_, code, bytes_);
+        }
     }
     void write(const std::string& words) { write(std::as_bytes(std::span(words))); }
 
     void close() {
-        file_.close();
-        if (!file_) {
-            throw ConfigError(
-                text("Cannot write ", path_, ": name a place that can be written and has room."));
-        }
+        file_ = Descriptor();
         sync_file(path_);
     }
 
 private:
     std::string path_;
-    std::ofstream file_;
+    std::size_t bytes_;
+    Descriptor file_;
 };
 
 void write_file(const std::string& path, const std::string& words) {
-    Output file(path);
+    Output file(path, words.size());
     file.write(words);
     file.close();
 }
@@ -136,8 +140,13 @@ std::string header_of(const std::vector<OutputTensor>& tensors) {
 
 void write_shard(const std::string& path, const std::vector<OutputTensor>& tensors, Dtype dtype,
                  Masters& masters) {
-    Output file(path);
-    file.write(header_of(tensors));
+    const std::string header = header_of(tensors);
+    std::size_t needed = header.size();
+    for (const OutputTensor& tensor : tensors) {
+        needed += tensor.bytes;
+    }
+    Output file(path, needed);
+    file.write(header);
     for (const OutputTensor& tensor : tensors) {
         if (tensor.other == nullptr) {
             masters.convert(

@@ -4,6 +4,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "checkpoint/folder.hpp"
 #include "checkpoint/rank_file.hpp"
 
 #include <algorithm>
@@ -61,8 +62,7 @@ void seal_file(const std::string& path, const Format& format) {
     file.seekp(0);
     file.write(seal.data(), static_cast<std::streamsize>(seal.size()));
     if (!file.flush()) {
-        throw IoError(text("Cannot write ", path, ": ", std::generic_category().message(errno),
-                           ". Check the disk, then write the file again."));
+        refuse_write(path, errno);
     }
 }
 

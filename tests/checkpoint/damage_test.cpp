@@ -1,4 +1,6 @@
+#include "base/units.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/export.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/sample.hpp"
@@ -14,9 +16,19 @@ using DamagedCheckpoint = InFolder;
 TEST_F(DamagedCheckpoint, NamesTheFileThatCannotGrowAndKeepsTheOldOne) {
     const std::string old = write_checkpoint(folder(), 10, 1);
     with_file_limit(1 << 20, [&] {
-        EXPECT_THAT(message_of<Hdf5Error>([&] { write_rank_files(folder(), 20, 0, 2); }),
-                    HasSubstr("step-00000020.attempt-0.rank-00000.h5"));
+        EXPECT_THAT(message_of<IoError>([&] { write_rank_files(folder(), 20, 0, 2); }),
+                    AllOf(HasSubstr("step-00000020.attempt-0.rank-00000.h5 (File too large)"),
+                          HasSubstr("needs 2.4 MB"), HasSubstr("ulimit -f")));
+        EXPECT_THAT(message_of<PathError>(
+                        [&] { export_checkpoint(old, root() + "/model.h5", Dtype::fp32); }),
+                    AllOf(HasSubstr("model.h5 (File too large)"), HasSubstr("needs 1.6 MB")));
+        EXPECT_THAT(message_of<PathError>([&] {
+                        export_safetensors(old, root() + "/model", Dtype::fp32, MiB * 5, {});
+                    }),
+                    AllOf(HasSubstr("model.safetensors (File too large)"), HasSubstr("needs ")));
     });
+    EXPECT_FALSE(fs::exists(root() + "/model.h5.partial"));
+    EXPECT_FALSE(fs::exists(root() + "/model.partial"));
     EXPECT_EQ(find_all(folder()).at(0), old);
     expect_values(*Reader::open(write_checkpoint(folder(), 20, 3)), {0, kTiles}, 3);
 }

@@ -1,9 +1,12 @@
 """Parameters that are read outside of their module's forward have the values of the last step. One process, one rank."""
 import copy
+import errno
+import os
 import pathlib
 import resource
 import subprocess
 import sys
+import unittest.mock
 import warnings
 
 import launcher
@@ -13,6 +16,7 @@ import torch
 
 import nearstep
 import networks
+from nearstep._saving import extra
 
 
 class Fused(torch.nn.Module):
@@ -178,12 +182,21 @@ class Reads(Package):
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (3_300_000, limits[1]))
         try:
-            self.refuses(OSError, "HDF5 cannot", lambda: opt.save(self.folder / "full"))
+            self.refuses(OSError, (self.folder / "full/step-00000001", "File too large", "MB", "ulimit -f"), lambda: opt.save(self.folder / "full"))
             self.losses(model, opt, 1)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         self.assertEqual(list((self.folder / "full").glob("*.rank-*")), [])
         self.assertTrue(pathlib.Path(opt.save(self.folder / "full")).exists())
+        with unittest.mock.patch.object(extra, "_make", side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))):
+            self.refuses(OSError, ("step-00000002.extra.json", "No space left on device", "free some space"), lambda: opt.save(extra={"at": 2}))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+        try:
+            self.refuses(OSError, ("model.safetensors", "File too large", "MB"), lambda: opt.export(self.folder / "exported"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        self.assertEqual(list(self.folder.glob("exported*")), [])
+        opt.export(self.folder / "exported")
 
     def test_a_failure_at_the_end_of_the_process_has_an_exit_code(self):
         script = ("import torch, nearstep, sys\nmodel = torch.nn.Linear(8, 8)\nopt = nearstep.AdamW(model, path=sys.argv[1])\n"

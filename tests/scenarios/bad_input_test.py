@@ -136,18 +136,35 @@ class BadInput(program.Scenario):
             self.assert_refused(program.run(0, *preflight), [state.name, "in use"])
             self.assertEqual((program.content(self.folder / "state/checkpoints"), state.read_bytes()), before)
 
-    def test_a_disk_that_is_full(self):
+    def small_disk(self, size):
         small = self.folder / "small"
         small.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], capture_output=True)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", small], capture_output=True)
         if mounted.returncode != 0:
             raise unittest.SkipTest("a small file system cannot be mounted here")
-        try:
-            done = program.run(2, *self.arguments(csd__path=f'"{small}/state"'))
-            self.assert_refused(done, ["small/state", "free"])
-            self.assertEqual(list(small.rglob("*.state")), [])
-        finally:
-            subprocess.run(["umount", "-l", small], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", small], check=True)
+        return small
+
+    def test_a_disk_that_is_full(self):
+        small = self.small_disk("1m")
+        done = program.run(2, *self.arguments(csd__path=f'"{small}/state"'))
+        self.assert_refused(done, ["small/state", "free"])
+        self.assertEqual(list(small.rglob("*.state")), [])
+
+    def test_a_disk_that_is_full_at_a_later_checkpoint(self):
+        small = self.small_disk("7m")
+        words = self.arguments(train__steps=4, checkpoint__every=2, checkpoint__path=f'"{small}/saved"', csd__durability='"checkpoint"')
+        done = program.run(1, *words)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        said, = [line for line in done.stderr.splitlines() if line.startswith("nearstep: ")]
+        self.assert_states(said, "small/saved/step-00000004.attempt-0.rank-00000.h5 (No space left on device)", "needs", "MB", "free some space", "whole")
+        first = small / "saved/step-00000002.h5"
+        program.succeed(0, "inspect", first)
+        done = program.run(0, "export", first, small / "model.h5")
+        self.assert_refused(done, ["small/model.h5 (No space left on device)", "MB", "free some space"])
+        self.assertEqual({path.name.partition(".")[0] for path in small.rglob("*.*")}, {"step-00000002"})
+        subprocess.run(["mount", "-o", "remount,size=20m", small], check=True)
+        self.assertIn(f"resumed from {first}", program.succeed(1, *words, "--resume").stdout)
 
 
 if __name__ == "__main__":

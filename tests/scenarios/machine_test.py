@@ -212,7 +212,7 @@ class Machine(program.Scenario):
         index = self.train(ranks=1, train__steps=1, train__global_batch=4, train__evaluate_batches=1)["checkpoint"]
         code, said = self.shell('ulimit -f 100; exec "$@"', "export", index, self.folder / "model.h5")
         self.assertEqual((code, len(said.splitlines())), (2, 1), said)
-        self.assertIn("(File too large)", said)
+        self.assert_states(said, "model.h5 (File too large)", "MB", "ulimit -f")
 
     def test_a_batch_that_does_not_fit_is_one_sentence(self):
         code, said = self.shell('ulimit -v 8000000; exec "$@"', *self.arguments(train__steps=1, train__global_batch=1 << 22, train__micro_batch=1 << 22))

@@ -46,7 +46,8 @@ def write(folder: str, step: int, runs: list, extra):
             os.fsync(file.fileno())
         os.replace(path + ".partial", path)
     except OSError as error:
-        return error
+        return OSError(error.errno, f"extra, which the checkpoint of this step lacks, cannot be written to {path} ({error.strerror}): "
+                                    "free some space there, or name another folder.")
     return None
 
 

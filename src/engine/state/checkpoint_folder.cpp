@@ -20,7 +20,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <random>
 #include <span>
 
@@ -34,33 +33,30 @@ constexpr std::size_t kProbedBytes = 16 * MiB;
 // A temporary file in the folder, removed by the destructor.
 class ProbeFile {
 public:
-    explicit ProbeFile(const std::string& folder) : name_(folder + "/nearstep-probe-XXXXXX") {
-        file_ = Descriptor(::mkostemp(name_.data(), O_CLOEXEC));
-        if (!file_) {
-            fail("make a file in");
-        }
-        ::unlink(name_.c_str());
+    // `needed_bytes`: of a checkpoint in the folder.
+    ProbeFile(const std::string& folder, std::size_t needed_bytes)
+        : folder_(folder), needed_bytes_(needed_bytes) {
+        std::string name = folder + "/nearstep-probe-XXXXXX";
+        file_ = Descriptor(::mkostemp(name.data(), O_CLOEXEC));
+        expect(static_cast<bool>(file_));
+        ::unlink(name.c_str());
     }
 
     void write(std::span<const float> values) {
-        if (write_all(file_, std::as_bytes(values)) != 0) {
-            fail("write to");
-        }
+        expect(write_all(file_, std::as_bytes(values)) == 0);
     }
 
-    void sync() {
-        if (::fsync(file_.get()) != 0) {
-            fail("sync a file in");
-        }
-    }
+    void sync() { expect(::fsync(file_.get()) == 0); }
 
 private:
-    [[noreturn]] void fail(const char* verb) const {
-        throw IoError(text("Cannot ", verb, " the checkpoint folder ", store::folder_of(name_),
-                           " (", std::strerror(errno), "): check the disk and its free space."));
+    void expect(bool is_done) const {
+        if (!is_done) {
+            checkpoint::refuse_write(folder_, errno, needed_bytes_);
+        }
     }
 
-    std::string name_;
+    std::string folder_;
+    std::size_t needed_bytes_;
     Descriptor file_;
 };
 
@@ -125,8 +121,8 @@ CheckpointTime Engine::expect_checkpoint(const std::string& folder) {
             checkpoint::make_folder(folder);
         }
     });
-    world_.together([&] {
-        ProbeFile file(folder);
+    const auto probe = [&] {
+        ProbeFile file(folder, 3 * layout_.elems * sizeof(float));
         Stopwatch watch;
         visit_states(alone_, [&](const auto& of, const csd::StateArrays& state) {
             if (!is_in_first_copy()) {
@@ -146,7 +142,8 @@ CheckpointTime Engine::expect_checkpoint(const std::string& folder) {
         });
         file.sync();
         seconds = probed > 0 ? watch.lap() * mine / probed : 0;
-    });
+    };
+    world_.together([&] { checkpoint::as_fault_of_run(probe); });
     CheckpointTime time;
     const std::vector<double> of_ranks = world_.all_gather(std::array{seconds, mine, probed});
     for (std::size_t i = 0; i < of_ranks.size(); i += 3) {
