@@ -38,6 +38,12 @@ class HostMemory:
             time.sleep(0.05)
 
 
+def drive_bytes():
+    """What this process has read from drives and written to them, so far."""
+    counts = dict(line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines())
+    return int(counts["read_bytes"]), int(counts["write_bytes"])
+
+
 def make_model():
     with nearstep.empty(DEVICE):
         return LlamaForCausalLM._from_config(LlamaConfig(**job.shape, use_cache=False, attention_dropout=0.0), dtype=torch.bfloat16).train()
@@ -55,7 +61,7 @@ def main():
     start_s = time.perf_counter() - began
     length = job.shape["max_position_embeddings"]
     generator = torch.Generator().manual_seed(2)
-    phases, losses = [], []
+    phases, losses, moved = [], [], []
     for _ in range(job.steps):
         tokens = torch.randint(job.shape["vocab_size"], (job.rows_of_step, length), generator=generator).to(DEVICE)
         wait()
@@ -66,6 +72,8 @@ def main():
         loss.backward()
         wait()
         times.append(time.perf_counter())
+        moved.append(drive_bytes())
+        stats = opt.stats()  # of the step before, whose update ended in this one's forward
         opt.step()
         opt.zero_grad()
         losses.append(loss.item())
@@ -74,11 +82,11 @@ def main():
     opt.finish()
     phases = phases[1:] or phases
     forward_s, backward_s, step_s = (statistics.mean(phase) for phase in zip(*phases))
-    stats = opt.stats()
+    read, written = ((last - first) / (len(moved) - 1) for first, last in zip(moved[0], moved[-1]))
     line = {"parameters": sum(p.numel() for p in model.parameters()), "losses": losses,
             "tokens_per_s": job.rows_of_step * length / (forward_s + backward_s + step_s), "forward_s": forward_s,
             "backward_s": backward_s, "step_s": step_s, "update_s": stats["update_s"], "waited_s": stats["waited_s"], "start_s": start_s,
-            "read_s": stats.get("read_s"), "awaited_s": stats.get("awaited_s"), "bytes": stats["bytes"], "host_gb": host.most_bytes / 1e9,
+            "drive_read_bytes": read, "drive_written_bytes": written, "read_s": stats.get("read_s"), "awaited_s": stats.get("awaited_s"), "bytes": stats["bytes"], "host_gb": host.most_bytes / 1e9,
             "digest": f"{opt.masters_digest():016x}", "torch": torch.__version__,
             "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
     if DEVICE.type == "cuda":

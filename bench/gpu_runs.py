@@ -29,16 +29,11 @@ def parser(description):
     made = argparse.ArgumentParser(description=description + __doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--program", type=pathlib.Path, default=ROOT / "build/gpu/nearstep", help="default: build/gpu/nearstep")
     made.add_argument("--data", nargs="+", help="files or folders of text; default: made up")
-    add_source(made, "the program")
+    made.add_argument("--json", type=pathlib.Path, help="append the lines of JSON to this file, too")
+    made.add_argument("--commit", default=commit(), help="of the program, for the lines of JSON; default: that of this folder")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every run; may be given again")
     made.add_argument("--smoke", action="store_true", help="a tiny model and few steps, to see that everything works")
     return made
-
-
-def add_source(parser, of):
-    """Options of emit()."""
-    parser.add_argument("--json", type=pathlib.Path, help="append the lines of JSON to this file, too")
-    parser.add_argument("--commit", default=commit(), help=f"of {of}, for the lines of JSON; default: that of this folder")
 
 
 def commit():
@@ -248,6 +243,16 @@ def emit(arguments, line):
     if arguments.json:
         with arguments.json.open("a") as file:
             file.write(text)
+
+
+def raw_rate(program, folder, state, parameters):
+    """GB/s at which the program alone reads and writes so much state in the folder, past the page cache. Raises Failed."""
+    rows = pathlib.Path(folder, "rows.json")
+    done = subprocess.run([program, "bench", "csd", "--path", f"{folder}/state", "--state", state, "--parameters", str(parameters), "--subgroup-tiles", "64", "--rounds", "1", "--json", rows],
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Failed(f"the drive's rate: {complaint(done)}")
+    return next(line["gb_s"] for line in map(json.loads, rows.read_text().splitlines()) if line["row"] == f"raw.{state}")
 
 
 def complaint(done):
