@@ -108,7 +108,7 @@ class HostSums:
     def put(self, block: int, i: int, gradient) -> HostSum:
         """The first gradient of a step, or a sum that moves here."""
         place = self._place(block, i)
-        with self._claimed(place, gradient, gradient.nbytes, spare=True) as come:
+        with self._claimed(place, gradient, self._bytes_of_sum(place, gradient), spare=True) as come:
             come()
             self._write(place, gradient)
         return place
