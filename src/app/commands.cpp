@@ -287,6 +287,7 @@ void add_export(CLI::App& program, Action& action) {
                                 : arguments->dtype == "bf16" ? Dtype::bf16
                                                              : Dtype::fp32;
             if (arguments->format == "hdf5") {
+                check_apart({{"The output", arguments->out}}, files_of_runs());
                 checkpoint::export_checkpoint(arguments->checkpoint, arguments->out, dtype);
             } else {
                 checkpoint::export_safetensors(

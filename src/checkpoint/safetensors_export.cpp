@@ -211,8 +211,8 @@ void remove_partial(const std::string& partial) {
 
 void check_place(const std::string& folder) {
     std::error_code ignored;
-    if (fs::exists(folder, ignored) &&
-        !(fs::is_directory(folder, ignored) && fs::is_empty(folder, ignored))) {
+    const fs::file_status found = fs::symlink_status(folder, ignored);  // no link can be replaced
+    if (fs::exists(found) && !(fs::is_directory(found) && fs::is_empty(folder, ignored))) {
         throw ConfigError(
             text("Cannot export to ", folder, ": it is there already. Name a new folder."));
     }
@@ -228,7 +228,7 @@ void export_safetensors(const std::string& index_path, const std::string& folder
                         std::size_t shard_bytes, const TextsOf& texts,
                         std::span<const OtherTensor> others) {
     const std::unique_ptr<Reader> reader = Reader::open(index_path);
-    const std::string place = folder.ends_with('/') ? folder.substr(0, folder.size() - 1) : folder;
+    const std::string place = folder.substr(0, folder.find_last_not_of('/') + 1);
     check_place(place);
     const Shards shards = shards_of(tensors_of(reader->description(), dtype, others), shard_bytes);
     const std::string partial = place + kPartial;
@@ -259,7 +259,11 @@ void export_safetensors(const std::string& index_path, const std::string& folder
         throw;
     }
     sync_folder(partial);
-    fs::rename(partial, place);
+    if (std::error_code error; (fs::rename(partial, place, error), error)) {
+        remove_partial(partial);
+        throw ConfigError(
+            text("Cannot export to ", folder, ": ", error.message(), ". Name a new folder."));
+    }
     sync_folder(store::folder_of(place));
 }
 

@@ -133,6 +133,22 @@ TEST_F(ExportTo, RefusesABadTypeOrPlace) {
     EXPECT_FALSE(fs::exists(out()));
 }
 
+TEST_F(ExportTo, RefusesAFolderThatIsThereOrCannotBeNamed) {
+    fs::create_directory(root() + "/empty");
+    fs::create_symlink("empty", root() + "/link");
+    fs::create_symlink("nothing", root() + "/dangling");
+    const auto refusal = [&](const std::string& place) {
+        const auto texts = [](const Description&) { return ModelTexts{}; };
+        return message_of([&] { export_safetensors(index(), place, Dtype::fp32, MiB, texts); });
+    };
+    for (const char* name : {"link", "dangling"}) {
+        EXPECT_THAT(refusal(root() + "/" + name), states(name, "Name a new folder"));
+        EXPECT_FALSE(fs::exists(root() + "/" + name + ".partial"));
+    }
+    EXPECT_THAT(refusal(root() + "/empty/."), HasSubstr("Name a new folder"));
+    EXPECT_TRUE(fs::is_empty(root() + "/empty"));
+}
+
 TEST_F(ExportTo, IsShownByInspect) {
     export_checkpoint(index(), out(), Dtype::fp16);
     const std::string shown = inspect_text(out());

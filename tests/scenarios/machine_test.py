@@ -167,6 +167,9 @@ class Machine(program.Scenario):
                 code, said = self.run_one(*start, "--json", path)
                 self.assertEqual((code, len(said.splitlines())), (2, 1), said)
                 self.assert_states(said, "--json", path, "lost")
+            code, said = self.run_one("export", index, path)
+            self.assertEqual((code, len(said.splitlines())), (2, 1), said)
+            self.assert_states(said, path, "lost")
         self.assertEqual(program.content(state), before)
 
     def test_lost_output_is_said(self):
