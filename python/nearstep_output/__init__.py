@@ -83,9 +83,13 @@ def say(words: str) -> None:
         raise OSError(error.errno, error.strerror, "the standard output") from None
 
 
+# As src/store/names.cpp and src/checkpoint/folder.cpp: the state of a run, and its checkpoints.
+_OF_RUN = re.compile(r"rank-\d+(\.device-\d+)?(\.set-\d+)?\.(state|manifest|program-\d)|step-\d+(\.attempt-\d+\.rank-\d+)?\.h5|step-\d+\.extra\.json")
+
+
 def would_replace(out: pathlib.Path, files) -> bool:
-    """Whether the result ``out`` is one of the files that a program reads."""
-    return out.is_file() and any(file.is_file() and file.samefile(out) for file in files)
+    """Whether the result ``out`` is one of the files that a program reads, or has the name of a run's."""
+    return bool(_OF_RUN.fullmatch(os.path.basename(os.path.realpath(out)))) or out.is_file() and any(file.is_file() and file.samefile(out) for file in files)
 
 
 # As src/base/error.cpp: another path, other permissions or more room can help.

@@ -51,7 +51,7 @@ def _expect_apart(out, results):
     """Mistake if the page would replace a result."""
     files = [file for result in results for file in ((*result.rglob("*.json"), *result.rglob("*.jsonl")) if result.is_dir() else (result,))]
     if nearstep_output.would_replace(out, files):
-        raise Mistake(f"The page {out} is also a result, which would be lost: name another file with --out.")
+        raise Mistake(f"The page {out} is also a result or belongs to a run, and would be lost: name another file with --out.")
 
 
 def _report(given):

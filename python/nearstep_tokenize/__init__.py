@@ -22,6 +22,7 @@ from ._read import HEADER_BYTES, MAGIC, read_tokens
 
 BATCH_BYTES = 32 << 20  # of text that is in memory at once
 PIECE_BYTES = 1 << 18  # of text that a thread takes
+MOST_TOKENS = 1 << 24  # in a vocabulary
 
 
 class Mistake(Exception):
@@ -85,6 +86,8 @@ def texts_of(tokenizer) -> list:
     special = {token["id"] for token in described.get("added_tokens", [])}
     bytes_of = _bytes_of_characters()
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    if max(vocabulary.values()) >= MOST_TOKENS:
+        raise Mistake(f"The tokenizer has a token of number {max(vocabulary.values())}, and {MOST_TOKENS} is the most: check its file.")
     texts = [b""] * (max(vocabulary.values()) + 1)
     for name, number in vocabulary.items():
         if number in special:
@@ -186,13 +189,14 @@ _WITH_COLUMNS = (".jsonl", ".tsv", ".tab", ".csv")
 
 def _table_texts(file, column: str | None):
     """Yields (text, bytes) of each row. ``column``: its name in the first line, or its number from 1 on if there are no names."""
+    csv.field_size_limit(1 << 30)  # a document may be long
     try:
         with file.open(encoding="utf-8", newline="") as lines:
             rows = csv.reader(lines) if file.suffix.lower() == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
             names = next(rows, [])
             if column is None:
                 raise Mistake(f"{file} is a table, whose labels and numbers are no text: name the column of the text with --column, one of {', '.join(names)}; a classifier needs no token file.")
-            if column not in names and not (column.isdigit() and 0 < int(column) <= len(names)):
+            if column not in names and not (column.isdecimal() and 0 < int(column) <= len(names)):
                 raise Mistake(f"The table {file} has no column {column}: name one of {', '.join(names)}.")
             place = names.index(column) if column in names else int(column) - 1
             for row in rows if column in names else itertools.chain([names], rows):
@@ -276,7 +280,7 @@ def _files_of_tokenizer(path) -> list:
 
 def _expect_apart(out, inputs) -> None:
     if nearstep_output.would_replace(out, inputs):
-        raise Mistake(f"The token file {out} is also a text or belongs to the tokenizer, and would be lost: name another file to write, outside of folders of texts.")
+        raise Mistake(f"The token file {out} is also a text, or belongs to the tokenizer or to a run, and would be lost: name another file to write, outside of folders of texts.")
 
 
 def tokenize(out, tokenizer_path, inputs, end=None, show=None, column=None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import struct
 
 MAGIC = b"nearstep tokens\n"
@@ -14,7 +15,9 @@ def read_tokens(path):
     if ``path`` is no token file, or is cut off."""
     import numpy
 
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:  # a pipe may have no writer
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path} is no regular file: name one of nearstep-tokenize.")
         head = file.read(len(MAGIC) + 24)
         size = os.fstat(file.fileno()).st_size
     if not head.startswith(MAGIC) or len(head) < len(MAGIC) + 24:

@@ -67,6 +67,13 @@ class Output(unittest.TestCase):
                     use(path)
 
 
+    def test_files_of_a_run_are_not_replaced(self):
+        (self.folder / "link").symlink_to("rank-0.manifest")
+        for name in ("rank-0.manifest", "rank-12.set-1.manifest", "rank-0.device-3.state", "rank-0.program-1", "step-00000020.h5",
+                     "step-00000020.attempt-0.rank-00000.h5", "step-00000020.extra.json", "link"):
+            self.assertTrue(nearstep_output.would_replace(self.folder / name, []), name)
+        self.assertFalse(nearstep_output.would_replace(self.folder / "rank-0.manifest.html", []))
+
     def test_lines_that_cannot_be_printed(self):
         code = "import nearstep_output\ntry: nearstep_output.say('\u00fc')\nexcept OSError as error: raise SystemExit(nearstep_output.describe(error)[0])"
         for out, locale, expected in (("/dev/full", "utf-8", (1, "the standard output")), (self.folder / "out", "ascii", (0, ""))):

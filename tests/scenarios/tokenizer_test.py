@@ -83,7 +83,8 @@ class Tokenizers(program.Scenario):
         out = self.tokenize("tokens", self.pairs, self.text)
         self.assertTrue(numpy.array_equal(nearstep_tokenize.read_tokens(out), read(out)[0]))
         (self.folder / "cut").write_bytes(out.read_bytes()[:5000])
-        for path in (self.text, self.folder / "cut"):
+        os.mkfifo(self.folder / "pipe")
+        for path in (self.text, self.folder / "cut", self.folder / "pipe"):
             with self.assertRaisesRegex(ValueError, str(path)):
                 nearstep_tokenize.read_tokens(path)
 
@@ -117,6 +118,11 @@ class Tokenizers(program.Scenario):
         documents = [b"".join(texts[token] for token in part) for part in numpy.split(tokens, ends[:-1])]
         self.assertEqual(documents, [b"the!", b"an of!", b"of the!"])
 
+    def test_a_text_in_a_table_may_be_long(self):
+        table = self.folder / "long.csv"
+        table.write_text("text,label\n" + "of the " * 30000 + ",1\n")
+        self.assertGreater(len(read(self.tokenize("tokens", self.pairs, table, column="text"))[0]), 30000)
+
     def test_a_column_of_a_table_has_the_texts(self):
         for name, column, content in (("a.tsv", "text", 'label\ttext\n1\tof "the\n0\tan\n'), ("a.csv", "text", 'label,text\n1,"of ""the"\n0,an\n'),
                                       ("a.TAB", "2", '1\tof "the\n0\tan\n'), ("a.jsonl", "said", '{"said": "of \\"the", "text": 3}\n{"said": "an"}\n')):
@@ -139,6 +145,9 @@ class Tokenizers(program.Scenario):
         copy, own = self.folder / "copy", self.folder / "own"
         copy.write_bytes(self.text.read_bytes())
         shutil.copytree(self.pairs, own)
+        high = self.folder / "high"
+        shutil.copytree(self.pairs, high)
+        (high / "encoder.json").write_text(json.dumps({**json.loads((high / "encoder.json").read_text()), "far": 4294967295}))
         before = sorted(self.folder.iterdir())
         for arguments, words in ((["out", "/nowhere/text", "--tokenizer", self.pairs], "/nowhere/text"),
                                  (["out", self.text, "--tokenizer", "/nowhere"], "/nowhere"),
@@ -154,6 +163,8 @@ class Tokenizers(program.Scenario):
                                  (["out", table, "--tokenizer", self.pairs, "--column", "text"], "sentence, label"),
                                  (["out", short, "--tokenizer", self.pairs, "--column", "sentence"], "Line 3"),
                                  (["out", self.text, "--tokenizer", self.pairs, "--column", "sentence"], "--column"),
+                                 (["out", short, "--tokenizer", self.pairs, "--column", "\u00b2"], "\u00b2"),
+                                 (["out", self.text, "--tokenizer", high], "4294967295"),
                                  (["--tokeniser", self.pairs], "--tokenizer?"),
                                  ([copy, copy, "--tokenizer", self.pairs], copy),
                                  ([own / "vocab.bpe", self.text, "--tokenizer", own], own / "vocab.bpe"),
