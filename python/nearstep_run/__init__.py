@@ -103,6 +103,9 @@ def _hosts_of(options) -> int:
             _fail(f"the host file {options.hostfile} names no host: name one on each line")
     else:
         there = _hosts_of_slurm()
+        absent = [name for name in ("SLURM_JOBID", "SLURM_NODELIST") if not os.environ.get(name)]
+        if there > 1 and absent and options.nnodes != "1":
+            _fail(f"SLURM_NNODES is {there}, and {' and '.join(absent)}, by which mpirun finds the hosts, is not set: name the hosts with --hostfile FILE, or type --standalone for this machine")
     hosts = _number("--nnodes", options.nnodes) if options.nnodes else there
     if hosts > there:
         where = f"{options.hostfile} has {there}" if options.hostfile else "this is one machine" if there == 1 else f"Slurm gave {there}"

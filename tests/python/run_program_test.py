@@ -96,6 +96,8 @@ class Program(unittest.TestCase):
         for words, variables, expected in (((), {"SLURM_NNODES": "two"}, "SLURM_NNODES .*'two'"), (("--nproc-per-node", "9" * 5000), {}, "digits"),
                                            (("--hostfile", binary), {}, "no text"), (("--hostfile", empty), {}, "no host"),
                                            ((), {"NEARSTEP_TIMEOUT": "soon"}, "NEARSTEP_TIMEOUT .*'soon'"),
+                                           ((), {"SLURM_NNODES": "2", "SLURM_JOBID": "5", "SLURM_NODELIST": ""}, "SLURM_NODELIST.*--standalone"),
+                                           ((), {"OMPI_MCA_orte_tmpdir_base": f"{empty}/of"}, f"{empty}/of.* TMPDIR"),
                                            ((), {"PATH": f"{self.folder}:/usr/bin:/bin"}, f"{other} .*Open MPI")):
             said, = self.start(*words, self.script, code=2, **variables)
             self.assertRegex(said, expected)

@@ -48,11 +48,19 @@ class Sites(program.Scenario):
         other = self.folder / "bin/mpirun"
         other.write_text("#!/bin/sh\necho 'HYDRA build details'\n")
         other.chmod(0o755)
-        for variables, words in (({"PATH": f"{other.parent}:{os.environ['PATH']}"}, f"{other} is not Open MPI's"), ({"NEARSTEP_TIMEOUT": "soon"}, "NEARSTEP_TIMEOUT is 'soon'")):
+        for variables, words in (({"PATH": f"{other.parent}:{os.environ['PATH']}"}, f"{other} is not Open MPI's"), ({"NEARSTEP_TIMEOUT": "soon"}, "NEARSTEP_TIMEOUT is 'soon'"),
+                                 ({"OMP_NUM_THREADS": "many"}, "OMP_NUM_THREADS is 'many'"), ({"OMP_NUM_THREADS": "08"}, "OMP_NUM_THREADS is '08'")):
             done = program.call(program.ROOT / "launch/mpirun", "configs/tiny.toml", "cluster/localhost", "--set", f"data.train={self.text}",
                                 "--set", f"csd.path={self.folder / 'state'}", NEARSTEP_PROGRAM=str(program.PROGRAM), **variables)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(words, done.stderr)
+
+    def test_a_job_that_is_none_is_refused(self):
+        for variables in ({"SLURM_JOB_ID": ""}, {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "once"}, {"SLURM_JOB_ID": "7", "SLURM_HET_SIZE": "a[b]"}):
+            for words in ((), ("--", program.PROGRAM, "train", "configs/tiny.toml")):
+                done = program.call(program.ROOT / "launch/slurm_job", *words, **variables)
+                self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
+                self.assertIn("launch/slurm", done.stderr)
 
     def test_there_are_sites(self):
         self.assertGreaterEqual({site.name for site in SITES},
