@@ -18,6 +18,7 @@ from ._saving.state import OfAll
 from ._session import Session, drop
 from ._starting import keywords
 from ._starting.begin import refuse_empty_without_module
+from ._starting.names import whole_path
 from ._starting.settings import check_groups, check_values, settings_of
 from ._starting.weights import Weights
 from ._streaming.stream import Stream, Streaming
@@ -153,7 +154,7 @@ class Optimizer(torch.optim.Optimizer):
             raise RuntimeError("resume() comes before the first forward: the optimizer has begun already.")
         if not self._params:
             return 0
-        self._begin(is_resuming=True, checkpoint=os.path.abspath(checkpoint) if checkpoint else "")
+        self._begin(is_resuming=True, checkpoint=whole_path("checkpoint", checkpoint) if checkpoint else "")
         return self._conductor.steps
 
     def _check_open(self) -> None:

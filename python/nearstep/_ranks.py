@@ -30,6 +30,14 @@ _serves = False
 _process = os.getpid()  # that takes part as a rank: a fork of it does not, unless it makes or begins an optimizer of its own
 
 
+def _number(name: str, default: int = 1) -> int:
+    """A number of ranks that a launcher has set."""
+    word = os.environ.get(name) or str(default)
+    if not re.fullmatch("[1-9][0-9]{0,8}", word):
+        raise ValueError(f"{name} is {word!r}, which is no number of ranks: unset it, and start several ranks with nearstep-run.")
+    return int(word)
+
+
 def _set_environment() -> None:
     for names in _LAUNCHERS:
         if all(name in os.environ for name in names):
@@ -37,10 +45,11 @@ def _set_environment() -> None:
             break
     else:
         return
-    if int(values[1]) > 1:
+    ranks = _number(names[1])
+    if ranks > 1:
         for name, value in zip(("RANK", "WORLD_SIZE", "LOCAL_RANK"), values):
             os.environ.setdefault(name, value)
-        _set_address(int(values[1]))
+        _set_address(ranks)
 
 
 def _set_address(ranks: int) -> None:
@@ -67,9 +76,9 @@ def _program() -> list:
 
 def check_launcher() -> None:
     """Raises RuntimeError if several processes were started without MPI: each would take itself for the only one."""
-    told = int(os.environ.get("WORLD_SIZE", 1))
+    told = _number("WORLD_SIZE")
     if told > 1 and not any(all(name in os.environ for name in names) for names in _LAUNCHERS):
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", told))
+        here = _number("LOCAL_WORLD_SIZE", told)
         hosts = f" --nnodes {told // here} --hostfile HOSTS" if told > here else ""
         raise RuntimeError(
             f"This is one of {told} processes of torchrun, accelerate launch or another launcher that MPI does not know. Start the "
@@ -81,6 +90,15 @@ def take_part() -> None:
     """This process is a rank, also if it is a fork of one that is not."""
     global _process
     _process = os.getpid()
+    _fill_standard_descriptors()
+
+
+def _fill_standard_descriptors() -> None:
+    """One below 3 that is closed would be given to the next file that is opened, such as one of state, and messages would be
+    written into it."""
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(number, True)
+    os.close(number)
 
 
 def is_fork() -> bool:

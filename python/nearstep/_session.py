@@ -18,6 +18,7 @@ from ._saving import extra
 from ._saving.program import Program
 from ._starting.begin import begin_state
 from ._starting.first_calls import make_first_calls
+from ._starting.names import file_name
 from ._weakly import weakly
 
 _Kind = _engine.Wish.Kind
@@ -177,7 +178,7 @@ class Session:
             self.conductor.finish()
 
     def save(self, folder: str, content) -> str:
-        folder = self.conductor.claim_checkpoint_folder(os.fspath(folder or self.conductor.checkpoint_folder))
+        folder = self.conductor.claim_checkpoint_folder(file_name("folder", folder) if folder else self.conductor.checkpoint_folder)
         failure = extra.write(folder, self.conductor.steps, self.conductor.lines, content) if self.conductor.rank == 0 else None
         path = self.conductor.save(folder, self.program.content(self.device))
         if failure is not None:

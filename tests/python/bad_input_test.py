@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+import unittest.mock
 
 import launcher
 from package import FLAGS, Package
@@ -55,6 +56,50 @@ class BadInput(Package):
             self.refuses(PermissionError, "locked/state", opt.resume)
         finally:
             os.seteuid(was)
+
+    def test_names_that_are_none(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 1)
+        for name in ("a\udcff", b"a\xff", "a\0b"):
+            for use in (lambda: self.make(path=[name]), lambda: self.make(weights=name), lambda: opt.save(name), lambda: opt.export(name),
+                        lambda: self.make(config={"checkpoint.path": name})):
+                with self.subTest(name=name):
+                    self.refuses(ValueError, "a", use)
+            _, other = self.make(path=self.folder / "other")
+            self.refuses(ValueError, "a", lambda: other.resume(name))
+        self.refuses(ValueError, "UTF-8", lambda: self.make(codec="\ud800"))
+        self.refuses(TypeError, "checkpoint.path", lambda: self.make(config={"checkpoint.path": 5}))
+        self.refuses(ValueError, "csd.slots", lambda: self.make(config={5: 1}))
+        before = os.getcwd()
+        (self.folder / "gone").mkdir()
+        os.chdir(self.folder / "gone")
+        os.rmdir(self.folder / "gone")
+        try:
+            self.refuses(FileNotFoundError, ("relative", "current folder"), lambda: self.make(path="relative"))
+        finally:
+            os.chdir(before)
+
+    def test_numbers_of_other_libraries(self):
+        numpy = __import__("numpy")
+        _, opt = self.make(config={"csd.slots": numpy.int64(8), "csd.rated_tbw": numpy.float32(0.5)})
+        self.assertEqual(opt.resume(), 0)
+
+    def test_a_number_of_ranks_that_is_none(self):
+        for variables, expected in (({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'"), ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE is '0'")):
+            with unittest.mock.patch.dict(os.environ, variables):
+                self.refuses(ValueError, expected, self.make)
+
+    def test_messages_do_not_go_into_the_state(self):
+        kept = os.dup(0)
+        os.close(0)
+        try:
+            _, opt = self.make()
+            opt.resume()
+            found = os.readlink("/proc/self/fd/0")
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+        self.assertEqual(found, "/dev/null")
 
     def test_training_goes_on_after_a_folder_that_cannot_be_saved_to(self):
         digest = self.trained()

@@ -1,6 +1,8 @@
 """Exports, checkpoints and what the module shows: what is asked for comes, or one sentence as the right exception. One process, one rank."""
+import errno
 import json
 import pathlib
+import unittest.mock
 
 import launcher
 from package import Package
@@ -125,6 +127,20 @@ class Checkpoints(Package):
         opt.close()
         _, opt = self.make()
         self.assertEqual((opt.resume(), opt.extra), (3, {"batch": 3}))
+
+    def test_extra_that_cannot_be_written_leaves_its_room(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 3)
+        with unittest.mock.patch("nearstep._saving.extra.os.fsync", side_effect=OSError(errno.ENOSPC, "No space left on device")):
+            self.refuses(OSError, "step-00000003.extra.json", lambda: opt.save(extra={"batch": 3}))
+        self.assertEqual([path.name for path in (self.folder / "checkpoints").glob("*.partial")], [])
+
+    def test_a_state_dict_that_does_not_say_where_the_state_is(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 3)
+        given = json.loads(json.dumps(opt.state_dict()))
+        for place in (5, "here", {"step": 3}, {**given["nearstep"], "checkpoint": None}):
+            self.refuses(ValueError, "opt.state_dict()", lambda: opt.load_state_dict({**given, "nearstep": place}))
 
     def test_state_dict_is_a_pointer_and_leads_back(self):
         model, opt = self.make()

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _engine
 from .._model.groups import DTYPES, plain_module, plain_name
+from .._starting.names import file_name
 
 # The names of formats in safetensors. Older versions of PyTorch lack some formats.
 _FORMATS = {
@@ -71,5 +72,5 @@ def write(checkpoint: str, folder: str | os.PathLike, dtype: str, module, others
     if dtype not in formats:
         raise ValueError(f"Exports are fp32, bf16 or fp16, not {dtype}.")
     tensors = [_for_engine(name, value, formats[dtype]) for name, value in others.items()]
-    _engine.export_safetensors(checkpoint, os.fspath(folder), dtype, 5_000_000_000, config_of(module),
+    _engine.export_safetensors(checkpoint, file_name("folder", folder), dtype, 5_000_000_000, config_of(module),
                                _json_of(getattr(module, "generation_config", None)), tensors)

@@ -46,6 +46,8 @@ def write(folder: str, step: int, runs: list, extra):
             os.fsync(file.fileno())
         os.replace(path + ".partial", path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            os.remove(path + ".partial")  # which may take the room that the checkpoint needs
         return OSError(error.errno, f"extra, which the checkpoint of this step lacks, cannot be written to {path} ({error.strerror}): "
                                     "free some space there, or name another folder.")
     return None

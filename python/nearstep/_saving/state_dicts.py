@@ -28,6 +28,8 @@ def place_to_return_to(conductor, state_dict: dict) -> dict:
     place = state_dict.get("nearstep")
     if place is None:
         raise ValueError("This is the state of another optimizer: nearstep's says where its state is. Start from the module's weights.")
+    if not isinstance(place, dict) or (place and not (isinstance(place.get("checkpoint"), str) and {"path", "run", "step"} <= place.keys())):
+        raise ValueError("This state does not say where its checkpoint is: load one that opt.state_dict() gave.")
     here = None if conductor is None else (conductor.line, conductor.steps)
     if here is not None and not place and conductor.steps > 0:
         raise RuntimeError(

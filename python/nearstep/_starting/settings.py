@@ -6,15 +6,22 @@ import functools
 import inspect
 import json
 import math
+import numbers
 import os
 from collections.abc import Mapping
+
+from .names import expect_text, whole_path
 
 
 def _toml(value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, numbers.Real):  # also NumPy's
+        return repr(int(value) if isinstance(value, numbers.Integral) else float(value))
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML knows no surrogates
+        return json.dumps(expect_text(value), ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML knows no surrogates
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     return repr(value)
@@ -25,6 +32,8 @@ def flattened(config: Mapping, prefix: str = "") -> dict:
         raise ValueError(f'config is {config!r}: give a dictionary, such as {{"csd.slots": 6}}.')
     flat = {}
     for key, value in config.items():
+        if not isinstance(key, str):
+            raise ValueError(f'config has the key {key!r}: keys are texts, such as "csd.slots".')
         flat.update(flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value})
     return flat
 
@@ -138,7 +147,8 @@ def settings_of(path, state, codec, clipping, devices, durability, seed, config,
     flat.update(given)
     flat.setdefault("csd.path", ["runs/state"])
     for key in _FOLDERS & flat.keys():  # the program may change its folder
-        flat[key] = [os.path.abspath(one) for one in flat[key]] if isinstance(flat[key], (list, tuple)) else os.path.abspath(flat[key])
+        given_as = "path" if key == "csd.path" and paths is not None else key
+        flat[key] = [whole_path(given_as, one) for one in flat[key]] if isinstance(flat[key], (list, tuple)) else whole_path(given_as, flat[key])
     if flat.get("compress.codec", "dense") not in ("dense", "auto"):
         flat.setdefault("mode", "su+o+c")
     if elements >= _LARGE_ELEMENTS:

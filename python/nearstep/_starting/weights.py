@@ -10,6 +10,7 @@ import torch
 
 from .. import _engine
 from .conversion import Conversions
+from .names import file_name
 from .._model.empty import is_empty
 from .._model.groups import plain_name
 
@@ -59,7 +60,7 @@ class Weights:
     def __init__(self, folder: str | os.PathLike, module: torch.nn.Module | None):
         """Reads the files' headers. Raises ValueError if a file is missing or damaged, or if a tensor is missing, has
         another shape, or is in a format that nearstep cannot read."""
-        self.folder = os.fspath(folder)
+        self.folder = file_name("weights", folder)
         if module is None:
             raise ValueError("weights are found by the module's names: make the optimizer from the module, or from nearstep.groups(module).")
         self.files = _engine.Weights(self.folder)
