@@ -149,17 +149,17 @@ std::string Server::below_path(const std::vector<std::string>& settings) {
     return shares ? text("/optimizer-", number + 1) : "";
 }
 
-// What is refused on all ranks alike leaves this one as ready for the next order as them.
-void Server::open(const ServeOrder& order) {
+// Throws what this rank's own settings are refused for: the others wait for it, so that it must
+// end.
+engine::Wish Server::make_engine(const ServeOrder& order) {
     OptimizerPlan plan;
     engine::Wish wish;
     unpack(order.content, plan, wish);
     plan.below_path = below_path(plan.settings);
     plan.settings.insert(plan.settings.end(), settings_.begin(), settings_.end());
     plan.granted_devices = granted_devices_;
-    std::unique_ptr<Conductor>& engine = engines_[order.number];
-    engine = std::make_unique<Conductor>(std::move(plan));
-    engine->open_run(wish);
+    engines_[order.number] = std::make_unique<Conductor>(std::move(plan));
+    return wish;
 }
 
 void Server::begin(Conductor& engine, const ServeOrder& order) {
@@ -175,9 +175,11 @@ void Server::follow(const ServeOrder& order) {
         MpiThread::instance().meet(static_cast<Purpose>(order.what), false, MpiThread::kEndLimit);
         return;
     }
+    const auto wish = order.deed == Deed::open ? std::optional(make_engine(order)) : std::nullopt;
+    // What is refused on all ranks alike leaves this one as ready for the next order as them.
     try {
-        if (order.deed == Deed::open) {
-            open(order);
+        if (wish) {
+            engines_.at(order.number)->open_run(*wish);
             return;
         }
         const auto found = engines_.find(order.number);

@@ -5,6 +5,7 @@ import hashlib
 import pathlib
 import sys
 
+from . import _ranks
 from ._serve import serve
 
 if sys.argv[1:] == ["digest"]:
@@ -17,5 +18,6 @@ if sys.argv[1:2] != ["serve"]:
 try:
     serve(sys.argv[2:] or None)
 except (ValueError, RuntimeError, OSError) as error:
-    print(f"nearstep: {error}", file=sys.stderr)
+    print(f"nearstep: {error}", file=sys.stderr, flush=True)
+    _ranks.note_failure()  # the others wait for this one
     sys.exit(2 if isinstance(error, ValueError) else 1)

@@ -122,6 +122,12 @@ def note_serving() -> None:
     _serves = True
 
 
+def note_failure() -> None:
+    """This rank ends with an error that is said already."""
+    global _has_failed
+    _has_failed = True
+
+
 def close_others(optimizer, paths: list) -> None:
     """Closes the optimizers of this process that have their state in one of the folders, as after a notebook's cell is
     run again."""
@@ -168,11 +174,10 @@ def _is_said(error: str) -> bool:
 
 def _note_failure(hook):
     def note(kind, error, trace):
-        global _has_failed
         if is_fork():  # the rank has not failed, and may yet say the same
             hook(kind, error, trace)
             return
-        _has_failed = True
+        note_failure()
         if int(os.environ.get("WORLD_SIZE", 1)) > 1 and _is_said(f"{kind.__name__}: {error}"):
             time.sleep(_FIRST_SPEAKS_S)  # the end of this rank ends the other one
         else:

@@ -53,6 +53,12 @@ class Serve(launcher.FolderTest):
         self.assertRegex(done.stderr, r"(?m)^nearstep: .*\.$")
         self.assertNotIn("Traceback", done.stderr)
 
+    def test_a_rank_that_serves_with_settings_that_do_not_fit_ends_all(self):
+        (self.folder / "run").mkdir()
+        worker = launcher.Process(TRAINING + 1, "serve_worker.py", self.folder / "run", 1, 4, "unfit")
+        self.assertNotEqual(worker.wait(), 0)
+        self.assertIn("csd.slots = -1", worker.text())
+
     def test_a_rank_that_serves_and_dies_ends_all_and_the_run_resumes(self):
         steps = 300
         (self.folder / "run").mkdir()
