@@ -5,12 +5,14 @@ limited to a site's rates), modelled (nearstep plan's formulas), simulated (SimG
 begins with modelled_, simulated_ or published_ has that origin in any row.
 """
 import argparse
+import atexit
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
@@ -84,11 +86,15 @@ class Experiment:
             refuse(f"there is no program {options.program}: build it with launch/build release nearstep.")
         try:
             options.out.mkdir(parents=True, exist_ok=True)
+            self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{self.name}.work-", dir=options.out))
         except OSError as error:
             refuse(f"{options.out} cannot be made ({error}): name another folder with --out.")
-        self.folder = options.out / f"{self.name}.work"
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir()
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
+        try:
+            if options.lines:
+                options.lines.open("a").close()
+        except OSError as error:
+            refuse(f"--lines {options.lines} cannot be written ({error.strerror}): name a file in a folder that is there.")
         self.text = options.text or self.make_text()
         self.state = options.state or self.find_room(least_room_gb)
 
@@ -159,7 +165,6 @@ class Experiment:
                 for row in rows:
                     about = {"experiment": self.name, "config": self.config, "site": self.site, "command": result["command"]}
                     file.write(json.dumps({**about, **row, **gpu_runs.source(self.options)}) + "\n")
-        shutil.rmtree(self.folder)
         print(f"written: {path}")
 
 
