@@ -154,6 +154,15 @@ class Failed(Exception):
     """A run that ended with an error; contains its last message."""
 
 
+def new_folder(prefix, folder):
+    """A new folder in one that the user names, which is made if it is not there."""
+    try:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        return pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
+    except OSError as error:
+        fail(f"the folder {folder} cannot be written ({error.strerror}): name another.")
+
+
 class Runs:
     """Runs the program with a config. State, text and summaries are below `folder` and are removed."""
 
@@ -161,11 +170,7 @@ class Runs:
         self.arguments = arguments
         self.emits = emits
         self.config = config
-        try:
-            pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-            self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpu-runs-", dir=folder))
-        except OSError as error:
-            fail(f"the folder {folder} cannot be written ({error.strerror}): name another.")
+        self.folder = new_folder("gpu-runs-", folder)
 
     def __enter__(self):
         return self

@@ -153,6 +153,8 @@ class Experiments(program.Scenario):
                                   (["--site", "cluster/nowhere"], "cluster/nowhere")):
             done = program.call(EXPERIMENTS / "devices", "--quick", "--out", self.out, "--program", program.PROGRAM, *options)
             self.assert_refusal(done, sentence)
+        for name in ("restart_time", "unequal_drives"):
+            self.assert_refusal(program.call(program.ROOT / "bench" / name, "--folder", "/proc/nowhere", "--folder", "/proc/nowhere"), "/proc/nowhere")
         self.assert_refusal(program.run(0, "report", self.folder / "nowhere"), self.folder / "nowhere")
 
 
