@@ -135,6 +135,8 @@ class Session:
             self.parameters.look_for_written()
         for block in blocks:
             self.parameters.bring(block)
+        if not is_training and not torch.is_grad_enabled():
+            self.parameters.await_sent()
         if is_training and self.intake.is_collecting:
             self.intake.before_forward(begins=number == 0)
 

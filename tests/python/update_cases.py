@@ -119,6 +119,29 @@ def parameters_that_all_ranks_write():
         opt.close()
 
 
+def values_that_all_ranks_write():
+    """Parameters in the engine's own memory, from which a rank sends the last step's values to the others."""
+    for name, stream in (("streamed", nearstep.Stream(slots=2)), ("empty", None)):
+        theirs = networks.Layers(3, 300)
+        reference = torch.optim.SGD(theirs.parameters(), lr=0.1)
+        with nearstep.empty() if name == "empty" else contextlib.nullcontext():
+            ours = networks.Layers(3, 300)
+        opt = nearstep.SGD(ours, lr=0.1, stream=stream, **state(f"values {name}"))
+        opt.resume()
+        ours.load_state_dict(theirs.state_dict())
+        for step in range(8):
+            for model, optimizer in ((ours, opt), (theirs, reference)):
+                networks.descend(model.loss(step), optimizer)
+                for limit in (0.02, 0.01):
+                    with torch.no_grad():
+                        for p in model.parameters():
+                            p.clamp_(-limit, limit).mul_(1.5)
+                        model.loss(99)
+        for p, q in zip(ours.parameters(), theirs.parameters()):
+            expect(torch.allclose(p, q, atol=1e-6), f"{name}: the masters are what the program wrote")
+        opt.close()
+
+
 def used_in_some_steps_with_adamw():
     """AdamW counts the steps of each parameter, also after a restart and from a checkpoint."""
     theirs = networks.Sometimes(lambda step, share: step % 3 == 2)

@@ -61,6 +61,7 @@ class Parameters:
         self.give_up_dropped = lambda: None  # ends a step whose gradients the program has dropped
         self._places: dict = {}  # memory that an update may write, by number, until the parameter was fetched
         self._were_places: set = set()  # numbers of those of the last update
+        self._may_send = False  # the last step's values to other ranks
         if device.type == "cuda":
             # A block is copied while the digests of others are computed.
             self._looks, self._copies, self._notes = (torch.cuda.Stream(device) for _ in range(3))
@@ -271,6 +272,13 @@ class Parameters:
                 self._fetch(following)  # while the device computes this block
             self._raise_lost()
 
+    def await_sent(self) -> None:
+        """Before the program may write values: until the step is finished, this rank may send them to others from there."""
+        if self._may_send and not any(self._is_put):
+            self._may_send = False
+            if self.are_values:
+                self._conductor.finish()
+
     def bring_all(self) -> None:
         for block in range(len(self._blocks)):
             self.bring(block)
@@ -281,6 +289,7 @@ class Parameters:
         block = self._block_of[i]
         self._refuse_put(i)
         self.bring(block)
+        self.await_sent()
         if i in self._streamed:
             self._conductor.await_start()  # the program may write
             self._load([i])
@@ -323,6 +332,7 @@ class Parameters:
         count = len(self._blocks)
         self._is_brought, self._is_fetched, self._is_put = [False] * count, [False] * count, [False] * count
         self._said_lost = self.is_looked = False
+        self._may_send = not self._conductor.is_alone
         self._unload()
         self._digests.forget(self._streamed)
         self.watch(range(len(self._params)))
