@@ -67,6 +67,8 @@ class Gradients(Loop):
         clip = torch.nn.utils.clip_grad_norm_
         for use in (lambda: clip(params[1:], 1.0), lambda: clip(params + list(other.parameters()), 1.0), lambda: clip(params, 1.0, norm_type=1)):
             self.refuses(RuntimeError, ("clip_norm=...", "keep_gradients=True"), use)
+        for limit in (0, -1.0, float("nan")):
+            self.refuses(RuntimeError, ("max_norm=", "keep_gradients=True"), lambda: clip(params, limit))
         clip(params, 1.0, foreach=False)
         clip(params, float("inf"))
         self.refuses(RuntimeError, ("max_norm=2", "clip_norm=2"), lambda: clip(params, 2.0))

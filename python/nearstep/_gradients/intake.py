@@ -125,6 +125,8 @@ class Intake:
         asked = {id(p) for p in params if p.grad is not None}
         if max_norm == math.inf:
             return self._last_norm()
+        if not max_norm > 0:
+            raise RuntimeError(f"clip_grad_norm_() has max_norm={max_norm:g}: nearstep clips to a norm above 0. Leave the call out, or pass keep_gradients=True.")
         if max_norm == self.clip_norm and norm_type == 2:
             self._is_clip_asked = True
             return self._last_norm()
