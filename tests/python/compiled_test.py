@@ -1,9 +1,10 @@
-"""States of compiled and of plain models resume each other. One process, one rank."""
+"""States of compiled, of checkpointing and of plain models resume each other. One process, one rank."""
 
 import launcher
 from package import Package
 
 import torch
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import nearstep
 import networks
@@ -18,6 +19,9 @@ class Compiled(Package):
         if "layers" in how:
             for i in range(3):
                 model.layers[i] = make(model.layers[i])
+        if "checkpoint" in how:
+            for i in range(3):
+                model.layers[i] = checkpoint_wrapper(model.layers[i])
         if "head" in how:
             model.head[1] = make(model.head[1])
             model.head = make(model.head)
@@ -42,9 +46,9 @@ class Compiled(Package):
         return opt._module
 
     def test_every_form_goes_on_from_every_other(self):
-        _, digest, names = self.train((), 10, "plain")
-        self.assertFalse([name for name in names if "_orig_mod" in name])
-        for i, how in enumerate([("whole",), ("layers",), ("head",), ("whole", "layers", "head"), ()]):
+        _, digest, names = self.train((), 12, "plain")
+        self.assertFalse([name for name in names if "_orig_mod" in name or "wrapped" in name])
+        for i, how in enumerate([("whole",), ("layers",), ("head",), ("whole", "layers", "head"), ("checkpoint",), ()]):
             with self.subTest(how=how):
                 start, last, own = self.train(how, 2, "parts")
                 self.assertEqual((start, own), (2 * i, names))

@@ -12,11 +12,11 @@ _LEAST_ELEMENTS = 65536
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}  # names of the engine
 
 
-_WRAPPERS = ("_orig_mod",)  # parts of names that torch.compile adds
+_WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")  # parts of names that torch.compile and checkpoint_wrapper() add
 
 
 def plain_name(name: str) -> str:
-    """The name that the parameter or module has without torch.compile."""
+    """The name that the parameter or module has without torch.compile and checkpoint_wrapper()."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
