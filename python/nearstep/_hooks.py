@@ -37,6 +37,10 @@ class _BeforeForward:
     def __deepcopy__(self, _):
         return _nothing
 
+    @property
+    def __name__(self):  # torch.jit.script() asks for it, to compile the hook
+        raise AttributeError("torch.jit.script() cannot compile the hooks of a model in training: script another model that has loaded its state_dict(), or call the optimizer's close() before.")
+
     def __reduce__(self):
         return _make_nothing, ()
 

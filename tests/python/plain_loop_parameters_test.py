@@ -340,6 +340,10 @@ class Parameters(Loop):
         self.compare(make=lambda: torch.nn.Sequential(torch.jit.script(network(1)), network(2)))
         self.compare(make=lambda: torch.jit.script(network()))
         self.compare(make=lambda: torch.jit.script(network()), params=lambda model: model.parameters())
+        model, opt = self.make(network(), path=self.folder / "hooks")
+        self.refuses(AttributeError, ("torch.jit.script()", "close()"), lambda: torch.jit.script(model))
+        opt.close()
+        torch.jit.script(model)
 
     def test_compiled_modules_are_not_compiled_again_in_each_step(self):
         for whole in (True, False):

@@ -198,10 +198,18 @@ class StreamLoops(Loop):
             "functional_call": scaled,
             "torch.func": one,
             "pickled": lambda model, _: pickle.dumps(model),
+            "became torch.float64": lambda model, _: model.double()(batch(2).double()),
+            "became torch.bfloat16": lambda model, _: evaluated(model.bfloat16()[3]),
+            "cannot be traced": lambda model, _: torch.jit.trace(model, batch(2)),
+            "or exported": lambda model, _: torch.export.export(model, (batch(2),)),
         }
         for stated, use in uses.items():
             with self.subTest(stated):
                 self.refuses_in(STREAMS["memory"], stated, use, begin=False)
+
+    def test_traced_layers_are_refused(self):
+        layers = torch.nn.ModuleList(torch.jit.trace(layer, batch(0)) for layer in network())
+        self.refuses(ValueError, "torch.jit.trace()", lambda: self.make(layers, stream=STREAMS["memory"]))
 
     def test_memory_that_is_replaced_is_said(self):
         def share(model, _):

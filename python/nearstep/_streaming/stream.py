@@ -84,6 +84,8 @@ class Streaming:
         pairs = _layers_with_params(module)
         if not pairs:
             raise ValueError("stream= finds no layers: they are the entries of a ModuleList, a ModuleDict or a nested Sequential.")
+        if any(isinstance(layer, torch.jit.TopLevelTracedModule) for layer, _ in pairs):
+            raise ValueError("stream= cannot pass layers of torch.jit.trace() through slots: give it the layers themselves, or those of torch.jit.script().")
         number = {id(p): i for i, p in enumerate(params)}
         others = {p.dtype for _, mine in pairs for p in mine if id(p) in number} - {dtype}
         if others:
@@ -214,7 +216,10 @@ class Streaming:
     def run(self, number: int, forward, arguments, settings):
         """A call of a layer."""
         layer = self._layers[number]
+        if torch.jit.is_tracing() or getattr(torch.compiler, "is_exporting", bool)():  # since PyTorch 2.7
+            raise RuntimeError("A streamed model cannot be traced or exported, because its parameters pass through slots: take another model that has loaded its state_dict(), or call close() before.")
         self._parameters.refuse_between_steps(self._trained(layer))
+        layer.check_formats()
         if not torch.is_grad_enabled():
             with self._at(number, False):
                 return forward(*arguments, **settings)
