@@ -173,6 +173,19 @@ class FromStorage(stream_test.Runs):
             opt.close()
         self.assertEqual((losses, digest), whole[:2])
 
+    def test_values_that_a_closed_optimizer_has_are_not_drawn_anew(self):
+        model = self.model()
+        _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 2))
+        want = self.steps(model, opt, 0, 2)
+        opt.export(self.folder / "exported")
+        opt.close()
+        for path in (self.folder / "other", self.path):
+            _, opt = self.make(nearstep.groups(model), path=path, fresh=True)
+            self.refuses(ValueError, ("opt.resume()", "export()"), lambda: self.steps(model, opt, 2, 3))  # noqa: B023
+        _, opt = self.make(nearstep.groups(model), path=self.folder / "weights", fresh=True, weights=self.folder / "exported")
+        self.assertLess(self.steps(model, opt, 0, 1)[0], want[0])
+        opt.close()
+
     def test_start_values_take_no_memory_of_the_hosts(self):
         """Those of a model in memory go straight into the state, and drawn ones wait in a file."""
         seen = []

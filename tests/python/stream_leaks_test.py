@@ -43,6 +43,32 @@ class Model(torch.nn.Module):
         return x
 
 
+class Given(torch.nn.Module):
+    """``use(layer, x, seen)``: what a layer multiplies with, and does to a dictionary that all get."""
+
+    def __init__(self, use):
+        super().__init__()
+        torch.manual_seed(4)
+        self.layers = torch.nn.ModuleList(GivenLayer(use) for _ in range(3))
+
+    def forward(self, x):
+        self.seen = {"scale": 3.0, "means": [], "count": torch.zeros(())}
+        x = x.clone()
+        for layer in self.layers:
+            x = layer(x, self.seen)
+        return x
+
+
+class GivenLayer(torch.nn.Module):
+    def __init__(self, use):
+        super().__init__()
+        self.router, self.work, self.use = torch.nn.Linear(WIDTH, 4), torch.nn.Linear(WIDTH, WIDTH), use
+
+    def forward(self, x, seen):
+        gain = self.use(self, x, seen)
+        return torch.tanh(self.work(x)) * gain
+
+
 def hooked(part_of, kept):
     """A model in which this part of each layer gives its output to ``kept``."""
     model = Model()
@@ -134,6 +160,30 @@ class Streamed(Package):
             return loss + 0 * sum(one.detach().mean() for one in kept)
 
         self.assert_as_resident(lambda: Model(lambda layer, x, logits: kept.append(logits)), loss_of)
+
+    def test_what_layers_do_to_lists_and_dictionaries_reaches_the_program(self):
+        def counted(layer, x, seen):
+            seen["calls"] = seen.get("calls", 0) + 1
+            seen["means"].append(x.detach().mean())
+            return seen.pop("scale", 1.0) * seen["calls"]
+
+        def collected(layer, x, seen):
+            seen["means"].append(layer.router(x))
+            return 1.0
+
+        def loss_of(model, step):
+            loss = distance(model, step)
+            return loss + sum(one.square().mean() for one in model.seen["means"])
+
+        want = self.assert_as_resident(lambda: Given(counted), loss_of)
+        self.assertNotAlmostEqual(want[0], self.losses(Given(lambda *_: 1.0), distance, stream=False)[0], delta=1e-3)
+        self.assert_refused(lambda: Given(collected), loss_of)
+
+    def test_an_argument_that_is_changed_in_place_is_refused(self):
+        for change in (lambda layer, x, seen: x.mul_(2)[0, 0].item(), lambda layer, x, seen: seen["count"].add_(1).item()):
+            make = lambda: Given(change)  # noqa: B023, E731
+            self.losses(make(), distance, stream=False)
+            self.refuses(RuntimeError, ("layers.0", "in place", "clone()"), lambda: self.losses(make(), distance, stream=True))  # noqa: B023
 
     def test_the_first_computation_keeps_no_memory(self):
         are_gone = []
@@ -231,6 +281,29 @@ class Streamed(Package):
 
         want = self.assert_as_resident(only_shared)
         self.assertNotEqual(want[0], want[-1])
+
+    def test_a_gradient_in_parts_needs_accumulation_and_says_so(self):
+        def penalised(model, step):
+            return distance(model, step) + 1e-2 * sum(p.square().sum() for p in model.parameters())
+
+        message = self.refuses(RuntimeError, ("layers.", "penalty", "accumulation=2"), lambda: self.losses(Model(), penalised, stream=True))
+        self.assertNotIn("keep_gradients", message, "which streams do not take")
+        self.assert_as_resident(Model, penalised, accumulation=2)
+
+    def test_a_model_that_is_frozen_for_a_while_needs_no_gradient(self):
+        def loss_of(model, step):
+            model.requires_grad_(False)
+            self.assertFalse(model(batch(step)).requires_grad)
+            model.requires_grad_(True)
+            return distance(model, step)
+
+        self.assert_as_resident(Model, loss_of)
+
+    def test_a_model_that_is_converted_after_the_optimizer_is_made(self):
+        model = Model()
+        _, opt = self.make(model, stream=nearstep.Stream(slots=2), config={})
+        model.bfloat16()
+        self.refuses(ValueError, ("layers.0", "bfloat16", "before the optimizer is made"), opt.resume)
 
     def test_gradients_of_chosen_tensors_and_of_gradients_are_refused(self):
         def of_input(model, step, **settings):

@@ -119,6 +119,19 @@ class Intake:
             "clip_grad_norm_. To read or change p.grad, pass keep_gradients=True: gradients then stay until step()."
         )
 
+    def _sentence_about_another(self, i: int) -> str:
+        count = self._expected()
+        if self._sums.is_streamed:
+            return (
+                f"The gradient of {self.names[i]} comes once more, and that of this step has left. A streamed layer's parameter gets it at once if it is used within "
+                f"its layer only: a penalty on weights, another layer that reads it or a checkpoint with use_reentrant=True adds to it, as another backward() does. "
+                f"Pass accumulation={count + 1} or more, with which gradients wait for that; to drop the step, call zero_grad() first."
+            )
+        return (
+            f"The gradient of {self.names[i]} comes once more, and that of this step has left: backward runs {count} times for a step, "
+            "as before. Pass accumulation=N for N times, or keep_gradients=True if the number changes; to drop the step, call zero_grad() first."
+        )
+
     def clip(self, params: list, max_norm: float, norm_type: float) -> float:
         """The program clips the gradients of ``params``: the engine does, by the norm over all ranks, in this and all
         later steps. Returns the norm of the last finished step, 0 before the first one; an infinite ``max_norm`` only asks for it."""
@@ -232,10 +245,7 @@ class Intake:
                 self._where[i] = _Where.spoilt
                 return
             if self._is_put[block]:
-                raise RuntimeError(
-                    f"The gradient of {self.names[i]} comes once more, and that of this step has left: backward runs {self._expected()} times for a step, "
-                    "as before. Pass accumulation=N for N times, or keep_gradients=True if the number changes; to drop the step, call zero_grad() first."
-                )
+                raise RuntimeError(self._sentence_about_another(i))
             if self._passes[i] and i in self._older_hooks:
                 raise RuntimeError(
                     f"A hook on {self.names[i]} that was registered before the optimizer was made sees the gradient of one backward pass, where PyTorch has the "

@@ -19,7 +19,7 @@ class Sums:
 
     def __init__(self, layout, is_streamed: bool):
         """``is_streamed``: sums of all layers do not fit the GPU."""
-        self._params, self._blocks, self._block_of, self._is_streamed = layout.params, layout.blocks, layout.block_of, is_streamed
+        self._params, self._blocks, self._block_of, self.is_streamed = layout.params, layout.blocks, layout.block_of, is_streamed
         self._encodes = False
         self._host: HostSums | None = None
         self._room: Room | None = None  # None: everything stays where it comes
@@ -30,16 +30,16 @@ class Sums:
 
     def host_bytes(self, device: torch.device) -> int:
         """Of host memory, if a step has several backward passes and layers are streamed."""
-        return bytes_of_sums(self._params) + bytes_of_waiting(self._params, _STREAMED_SHARE) if self._is_streamed and device.type == "cuda" else 0
+        return bytes_of_sums(self._params) + bytes_of_waiting(self._params, _STREAMED_SHARE) if self.is_streamed and device.type == "cuda" else 0
 
     def open(self, conductor, device: torch.device, encodes: bool, room: Room | None, passes: int) -> None:
         """``passes``: backward passes of a step; 0: not known."""
         self._encodes, self._is_first_rank = encodes, conductor.rank == 0
-        if self._is_streamed:
+        if self.is_streamed:
             self._on_host = [device.type == "cuda"] * len(self._blocks)
         else:
             self._room = room
-        self._host = HostSums(conductor, device, self._params, self._blocks, encodes, _STREAMED_SHARE if self._is_streamed else 1,
+        self._host = HostSums(conductor, device, self._params, self._blocks, encodes, _STREAMED_SHARE if self.is_streamed else 1,
                               self._spare)
         if passes > 1:  # taken beside the first forward, in backward's order
             self._reserve()

@@ -9,6 +9,8 @@ import torch
 from .departed import ABOUT, CONVERSIONS, give_back_class, give_class
 from .._starting.keywords import suggests
 
+_IN_A_STATE = "in a state"  # why a parameter is empty; else True
+
 
 @suggests
 @contextlib.contextmanager
@@ -115,22 +117,30 @@ def open_guarded(params) -> None:
 
 def fill(p, data) -> tuple:
     """Gives memory to an empty parameter. Returns what give_back() needs."""
-    placeholder = p.data
+    was = p.data, p._nearstep_is_empty
     p.data = data
     p._nearstep_is_empty = False
-    return p, placeholder
+    return p, *was
 
 
 def make_empty(params: list, device: torch.device) -> None:
-    """Parameters take no memory any more, and have no values."""
+    """Parameters take no memory any more, and have no values: these stay in the state."""
     for p in params:
         p.data = _placeholder(p, device)
-        p._nearstep_is_empty = True
+        p._nearstep_is_empty = _IN_A_STATE
     guard(params)
+
+
+def refuse_to_draw(params: list) -> None:
+    """Raises ValueError if a closed optimizer has the values."""
+    if any(getattr(p, "_nearstep_is_empty", False) == _IN_A_STATE for p in params):
+        raise ValueError(
+            "The parameters of this module are in the path of an optimizer with Stream(host_memory_gb=...), which is closed: go on there with opt.resume(), "
+            "or pass weights=FOLDER, a folder of that one's export()."
+        )
 
 
 def give_back(filled: list) -> None:
     """Makes parameters empty again."""
-    for p, placeholder in filled:
-        p.data = placeholder
-        p._nearstep_is_empty = True
+    for p, *was in filled:
+        p.data, p._nearstep_is_empty = was

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from . import initial
-from .._model.empty import fill, give_back, is_empty
+from .._model.empty import fill, give_back, is_empty, refuse_to_draw
 from .._model.groups import DTYPES
 from .._model.parameters import Parameters
 
@@ -23,6 +23,8 @@ def begin_state(conductor, parameters: Parameters, params: list, module, weights
     frozen = [] if module is None else [p for p in module.parameters() if is_empty(p) and id(p) not in trained]
     were_empty = parameters.were_empty if needs_values else []
     drawn = [params[i] for i in were_empty]
+    if weights is None:
+        refuse_to_draw(drawn)
     parameters.wait_in_file([i for i in were_empty if weights is None or weights.is_made(params[i])])
     filled = parameters.fill_empty()
     try:

@@ -4,7 +4,9 @@ once, if there is room for what backward needs."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import copy
 import functools
 import inspect
 import itertools
@@ -54,6 +56,28 @@ class _Random:
             yield
 
 
+def _containers(given, used):
+    """Pairs of the program's lists and dictionaries, and of those that a computation gets in their place."""
+    if given is used or type(given) is not type(used) or not isinstance(given, (list, tuple, dict, collections.deque)):
+        return
+    if not isinstance(given, tuple):
+        yield given, used
+    for pair in zip(*((one.values() if isinstance(one, dict) else one) for one in (given, used))):
+        yield from _containers(*pair)
+
+
+def _pass_on(given, used, before) -> None:
+    """Does to the program's list or dictionary what a layer did to ``used``, which held ``before``."""
+    is_dict = isinstance(given, dict)
+    own, was, now = (list(one.items() if is_dict else enumerate(one)) for one in (given, before, used))
+    if len(was) == len(now) and all(a[0] == b[0] and a[1] is b[1] for a, b in zip(was, now)):
+        return
+    theirs = {id(mine): value for (_, mine), (_, value) in zip(was, own)}
+    changed = [(key, theirs.get(id(value), value)) for key, value in now]
+    given.clear()
+    given.update(changed) if is_dict else given.extend(value for _, value in changed)
+
+
 class _Call:
     """A call of a layer, whose tensors can be replaced."""
 
@@ -64,6 +88,7 @@ class _Call:
         self._leaves, self._form = tree_flatten((arguments, settings))
         self._places = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, torch.Tensor)]
         self._forward, self.at_layer, self._autocast = forward, at_layer, autocast
+        self._given = arguments, settings  # until the first computation
 
     def tensors(self) -> list:
         """Gives away the tensors, so that the call keeps none of them."""
@@ -78,8 +103,12 @@ class _Call:
         for i, tensor in zip(self._places, tensors):
             leaves[i] = tensor
         arguments, settings = tree_unflatten(leaves, self._form)
+        given, self._given = self._given, None
+        pairs = [(*pair, copy.copy(pair[1])) for pair in _containers(given, (arguments, settings))]
         with self._autocast():
             output, self.form = tree_flatten(self._forward(*arguments, **settings))
+        for pair in pairs:
+            _pass_on(*pair)
         return output
 
 
@@ -174,6 +203,11 @@ class Uses:
                 torch.autograd.backward([p for p, _ in held], [gradient for _, gradient in held])
 
 
+def _versions(tensors) -> list:
+    """Change with what is written in place."""
+    return [0 if one.is_inference() else one._version for one in tensors]
+
+
 class _Recomputed(torch.autograd.Function):
     """Keeps the inputs of the call, or its graph. Its backward computes the call again unless it has that, and its gradients
     at once, so that the layer is in its slot from the first to the last of this work."""
@@ -190,9 +224,12 @@ class _Recomputed(torch.autograd.Function):
         else:
             kept, ctx.waiting = keep(tensors)
             ctx.save_for_backward(*kept)
+            versions = _versions(tensors)
             with call.at_layer(False), _without_memory(uses.name):
                 entered = [_Entrance.apply(uses.name, one.detach().requires_grad_()) if one.requires_grad else one for one in tensors]
                 leaves = call.compute(entered)
+            if _versions(tensors) != versions:
+                raise RuntimeError(f"{uses.name} changes an argument in place, and is computed again in backward, which would change it once more: let it change a copy (x.clone()), or train without stream=.")
         call.output = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         call.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         found = [leaf.detach() if leaf.requires_grad else leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -242,7 +279,7 @@ def _computed_again(ctx, saved, meanwhile) -> tuple:
 _FIRST = 5  # of forward's arguments, which are no tensors of the call
 
 
-def run(forward, arguments, settings, *, at_layer, keep, keeping, number: int, slot_memory, uses: Uses, is_trained: bool, device: torch.device):
+def run(forward, arguments, settings, *, at_layer, keep, keeping, number: int, slot_memory, uses: Uses, device: torch.device):
     """Calls ``forward``. ``at_layer(is_backward)``: a context in which the layer's parameters are there.
     ``keep(tensors)``: returns what autograd shall save of them, and a function that makes them of it again. ``keeping``: see
     Keeping; ``number``: of the layer; ``slot_memory()``: of the slot that it is in."""
@@ -250,7 +287,7 @@ def run(forward, arguments, settings, *, at_layer, keep, keeping, number: int, s
     call.keeping, call.number, call.slot_memory = keeping, number, slot_memory
     tensors = call.tensors()
     shared = uses.shared
-    if not is_trained and not shared and not any(one.requires_grad for one in tensors):
+    if not uses.own and not shared and not any(one.requires_grad for one in tensors):
         with at_layer(False), _without_memory(uses.name):
             leaves = call.compute(tensors)
         if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):

@@ -101,7 +101,8 @@ class Streaming:
         self._last = None
         self._following: dict = {}  # what was computed after a layer's forward or backward
         self._uses = _uses_of(module, pairs)
-        inputs.refuse({id(p): name for name, p in module.named_parameters() if id(p) in self._numbers}, self)
+        self._formats = [(name, p, p.dtype) for name, p in module.named_parameters() if id(p) in self._numbers]
+        inputs.refuse({id(p): name for name, p, _ in self._formats}, self)
         self._forwards = [_wrap(weakref.ref(self), layer, i) for i, layer in enumerate(self._layers)]
 
     def numbers(self) -> set:
@@ -114,8 +115,11 @@ class Streaming:
         return self._settings.host_memory_gb is not None
 
     def prepare(self, conductor, parameters, device: torch.device, sums_bytes: int) -> None:
-        """Raises ValueError if the memory does not suffice. Takes host memory for frozen parameters and for the window.
-        ``sums_bytes``: host memory for sums of gradients."""
+        """Raises ValueError if the memory does not suffice, or if the model was converted. Takes host memory for frozen
+        parameters and for the window. ``sums_bytes``: host memory for sums of gradients."""
+        for name, p, dtype in self._formats:
+            if p.dtype != dtype:
+                raise ValueError(f"{name} became {p.dtype} after the optimizer was made, and stream= has slots for {dtype}: convert the model before the optimizer is made.")
         self._conductor, self._parameters, self._device = conductor, parameters, device
         kept = [p for p in self._module.parameters() if id(p) not in self._numbers] + list(self._module.buffers())
         self._kept_bytes = sum(one.numel() * one.element_size() for one in kept)
@@ -225,7 +229,7 @@ class Streaming:
                 return forward(*arguments, **settings)
         layer.check_module()
         return recompute.run(forward, arguments, settings, at_layer=functools.partial(self._at, number), keep=self._activations.keep,
-                              keeping=self._keeping, number=number, slot_memory=lambda: layer.slot.memory, uses=self._uses[number], is_trained=layer.is_trained, device=self._device)
+                              keeping=self._keeping, number=number, slot_memory=lambda: layer.slot.memory, uses=self._uses[number], device=self._device)
 
     @contextlib.contextmanager
     def _at(self, number: int, is_backward: bool):
