@@ -26,10 +26,6 @@ class _BeforeForward:
     def __init__(self, optimizer, module, number: int, blocks: list):
         self._optimizer, self._home, self._number, self._blocks = weakref.ref(optimizer), weakref.ref(module), number, blocks
 
-    @property
-    def __name__(self):  # torch.jit.script() asks for it
-        raise RuntimeError("torch.jit.script() cannot compile a module that is trained: call close() before, or trace it with torch.jit.trace().")
-
     @torch.compiler.disable
     def __call__(self, of, *_):
         if getattr(of, "_is_replica", False):

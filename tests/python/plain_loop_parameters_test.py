@@ -345,12 +345,6 @@ class Parameters(Loop):
         opt.close()
         torch.jit.script(model)
 
-    def test_a_model_is_scripted_after_close(self):
-        ours, opt = self.compare()
-        self.refuses(RuntimeError, ("torch.jit.script()", "close()"), lambda: torch.jit.script(ours))
-        opt.close()
-        torch.jit.script(ours)
-
     def test_compiled_modules_are_not_compiled_again_in_each_step(self):
         for whole in (True, False):
             def make():
