@@ -14,6 +14,7 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", os.environ["PYTORCH_ALLOC_CONF"
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+import gpu_runs
 import gpu_timeline
 
 arguments = types.SimpleNamespace(**{"weights": None, "writes_weights": False} | json.loads(sys.argv[1]))
@@ -171,15 +172,6 @@ def note(parts, name, begin):
         parts.append((name, time.perf_counter() - begin))
 
 
-def drive_bytes():
-    """Bytes that this process has read from drives and written to them; 0 where the kernel does not say."""
-    try:
-        counts = dict(line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines())
-    except OSError:
-        return 0
-    return int(counts["read_bytes"]) + int(counts["write_bytes"])
-
-
 def resident_gb():
     """The most of the host's memory that this process had, with what its children have for themselves; None where the kernel does not say."""
     def of(process, key):
@@ -201,7 +193,7 @@ def main():
     trainer = (DeepSpeed if arguments.row.startswith("deepspeed") else Near if arguments.row.startswith("nearstep") else Memory)(model)
     module = getattr(trainer, "engine", model)
     source = batches()
-    seconds, losses, drive, parts = [], [], [drive_bytes()], []
+    seconds, losses, drive, parts = [], [], [sum(gpu_runs.drive_bytes())], []
 
     def train():
         begin = time.perf_counter()
@@ -216,7 +208,7 @@ def main():
         trainer.step()
         losses.append(total.item() / arguments.accumulation)  # waits for the device, as printing the loss would
         seconds.append(time.perf_counter() - begin)
-        drive.append(drive_bytes())
+        drive.append(sum(gpu_runs.drive_bytes()))
 
     for _ in range(arguments.steps):
         train()

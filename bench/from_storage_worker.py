@@ -13,6 +13,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # the same bits eve
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+import gpu_runs
 import nearstep
 
 job = types.SimpleNamespace(**json.loads(sys.argv[1]))
@@ -36,12 +37,6 @@ class HostMemory:
             sizes = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
             self.most_bytes = max(self.most_bytes, 1024 * sum(int(sizes[name].split()[0]) for name in ("RssAnon", "RssShmem")))
             time.sleep(0.05)
-
-
-def drive_bytes():
-    """What this process has read from drives and written to them, so far."""
-    counts = dict(line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines())
-    return int(counts["read_bytes"]), int(counts["write_bytes"])
 
 
 def make_model():
@@ -72,7 +67,7 @@ def main():
         loss.backward()
         wait()
         times.append(time.perf_counter())
-        moved.append(drive_bytes())
+        moved.append(gpu_runs.drive_bytes())
         stats = opt.stats()  # of the step before, whose update ended in this one's forward
         opt.step()
         opt.zero_grad()

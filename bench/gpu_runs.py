@@ -260,6 +260,15 @@ def raw_rate(program, folder, state, parameters):
     return next(line["gb_s"] for line in map(json.loads, rows.read_text().splitlines()) if line["row"] == f"raw.{state}")
 
 
+def drive_bytes():
+    """Bytes that this process has read from drives, and written to them; zeros where the kernel does not say."""
+    try:
+        counts = dict(line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines())
+    except OSError:
+        return 0, 0
+    return int(counts["read_bytes"]), int(counts["write_bytes"])
+
+
 def complaint(done):
     """The program's error message, without mpirun's text around it."""
     lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip("- ")]
