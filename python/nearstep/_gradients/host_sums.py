@@ -108,7 +108,7 @@ class HostSums:
     def put(self, block: int, i: int, gradient) -> HostSum:
         """The first gradient of a step, or a sum that moves here."""
         place = self._place(block, i)
-        with self._claimed(place, gradient, self._bytes_of_sum(place, gradient), spare=True) as come:
+        with self._claimed(place, gradient, spare=True) as come:
             come()
             self._write(place, gradient)
         return place
@@ -117,7 +117,7 @@ class HostSums:
         """``to_come``: more gradients of the step after this one, which take() adds the last of; None: not known."""
         waits = self._room_for(gradient)
         if waits is None:
-            with self._claimed(place, gradient, self._bytes_of_sum(place, gradient)) as come:
+            with self._claimed(place, gradient) as come:
                 self._write(place, self._sum(place, gradient, come))
             return place
         with self._next(place, gradient, gradient.nbytes, spare=True) as come:
@@ -138,13 +138,8 @@ class HostSums:
         while self._leaving and self._bytes_leaving > self._most_bytes:
             self._conductor.await_work(self._leaving[0][1])
             self._forget_left()
-        with self._claimed(place, gradient, self._bytes_of_sum(place, gradient)) as come:
+        with self._claimed(place, gradient) as come:
             return self._sum(place, gradient, come)
-
-    def _bytes_of_sum(self, place: HostSum, gradient) -> int:
-        """Of GPU memory, to add there."""
-        waits = max((one.element_size() for one in place.waiting), default=0)
-        return place.memory.numel() * (4 + waits + (0 if gradient is None else gradient.element_size()))
 
     def _sum(self, place: HostSum, gradient, come):
         have = place.value.to(self._device, non_blocking=True, copy=True)
@@ -161,10 +156,12 @@ class HostSums:
         place.value.copy_(values, non_blocking=True)
 
     @contextlib.contextmanager
-    def _claimed(self, place: HostSum, gradient, size: int, spare: bool = False):
+    def _claimed(self, place: HostSum, gradient, spare: bool = False):
         """As _next(), for all of the place: in here nobody else uses it, and then nothing waits for it."""
         self._adders.claim(place)
-        with self._next(place, gradient, size, spare) as come:
+        of_gradients = 0 if gradient is None else gradient.element_size()
+        of_waiting = max((one.element_size() for one in place.waiting), default=0)
+        with self._next(place, gradient, place.memory.numel() * (4 + of_gradients + of_waiting), spare) as come:
             yield come
         if place.waiting:  # also those of a step that was dropped
             self._room.give_back(place.waiting, place.used)
@@ -173,7 +170,7 @@ class HostSums:
     @contextlib.contextmanager
     def _next(self, place: HostSum, gradient, size: int, spare: bool = False):
         """Has the next stream, in which the last copy of the place is over. Yields a function after which the gradient is
-        there. ``size``: bytes of GPU memory; ``spare``: they are the gradient's own, of which more may be on their way."""
+        there. ``size``: bytes of GPU memory; ``spare``: only the gradient's own are there, of which more may be on their way."""
         if not self._has_gpu:
             yield lambda: None
             return

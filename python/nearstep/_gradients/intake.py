@@ -255,11 +255,12 @@ class Intake:
             gradient = gradient.detach()
             if gradient.is_cuda:
                 self._streams[block].add(torch.cuda.current_stream(gradient.device))
-            self._sums.add(i, gradient, self._expected() - self._passes[i] - 1 if self._expected() else None)
+            expected = self._expected()
+            self._sums.add(i, gradient, expected - self._passes[i] - 1 if expected else None)
             self._where[i] = _Where.held
             self._passes[i] += 1
             self.is_collecting = True
-            if self._expected() and self._passes[i] == self._expected():
+            if expected and self._passes[i] == expected:
                 self._missing[block] -= 1
                 if self._missing[block] == 0:
                     self._put(block)

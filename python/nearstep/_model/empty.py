@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 
 import torch
 
 from .departed import ABOUT, CONVERSIONS, give_back_class, give_class
 from .._starting.keywords import suggests
 
-_IN_A_STATE = "in a state"  # why a parameter is empty; else True
+
+class _Values(enum.Enum):
+    """Where those of an empty parameter are."""
+
+    nowhere = 0
+    in_a_state = 1  # of an optimizer that is closed, or has them in storage
 
 
 @suggests
@@ -55,7 +61,7 @@ def empty(device: str | torch.device = "cpu"):
     for p in made.values():
         if p.is_meta:
             _replace(p, _placeholder(p, device))
-            p._nearstep_is_empty = True
+            p._nearstep_empty = _Values.nowhere
     guard(made.values())
 
 
@@ -73,7 +79,7 @@ def _replace(p, data) -> None:
 def is_empty(p) -> bool:
     """Whether the parameter has a shape but no values. One that the program has given values since is not empty."""
     with torch._C.DisableTorchFunctionSubclass():
-        return getattr(p, "_nearstep_is_empty", False) and (p.numel() == 0 or bool(p.detach()[(0,) * p.dim()].isnan()))
+        return getattr(p, "_nearstep_empty", None) is not None and (p.numel() == 0 or bool(p.detach()[(0,) * p.dim()].isnan()))
 
 
 # What makes another tensor of the same kind, or asks for the memory.
@@ -117,9 +123,9 @@ def open_guarded(params) -> None:
 
 def fill(p, data) -> tuple:
     """Gives memory to an empty parameter. Returns what give_back() needs."""
-    was = p.data, p._nearstep_is_empty
+    was = p.data, p._nearstep_empty
     p.data = data
-    p._nearstep_is_empty = False
+    p._nearstep_empty = None
     return p, *was
 
 
@@ -127,13 +133,13 @@ def make_empty(params: list, device: torch.device) -> None:
     """Parameters take no memory any more, and have no values: these stay in the state."""
     for p in params:
         p.data = _placeholder(p, device)
-        p._nearstep_is_empty = _IN_A_STATE
+        p._nearstep_empty = _Values.in_a_state
     guard(params)
 
 
 def refuse_to_draw(params: list) -> None:
     """Raises ValueError if a closed optimizer has the values."""
-    if any(getattr(p, "_nearstep_is_empty", False) == _IN_A_STATE for p in params):
+    if any(getattr(p, "_nearstep_empty", None) is _Values.in_a_state for p in params):
         raise ValueError(
             "The parameters of this module are in the path of an optimizer with Stream(host_memory_gb=...), which is closed: go on there with opt.resume(), "
             "or pass weights=FOLDER, a folder of that one's export()."
@@ -143,4 +149,4 @@ def refuse_to_draw(params: list) -> None:
 def give_back(filled: list) -> None:
     """Makes parameters empty again."""
     for p, *was in filled:
-        p.data, p._nearstep_is_empty = was
+        p.data, p._nearstep_empty = was

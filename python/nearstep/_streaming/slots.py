@@ -31,13 +31,6 @@ class Layer:
     def is_trained(self) -> bool:
         return bool(self.blocks)
 
-    def check_formats(self) -> None:
-        """Raises RuntimeError where the program has converted parameters."""
-        with torch._C.DisableTorchFunctionSubclass():
-            odd = [p.dtype for p, home in zip(self.params, self.homes) if p.dtype != home.dtype]
-        if odd:
-            raise RuntimeError(f"A parameter of a streamed layer ({type(self.module).__name__}) became {odd[0]} after training began: convert the model before the optimizer is made, or after close().")
-
     def check_module(self) -> None:
         """Raises RuntimeError where autograd would not see what the layer computes with."""
         if torch._C._functorch.peek_interpreter_stack() is not None:

@@ -101,8 +101,9 @@ class Streaming:
         self._last = None
         self._following: dict = {}  # what was computed after a layer's forward or backward
         self._uses = _uses_of(module, pairs)
-        self._formats = [(name, p, p.dtype) for name, p in module.named_parameters() if id(p) in self._numbers]
-        inputs.refuse({id(p): name for name, p, _ in self._formats}, self)
+        names = {id(p): name for name, p in module.named_parameters() if id(p) in self._numbers}
+        self._formats = [[(names[id(p)], p, p.dtype) for p in mine] for _, mine in pairs]
+        inputs.refuse(names, self)
         self._forwards = [_wrap(weakref.ref(self), layer, i) for i, layer in enumerate(self._layers)]
 
     def numbers(self) -> set:
@@ -117,9 +118,8 @@ class Streaming:
     def prepare(self, conductor, parameters, device: torch.device, sums_bytes: int) -> None:
         """Raises ValueError if the memory does not suffice, or if the model was converted. Takes host memory for frozen
         parameters and for the window. ``sums_bytes``: host memory for sums of gradients."""
-        for name, p, dtype in self._formats:
-            if p.dtype != dtype:
-                raise ValueError(f"{name} became {p.dtype} after the optimizer was made, and stream= has slots for {dtype}: convert the model before the optimizer is made.")
+        for number in range(len(self._layers)):
+            self._refuse_converted(number, ValueError, "the optimizer was made")
         self._conductor, self._parameters, self._device = conductor, parameters, device
         kept = [p for p in self._module.parameters() if id(p) not in self._numbers] + list(self._module.buffers())
         self._kept_bytes = sum(one.numel() * one.element_size() for one in kept)
@@ -137,6 +137,13 @@ class Streaming:
             self._inputs_room = self._host_bytes_left(sums_bytes) / 2  # the other half holds layers
             self._source = Window([layer for layer in self._layers if layer.is_trained], self._inputs_room, conductor, parameters, device)
             self._spill = Spill(conductor.paths, device)
+
+    def _refuse_converted(self, number: int, error: type, since: str) -> None:
+        """``number``: of a layer."""
+        with torch._C.DisableTorchFunctionSubclass():
+            for name, p, dtype in self._formats[number]:
+                if p.dtype != dtype:
+                    raise error(f"{name} became {p.dtype} after {since}, and stream= has slots for {dtype}: convert the model before the optimizer is made, or after close().")
 
     def _host_bytes_left(self, sums_bytes: int) -> float:
         gb, trained = self._settings.host_memory_gb, [layer for layer in self._layers if layer.is_trained]
@@ -223,7 +230,7 @@ class Streaming:
         if torch.jit.is_tracing() or getattr(torch.compiler, "is_exporting", bool)():  # since PyTorch 2.7
             raise RuntimeError("A streamed model cannot be traced or exported, because its parameters pass through slots: take another model that has loaded its state_dict(), or call close() before.")
         self._parameters.refuse_between_steps(self._trained(layer))
-        layer.check_formats()
+        self._refuse_converted(number, RuntimeError, "training began")
         if not torch.is_grad_enabled():
             with self._at(number, False):
                 return forward(*arguments, **settings)
