@@ -11,6 +11,7 @@ from .host_sums import HostSum, HostSums, add, bytes_of_sums
 from .room import Room
 from .waiting import bytes_of_waiting
 
+_WAITING_PASSES = 2  # whose gradients may wait for the host: one that finds no room makes backward wait for all that are on their way
 _STREAMED_SHARE = 0.5  # of a pass's gradients, which may wait for the host: streamed models have few passes, and a limit may count them
 
 
@@ -39,8 +40,8 @@ class Sums:
             self._on_host = [device.type == "cuda"] * len(self._blocks)
         else:
             self._room = room
-        self._host = HostSums(conductor, device, self._params, self._blocks, encodes, _STREAMED_SHARE if self.is_streamed else 1,
-                              self._spare)
+        waiting = _STREAMED_SHARE if self.is_streamed else min(_WAITING_PASSES, passes - 1) if passes > 1 else _WAITING_PASSES
+        self._host = HostSums(conductor, device, self._params, self._blocks, encodes, waiting, self._spare)
         if passes > 1:  # taken beside the first forward, in backward's order
             self._reserve()
 
