@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import torch
 
@@ -31,6 +32,7 @@ def capacity_of(now: Memory, limit: float | None, engine: int) -> float:
     return all_of_it if limit is None else min(all_of_it, limit - engine)
 
 
+_SPARE_FOR_S = 0.01  # spare() asks CUDA as often, which takes too long for each gradient
 _SPARE_SHARE = 4  # one part in so many of what backward has set free: the next forward takes it when that part is free again
 
 
@@ -45,6 +47,7 @@ class Room:
         self._pass = 0  # what a pass takes on top of what is there between two passes
         self._before = 0  # what was allocated before the last layer's forward
         self._on_the_way = 0
+        self._spare = (0.0, 0)  # until when, and bytes
 
     def see(self, held: int) -> None:
         """A gradient of the first pass has come; those that came take ``held`` bytes."""
@@ -78,8 +81,12 @@ class Room:
 
     def spare(self) -> int:
         """Bytes that are free during a backward pass, for gradients on their way to host memory."""
-        now = self._measure()
-        return max(0, int(self._capacity(now) - now.active) // _SPARE_SHARE)
+        until, spare = self._spare
+        if time.monotonic() > until:
+            now = self._measure()
+            spare = max(0, int(self._capacity(now) - now.active) // _SPARE_SHARE)
+            self._spare = (time.monotonic() + _SPARE_FOR_S, spare)
+        return spare
 
     def missing(self, begins: bool) -> int:
         """Bytes that a later pass lacks, before the forward of one of its layers; ``begins``: of the first one."""
