@@ -15,12 +15,18 @@ namespace nearstep::model {
 // sums too long for 16 bits, such as an embedding.
 enum class BlockFormat { compute, fp32 };
 
+// What the caller uses of a block's output: its values, or only its graph, where backward computes
+// the block again and has the output's gradient. Then the last product may be left out, which is a
+// third of a layer's work: the values mean nothing.
+enum class OutputUse { values, graph };
+
 struct BlockFunction {
     // `parameters`: the block's own in geometry order, then the borrowed ones. `input`: the tokens,
     // [rows, columns] int64, for block 0; else the previous block's output in the compute format.
     // The runner converts the output to the compute format. Supports autograd, and must give the
     // same bits for the same arguments.
-    std::function<at::Tensor(const std::vector<at::Tensor>& parameters, const at::Tensor& input)>
+    std::function<at::Tensor(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
+                             OutputUse use)>
         run;
 
     // Parameters of earlier blocks that this block reads too: indices into Geometry::parameters.

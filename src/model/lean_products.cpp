@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tuple>
+#include <vector>
 
 namespace nearstep::model {
 
@@ -18,6 +19,12 @@ constexpr const char* kGeluForm = "tanh";
 
 // All rows of x as a matrix.
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+at::Tensor zeros_beside(const at::Tensor& x, std::int64_t width) {
+    std::vector<std::int64_t> shape = x.sizes().vec();
+    shape.back() = width;
+    return x.new_zeros(shape);
+}
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> normalise(const at::Tensor& x,
                                                          const at::Tensor& weight,
@@ -62,9 +69,10 @@ struct NormAffine : Function<NormAffine> {
 
 struct GeluAffine : Function<GeluAffine> {
     static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                              const at::Tensor& weight, const at::Tensor& bias) {
+                              const at::Tensor& weight, const at::Tensor& bias, OutputUse use) {
         context->save_for_backward({x, weight});
-        return affine(at::gelu(x, kGeluForm), weight, bias);
+        return use == OutputUse::values ? affine(at::gelu(x, kGeluForm), weight, bias)
+                                        : zeros_beside(x, weight.size(1));
     }
 
     static Tensors backward(AutogradContext* context, const Tensors& gradients) {
@@ -74,15 +82,16 @@ struct GeluAffine : Function<GeluAffine> {
         const auto product = affine_backward(rows_of(at::gelu(x, kGeluForm)), upstream);
         const at::Tensor of_x =
             at::gelu_backward(upstream.mm(saved[1].t()).view_as(x), x, kGeluForm);
-        return {of_x, product.weight, product.bias};
+        return {of_x, product.weight, product.bias, at::Tensor()};
     }
 };
 
 struct SiluLinear : Function<SiluLinear> {
     static at::Tensor forward(AutogradContext* context, const at::Tensor& gate,
-                              const at::Tensor& factor, const at::Tensor& weight) {
+                              const at::Tensor& factor, const at::Tensor& weight, OutputUse use) {
         context->save_for_backward({gate, factor, weight});
-        return at::linear(at::silu(gate) * factor, weight);
+        return use == OutputUse::values ? at::linear(at::silu(gate) * factor, weight)
+                                        : zeros_beside(gate, weight.size(0));
     }
 
     static Tensors backward(AutogradContext* context, const Tensors& gradients) {
@@ -91,7 +100,7 @@ struct SiluLinear : Function<SiluLinear> {
         const at::Tensor upstream = rows_of(gradients[0]);
         const at::Tensor of_product = upstream.mm(saved[2]).view_as(saved[0]);
         return {at::silu_backward(of_product * saved[1], saved[0]), of_product * opened,
-                upstream.t().mm(rows_of(opened * saved[1]))};
+                upstream.t().mm(rows_of(opened * saved[1])), at::Tensor()};
     }
 };
 
@@ -108,12 +117,14 @@ at::Tensor norm_affine(const at::Tensor& x, const Norm& norm, const at::Tensor& 
     return NormAffine::apply(x, norm.weight, norm.bias, weight, bias, norm.epsilon);
 }
 
-at::Tensor gelu_affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    return GeluAffine::apply(x, weight, bias);
+at::Tensor gelu_affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       OutputUse use) {
+    return GeluAffine::apply(x, weight, bias, use);
 }
 
-at::Tensor silu_linear(const at::Tensor& gate, const at::Tensor& factor, const at::Tensor& weight) {
-    return SiluLinear::apply(gate, factor, weight);
+at::Tensor silu_linear(const at::Tensor& gate, const at::Tensor& factor, const at::Tensor& weight,
+                       OutputUse use) {
+    return SiluLinear::apply(gate, factor, weight, use);
 }
 
 at::Tensor output_product(const at::Tensor& x, const at::Tensor& weight) {

@@ -1,6 +1,8 @@
 // Products whose backward computes cheap values again instead of keeping them since forward.
 #pragma once
 
+#include "model/block_function.hpp"
+
 #include <cstdint>
 
 namespace at {
@@ -23,12 +25,14 @@ struct Norm {
 at::Tensor norm_affine(const at::Tensor& x, const Norm& norm, const at::Tensor& weight,
                        const at::Tensor& bias);
 
-// affine() of gelu(x) in its tanh form. Keeps x.
-at::Tensor gelu_affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+// affine() of gelu(x) in its tanh form; zeros where only the graph is used. Keeps x.
+at::Tensor gelu_affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       OutputUse use);
 
-// silu(gate) times `factor`, both [..., in], times the transpose of `weight` [out, in]. Keeps gate
-// and factor.
-at::Tensor silu_linear(const at::Tensor& gate, const at::Tensor& factor, const at::Tensor& weight);
+// silu(gate) times `factor`, both [..., in], times the transpose of `weight` [out, in]; zeros where
+// only the graph is used. Keeps gate and factor.
+at::Tensor silu_linear(const at::Tensor& gate, const at::Tensor& factor, const at::Tensor& weight,
+                       OutputUse use);
 
 constexpr std::int64_t kLogitColumns = 64;
 

@@ -173,8 +173,8 @@ public:
         at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
         for_pieces(state, token_tensor(batch.targets, batch.rows, batch.columns, device_),
                    most_tokens_, [&](const at::Tensor& input, const at::Tensor& targets) {
-                       sum += cross_entropy(run(last_block(), parameters, input), targets,
-                                            settings_.vocabulary, {});
+                       sum += cross_entropy(run(last_block(), parameters, input, OutputUse::values),
+                                            targets, settings_.vocabulary, {});
                    });
         store_->leave();
         return sum.item<double>();
@@ -241,7 +241,7 @@ private:
 
     at::Tensor visit(int block, const at::Tensor& input) {
         store_->enter();
-        at::Tensor output = run(block, parameters_of(block), input);
+        at::Tensor output = run(block, parameters_of(block), input, OutputUse::values);
         store_->leave();
         return output;
     }
@@ -279,8 +279,9 @@ private:
         return parameters;
     }
 
-    at::Tensor run(int block, const Tensors& parameters, const at::Tensor& input) const {
-        return functions_[index_of(block)].run(parameters, input).to(compute_);
+    at::Tensor run(int block, const Tensors& parameters, const at::Tensor& input,
+                   OutputUse use) const {
+        return functions_[index_of(block)].run(parameters, input, use).to(compute_);
     }
 
     // The tensors in which the block's parameter gradients are summed. For its own parameters they
@@ -318,10 +319,10 @@ private:
         for (std::size_t i = 0; i < micros_.size(); ++i) {
             const at::Tensor input = inputs_->get(block, i);
             if (is_kept) {
-                kept.passes.push_back(compute(block, parameters, input));
+                kept.passes.push_back(compute(block, parameters, input, OutputUse::values));
             }
-            const at::Tensor output =
-                is_kept ? kept.passes.back().output.detach() : run(block, parameters, input);
+            const at::Tensor output = is_kept ? kept.passes.back().output.detach()
+                                              : run(block, parameters, input, OutputUse::values);
             inputs_->put(block + 1, i, output.contiguous());
         }
     }
@@ -334,12 +335,12 @@ private:
         return leaves;
     }
 
-    Pass compute(int block, const Tensors& leaves, const at::Tensor& given) const {
+    Pass compute(int block, const Tensors& leaves, const at::Tensor& given, OutputUse use) const {
         at::Tensor input = given.detach();
         if (input.is_floating_point()) {  // tokens have no gradient
             input.requires_grad_(true);
         }
-        return {.input = input, .output = run(block, leaves, input)};
+        return {.input = input, .output = run(block, leaves, input, use)};
     }
 
     // Adds the gradients of a block's parameters to `sums`. Returns that of its input; undefined
@@ -362,7 +363,7 @@ private:
         Tensors gradients;
         for_pieces(input, all_targets, most_tokens_,
                    [&](const at::Tensor& part, const at::Tensor& targets) {
-                       const Pass pass = compute(last_block(), leaves, part);
+                       const Pass pass = compute(last_block(), leaves, part, OutputUse::values);
                        const at::Tensor logits = pass.output.detach();
                        {
                            const c10::NoGradGuard no_grad;
@@ -387,8 +388,8 @@ private:
                 micro.upstream = add_last_gradients(leaves, given, sums, micro.targets);
                 continue;
             }
-            const Pass pass =
-                is_kept ? std::exchange(kept.passes[i], {}) : compute(block, leaves, given);
+            const Pass pass = is_kept ? std::exchange(kept.passes[i], {})
+                                      : compute(block, leaves, given, OutputUse::graph);
             micro.upstream = add_pass_gradients(pass, leaves, micro.upstream, sums);
         }
     }

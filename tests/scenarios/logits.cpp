@@ -60,7 +60,7 @@ at::Tensor logits_of(const std::string& folder, at::ScalarType format, std::int6
                 parameter = parameter.to(format);
             }
         }
-        state = functions[block].run(own, state).to(format);
+        state = functions[block].run(own, state, model::OutputUse::values).to(format);
     }
     return state.to(at::kFloat).contiguous();
 }

@@ -49,17 +49,17 @@ at::Tensor attention(const at::Tensor& queries_keys_values, std::int64_t heads) 
     return attend(parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2));
 }
 
-at::Tensor run_embedding(const Tensors& parameters, const at::Tensor& tokens) {
+at::Tensor run_embedding(const Tensors& parameters, const at::Tensor& tokens, OutputUse /*use*/) {
     return at::embedding(parameters[0], tokens) + parameters[1].narrow(0, 0, tokens.size(1));
 }
 
-at::Tensor run_layer(const Tensors& p, const at::Tensor& input, std::int64_t heads,
-                     double epsilon) {
+at::Tensor run_layer(const Tensors& p, const at::Tensor& input, std::int64_t heads, double epsilon,
+                     OutputUse use) {
     const at::Tensor mixed =
         attention(norm_affine(input, {p[0], p[1], epsilon}, p[2], p[3]), heads);
     const at::Tensor middle = input + affine(mixed, p[4], p[5]);
     const at::Tensor hidden = norm_affine(middle, {p[6], p[7], epsilon}, p[8], p[9]);
-    return middle + gelu_affine(hidden, p[10], p[11]);
+    return middle + gelu_affine(hidden, p[10], p[11], use);
 }
 
 // `parameters`: ln_f.weight, ln_f.bias and the output weights.
@@ -93,17 +93,16 @@ std::vector<BlockFunction> make_gpt_functions(const config::ModelSettings& setti
     const double epsilon = settings.norm_epsilon;
     const auto width = static_cast<std::size_t>(settings.width);
     const auto hidden = static_cast<std::size_t>(settings.hidden_width());
-    const BlockFunction layer = {.run =
-                                     [=](const Tensors& parameters, const at::Tensor& input) {
-                                         return run_layer(parameters, input, heads, epsilon);
-                                     },
-                                 .borrowed = {},
-                                 // Queries, keys and values, the mixed values, the middle, the
-                                 // hidden layer before gelu. The output is the next block's input.
-                                 .kept_elems = 5 * width + hidden,
-                                 .most_elems = 12 * width + 4 * hidden};
+    const BlockFunction layer = {
+        .run = [=](const Tensors& parameters, const at::Tensor& input,
+                   OutputUse use) { return run_layer(parameters, input, heads, epsilon, use); },
+        .borrowed = {},
+        // Queries, keys and values, the mixed values, the middle, the
+        // hidden layer before gelu. The output is the next block's input.
+        .kept_elems = 5 * width + hidden,
+        .most_elems = 12 * width + 4 * hidden};
     return decoder_functions(settings, run_embedding, layer,
-                             [=](const Tensors& parameters, const at::Tensor& input) {
+                             [=](const Tensors& parameters, const at::Tensor& input, OutputUse) {
                                  return run_head(parameters, input, epsilon);
                              });
 }

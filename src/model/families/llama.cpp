@@ -87,13 +87,14 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilo
     return at::rms_norm(x, {x.size(-1)}, weight, epsilon);
 }
 
-at::Tensor run_llama_embedding(const Tensors& parameters, const at::Tensor& tokens) {
+at::Tensor run_llama_embedding(const Tensors& parameters, const at::Tensor& tokens,
+                               OutputUse /*use*/) {
     return at::embedding(parameters[0], tokens);
 }
 
 // `p`: the layer's parameters in the order of its geometry; the biases may be missing.
 at::Tensor run_llama_layer(const Tensors& p, const at::Tensor& input, RotationTable& rotations,
-                           const config::ModelSettings& settings) {
+                           const config::ModelSettings& settings, OutputUse use) {
     rotations.fit(input);
     const at::Tensor normed = rms_norm(input, p[0], settings.norm_epsilon);
     const auto heads_of = [&](std::size_t part, std::int64_t heads) {
@@ -107,7 +108,8 @@ at::Tensor run_llama_layer(const Tensors& p, const at::Tensor& input, RotationTa
                                     heads_of(3, settings.key_heads()));
     const at::Tensor middle = input + at::linear(mixed, p[4]);
     const at::Tensor to_hidden = rms_norm(middle, p[5], settings.norm_epsilon);
-    return middle + silu_linear(at::linear(to_hidden, p[6]), at::linear(to_hidden, p[7]), p[8]);
+    return middle +
+           silu_linear(at::linear(to_hidden, p[6]), at::linear(to_hidden, p[7]), p[8], use);
 }
 
 // `parameters`: model.norm.weight and the output weights.
@@ -137,22 +139,23 @@ std::vector<BlockFunction> make_llama_functions(const config::ModelSettings& set
     const auto rotations = std::make_shared<RotationTable>(settings);
     const auto width = static_cast<std::size_t>(settings.width);
     const auto hidden = static_cast<std::size_t>(settings.hidden_width());
-    const BlockFunction layer = {
-        .run =
-            [rotations, settings](const Tensors& parameters, const at::Tensor& input) {
-                return run_llama_layer(parameters, input, *rotations, settings);
-            },
-        .borrowed = {},
-        // Both norms' outputs, queries, keys and values (repeated for each head), the mixed values,
-        // the middle; the gate and the factor of the hidden layer. On a CPU torch's norms keep
-        // more.
-        .kept_elems = 7 * width + 2 * hidden,
-        .most_elems = 16 * width + 8 * hidden};
-    return decoder_functions(
-        settings, run_llama_embedding, layer,
-        [epsilon = settings.norm_epsilon](const Tensors& parameters, const at::Tensor& input) {
-            return run_llama_head(parameters, input, epsilon);
-        });
+    const BlockFunction layer = {.run =
+                                     [rotations, settings](const Tensors& parameters,
+                                                           const at::Tensor& input, OutputUse use) {
+                                         return run_llama_layer(parameters, input, *rotations,
+                                                                settings, use);
+                                     },
+                                 .borrowed = {},
+                                 // Both norms' outputs, queries, keys and values (repeated for each
+                                 // head), the mixed values, the middle; the gate and the factor of
+                                 // the hidden layer. On a CPU torch's norms keep more.
+                                 .kept_elems = 7 * width + 2 * hidden,
+                                 .most_elems = 16 * width + 8 * hidden};
+    return decoder_functions(settings, run_llama_embedding, layer,
+                             [epsilon = settings.norm_epsilon](const Tensors& parameters,
+                                                               const at::Tensor& input, OutputUse) {
+                                 return run_llama_head(parameters, input, epsilon);
+                             });
 }
 
 }  // namespace
