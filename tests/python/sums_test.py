@@ -149,6 +149,17 @@ class Sums(Package):
             now = Memory(10 * GB, 30 * GB, 40 * GB, 40 * GB, 20 * GB, active * GB)
             self.assertEqual(Room(lambda: now, limit and limit * GB, engine * GB).spare(), spare * GB, (active, limit))
 
+    def test_cuda_is_not_asked_for_each_gradient(self):
+        measure = unittest.mock.Mock(return_value=Memory(10 * GB, 30 * GB, 40 * GB, 40 * GB, 20 * GB, 20 * GB))
+        with unittest.mock.patch("time.monotonic") as clock:
+            clock.return_value = 100.0
+            room = Room(measure)
+            self.assertEqual({room.spare() for _ in range(3)}, {10 * GB})
+            self.assertEqual(measure.call_count, 1)
+            clock.return_value = 100.1
+            measure.return_value = Memory(10 * GB, 30 * GB, 40 * GB, 40 * GB, 20 * GB, 40 * GB)
+            self.assertEqual(room.spare(), 5 * GB)
+
     def test_a_limit_that_holds_no_pass_is_refused_with_the_number_that_would_do(self):
         now = Memory(2 * GB, 6 * GB, 6 * GB, 6 * GB, 70 * GB)
         with self.assertRaisesRegex(ValueError, "gpu_memory_gb=5 .* 6 GB") as raised:
