@@ -2,7 +2,8 @@
 
 traced(work) does the work and returns a summary: per stream the milliseconds of each kind of work, and the gaps of the stream
 that has most kernels, with what other streams did meanwhile. Sums of kinds of two programs show what is slower where; gaps
-show what waits. Short gaps are the time between two kernels.
+show what waits. Short gaps are the time between two kernels. A pass begins where that stream copies something to the GPU: the same
+products take longer where other kernels have a part of the GPU.
 """
 import collections
 import re
@@ -29,6 +30,19 @@ def overlap_ms(events, begin, end):
     return dict(found.most_common(4))
 
 
+def passes(events, last):
+    """``events``: of one stream, by their begin. Milliseconds from each copy to the GPU to the next one, and of each kind of work."""
+    begins = [begin for _, name, begin, _ in events if kind_of(name) == "copy to the GPU"]
+    found = []
+    for begin, end in zip(begins, [*begins[1:], last]):
+        kinds = collections.Counter()
+        for _, name, at, until in events:
+            if begin <= at < end:
+                kinds[kind_of(name)] += (until - at) / 1e6
+        found.append({"ms": (end - begin) / 1e6, **dict(kinds.most_common(4))})
+    return found
+
+
 def summary(events):
     """``events``: stream, name, begin and end in ns, of one GPU."""
     streams = collections.defaultdict(collections.Counter)
@@ -40,8 +54,9 @@ def summary(events):
     copies = [kind for kind in KINDS if kind.startswith("copy")]
     model = max(streams, key=lambda stream: sum(ms for kind, ms in streams[stream].items() if kind not in copies))
     others = [event for event in events if event[0] != model]
+    of_model = sorted((event for event in events if event[0] == model), key=lambda event: event[2])
     gaps, until, busy, before = [], first, 0, ""
-    for _, name, begin, end in sorted((event for event in events if event[0] == model), key=lambda event: event[2]):
+    for _, name, begin, end in of_model:
         if begin > until:
             gaps.append((begin - until, until, before, name))
         busy += max(0, end - max(begin, until))
@@ -53,7 +68,7 @@ def summary(events):
             "long_gaps_ms": sum(gap[0] for gap in gaps) / 1e6 - sum(gap[0] for gap in short) / 1e6,
             "gaps": [{"ms": ms / 1e6, "at_ms": (at - first) / 1e6, "after": one[:60], "before": other[:60], "meanwhile": overlap_ms(others, at, at + ms)}
                      for ms, at, one, other in longest if ms >= SHORT_MS * 1e6],
-            "streams": {stream: dict(kinds.most_common()) for stream, kinds in streams.items()}}
+            "passes": passes(of_model, last), "streams": {stream: dict(kinds.most_common()) for stream, kinds in streams.items()}}
 
 
 def traced(work):
