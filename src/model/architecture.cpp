@@ -3,6 +3,8 @@
 
 #include "base/error.hpp"
 
+#include <ATen/core/Tensor.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -90,17 +92,23 @@ void append_output_weights(Geometry& geometry, const config::ModelSettings& sett
 }
 
 std::vector<BlockFunction> decoder_functions(const config::ModelSettings& settings,
-                                             decltype(BlockFunction::run) embedding,
-                                             const BlockFunction& layer,
-                                             decltype(BlockFunction::run) head) {
+                                             ValueFunction embedding, const BlockFunction& layer,
+                                             ValueFunction head) {
+    const auto whole = [](ValueFunction function) {
+        return [function = std::move(function)](const auto& parameters, const at::Tensor& input,
+                                                OutputUse /*use*/) {
+            return function(parameters, input);
+        };
+    };
     std::vector<BlockFunction> functions;
-    functions.push_back({.run = std::move(embedding), .borrowed = {}, .format = BlockFormat::fp32});
+    functions.push_back(
+        {.run = whole(std::move(embedding)), .borrowed = {}, .format = BlockFormat::fp32});
     functions.insert(functions.end(), static_cast<std::size_t>(settings.layers), layer);
     std::vector<std::size_t> borrowed;
     if (settings.tied) {
         borrowed = {0};
     }
-    functions.push_back({.run = std::move(head), .borrowed = std::move(borrowed)});
+    functions.push_back({.run = whole(std::move(head)), .borrowed = std::move(borrowed)});
     return functions;
 }
 

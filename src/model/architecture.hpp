@@ -47,11 +47,12 @@ void append_output_weights(Geometry& geometry, const config::ModelSettings& sett
 
 // The functions of a decoder: the embedding in fp32, model.layers times the layer, and the head.
 // The head's last parameter is the output layer's weights: its own, or the borrowed first parameter
-// of the embedding if model.tied.
+// of the embedding if model.tied. Both always compute values.
+using ValueFunction =
+    std::function<at::Tensor(const std::vector<at::Tensor>& parameters, const at::Tensor& input)>;
 std::vector<BlockFunction> decoder_functions(const config::ModelSettings& settings,
-                                             decltype(BlockFunction::run) embedding,
-                                             const BlockFunction& layer,
-                                             decltype(BlockFunction::run) head);
+                                             ValueFunction embedding, const BlockFunction& layer,
+                                             ValueFunction head);
 
 // Causal attention. `queries` [rows, heads, columns, elems]; `keys` and `values` have the same
 // shape, or fewer heads that divide those of the queries, each for that many neighbouring ones.

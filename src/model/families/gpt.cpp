@@ -49,7 +49,7 @@ at::Tensor attention(const at::Tensor& queries_keys_values, std::int64_t heads) 
     return attend(parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2));
 }
 
-at::Tensor run_embedding(const Tensors& parameters, const at::Tensor& tokens, OutputUse /*use*/) {
+at::Tensor run_embedding(const Tensors& parameters, const at::Tensor& tokens) {
     return at::embedding(parameters[0], tokens) + parameters[1].narrow(0, 0, tokens.size(1));
 }
 
@@ -102,7 +102,7 @@ std::vector<BlockFunction> make_gpt_functions(const config::ModelSettings& setti
         .kept_elems = 5 * width + hidden,
         .most_elems = 12 * width + 4 * hidden};
     return decoder_functions(settings, run_embedding, layer,
-                             [=](const Tensors& parameters, const at::Tensor& input, OutputUse) {
+                             [=](const Tensors& parameters, const at::Tensor& input) {
                                  return run_head(parameters, input, epsilon);
                              });
 }

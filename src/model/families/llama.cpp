@@ -87,8 +87,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilo
     return at::rms_norm(x, {x.size(-1)}, weight, epsilon);
 }
 
-at::Tensor run_llama_embedding(const Tensors& parameters, const at::Tensor& tokens,
-                               OutputUse /*use*/) {
+at::Tensor run_llama_embedding(const Tensors& parameters, const at::Tensor& tokens) {
     return at::embedding(parameters[0], tokens);
 }
 
@@ -151,11 +150,11 @@ std::vector<BlockFunction> make_llama_functions(const config::ModelSettings& set
                                  // the hidden layer. On a CPU torch's norms keep more.
                                  .kept_elems = 7 * width + 2 * hidden,
                                  .most_elems = 16 * width + 8 * hidden};
-    return decoder_functions(settings, run_llama_embedding, layer,
-                             [epsilon = settings.norm_epsilon](const Tensors& parameters,
-                                                               const at::Tensor& input, OutputUse) {
-                                 return run_llama_head(parameters, input, epsilon);
-                             });
+    return decoder_functions(
+        settings, run_llama_embedding, layer,
+        [epsilon = settings.norm_epsilon](const Tensors& parameters, const at::Tensor& input) {
+            return run_llama_head(parameters, input, epsilon);
+        });
 }
 
 }  // namespace
