@@ -253,9 +253,8 @@ def emit(arguments, line):
 def raw_rate(program, folder, state, parameters):
     """GB/s at which the program alone reads and writes so much state in the folder, past the page cache. Raises Failed."""
     rows = pathlib.Path(folder, "rows.json")
-    done = subprocess.run([program, "bench", "csd", "--path", f"{folder}/state", "--state", state, "--parameters", str(parameters), "--subgroup-tiles", "64", "--rounds", "1", "--steps", "1",
-                           "--json", rows],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run([program, "bench", "csd", "--path", f"{folder}/state", "--state", state, "--parameters", str(parameters), "--subgroup-tiles", "64",
+                           "--rounds", "1", "--steps", "1", "--json", rows], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Failed(f"the drive's rate: {complaint(done)}")
     return next(line["gb_s"] for line in map(json.loads, rows.read_text().splitlines()) if line["row"] == f"raw.{state}")

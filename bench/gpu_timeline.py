@@ -32,15 +32,15 @@ def overlap_ms(events, begin, end):
 
 def passes(events, last):
     """``events``: of one stream, by their begin. Milliseconds from each copy to the GPU to the next one, and of each kind of work."""
-    begins = [begin for _, name, begin, _ in events if kind_of(name) == "copy to the GPU"]
-    found = []
-    for begin, end in zip(begins, [*begins[1:], last]):
-        kinds = collections.Counter()
-        for _, name, at, until in events:
-            if begin <= at < end:
-                kinds[kind_of(name)] += (until - at) / 1e6
-        found.append({"ms": (end - begin) / 1e6, **dict(kinds.most_common(4))})
-    return found
+    begun = []
+    for _, name, begin, end in events:
+        kind = kind_of(name)
+        if kind == "copy to the GPU":
+            begun.append((begin, collections.Counter()))
+        if begun:
+            begun[-1][1][kind] += (end - begin) / 1e6
+    ends = [*(begin for begin, _ in begun[1:]), last]
+    return [{"ms": (end - begin) / 1e6, **dict(kinds.most_common(4))} for (begin, kinds), end in zip(begun, ends)]
 
 
 def summary(events):

@@ -9,6 +9,7 @@
 #include "model/geometry.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,11 +46,13 @@ Starts starts_for(int layers);
 // Appends the output layer's weights "lm_head.weight" unless model.tied.
 void append_output_weights(Geometry& geometry, const config::ModelSettings& settings);
 
-// The functions of a decoder: the embedding in fp32, model.layers times the layer, and the head.
-// The head's last parameter is the output layer's weights: its own, or the borrowed first parameter
-// of the embedding if model.tied. Both always compute values.
+// A block's function that computes values whatever the caller uses.
 using ValueFunction =
     std::function<at::Tensor(const std::vector<at::Tensor>& parameters, const at::Tensor& input)>;
+
+// The functions of a decoder: the embedding in fp32, model.layers times the layer, and the head.
+// The head's last parameter is the output layer's weights: its own, or the borrowed first parameter
+// of the embedding if model.tied.
 std::vector<BlockFunction> decoder_functions(const config::ModelSettings& settings,
                                              ValueFunction embedding, const BlockFunction& layer,
                                              ValueFunction head);

@@ -16,8 +16,8 @@ namespace nearstep::model {
 enum class BlockFormat { compute, fp32 };
 
 // What the caller uses of a block's output: its values, or only its graph, where backward computes
-// the block again and has the output's gradient. Then the last product may be left out, which is a
-// third of a layer's work: the values mean nothing.
+// the block again and has the output's gradient. Then the last product may be left out, a third of
+// a GPT layer's work: the values mean nothing.
 enum class OutputUse { values, graph };
 
 struct BlockFunction {

@@ -20,10 +20,11 @@ constexpr const char* kGeluForm = "tanh";
 // All rows of x as a matrix.
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-at::Tensor zeros_beside(const at::Tensor& x, std::int64_t width) {
+// The shape of x with rows of this width.
+std::vector<std::int64_t> widened(const at::Tensor& x, std::int64_t width) {
     std::vector<std::int64_t> shape = x.sizes().vec();
     shape.back() = width;
-    return x.new_zeros(shape);
+    return shape;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> normalise(const at::Tensor& x,
@@ -72,7 +73,7 @@ struct GeluAffine : Function<GeluAffine> {
                               const at::Tensor& weight, const at::Tensor& bias, OutputUse use) {
         context->save_for_backward({x, weight});
         return use == OutputUse::values ? affine(at::gelu(x, kGeluForm), weight, bias)
-                                        : zeros_beside(x, weight.size(1));
+                                        : x.new_zeros(widened(x, weight.size(1)));
     }
 
     static Tensors backward(AutogradContext* context, const Tensors& gradients) {
@@ -91,7 +92,7 @@ struct SiluLinear : Function<SiluLinear> {
                               const at::Tensor& factor, const at::Tensor& weight, OutputUse use) {
         context->save_for_backward({gate, factor, weight});
         return use == OutputUse::values ? at::linear(at::silu(gate) * factor, weight)
-                                        : zeros_beside(gate, weight.size(0));
+                                        : gate.new_zeros(widened(gate, weight.size(0)));
     }
 
     static Tensors backward(AutogradContext* context, const Tensors& gradients) {
@@ -107,9 +108,7 @@ struct SiluLinear : Function<SiluLinear> {
 }  // namespace
 
 at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    std::vector<std::int64_t> shape = x.sizes().vec();
-    shape.back() = weight.size(1);
-    return at::addmm(bias, rows_of(x), weight).view(shape);
+    return at::addmm(bias, rows_of(x), weight).view(widened(x, weight.size(1)));
 }
 
 at::Tensor norm_affine(const at::Tensor& x, const Norm& norm, const at::Tensor& weight,

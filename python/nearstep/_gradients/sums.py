@@ -40,8 +40,8 @@ class Sums:
             self._on_host = [device.type == "cuda"] * len(self._blocks)
         else:
             self._room = room
-        waiting = _STREAMED_SHARE if self.is_streamed else min(_WAITING_PASSES, passes - 1) if passes > 1 else _WAITING_PASSES
-        self._host = HostSums(conductor, device, self._params, self._blocks, encodes, waiting, self._spare)
+        waiting = min(_WAITING_PASSES, passes - 1) if passes > 1 else _WAITING_PASSES
+        self._host = HostSums(conductor, device, self._params, self._blocks, encodes, _STREAMED_SHARE if self.is_streamed else waiting, self._spare)
         if passes > 1:  # taken beside the first forward, in backward's order
             self._reserve()
 
