@@ -54,11 +54,10 @@ def main():
     began = time.perf_counter()
     opt.resume()
     start_s = time.perf_counter() - began
-    length = job.shape["max_position_embeddings"]
     generator = torch.Generator().manual_seed(2)
     phases, losses, moved = [], [], []
     for _ in range(job.steps):
-        tokens = torch.randint(job.shape["vocab_size"], (job.rows_of_step, length), generator=generator).to(DEVICE)
+        tokens = torch.randint(job.shape["vocab_size"], (job.rows_of_step, job.length), generator=generator).to(DEVICE)
         wait()
         times = [time.perf_counter()]
         loss = model(input_ids=tokens, labels=tokens).loss
@@ -79,7 +78,7 @@ def main():
     forward_s, backward_s, step_s = (statistics.mean(phase) for phase in zip(*phases))
     read, written = ((last - first) / (len(moved) - 1) for first, last in zip(moved[0], moved[-1]))
     line = {"parameters": sum(p.numel() for p in model.parameters()), "losses": losses,
-            "tokens_per_s": job.rows_of_step * length / (forward_s + backward_s + step_s), "forward_s": forward_s,
+            "tokens_per_s": job.rows_of_step * job.length / (forward_s + backward_s + step_s), "forward_s": forward_s,
             "backward_s": backward_s, "step_s": step_s, "update_s": stats["update_s"], "waited_s": stats["waited_s"], "start_s": start_s,
             "drive_read_bytes": read, "drive_written_bytes": written, "read_s": stats.get("read_s"), "awaited_s": stats.get("awaited_s"), "bytes": stats["bytes"], "host_gb": host.most_bytes / 1e9,
             "digest": f"{opt.masters_digest():016x}", "torch": torch.__version__,

@@ -148,14 +148,24 @@ class Streaming:
     def _host_bytes_left(self, sums_bytes: int) -> float:
         gb, trained = self._settings.host_memory_gb, [layer for layer in self._layers if layer.is_trained]
         taken, kept = resident_bytes(), self._parameters.kept_bytes
+        slots = (self._slots_on_cpu() + 1) * self._slot_bytes + kept if self._device.type == "cpu" else 0  # and gradients
         two = Window.least_bytes(trained, self._parameters)
-        if taken + kept + sums_bytes + two > gb * 1e9:
+        if taken + kept + sums_bytes + slots + two > gb * 1e9:
             sums = f"sums of gradients of several backward passes (accumulation=1 needs none) {sums_bytes / 1e9:.3g} GB, " if sums_bytes else ""
+            sums += f"slots and gradients {slots / 1e9:.3g} GB, " if slots else ""
             raise ValueError(
                 f"host_memory_gb={gb:g} is too small: the process takes {taken / 1e9:.3g} GB, {sums}parameters that are in no layer {kept / 1e9:.3g} GB and "
-                f"two layers {two / 1e9:.3g} GB. Give at least {math.ceil((taken + kept + sums_bytes + two) / 1e8) / 10:g} GB; activations on the host come on top."
+                f"two layers {two / 1e9:.3g} GB. Give at least {math.ceil((taken + kept + sums_bytes + slots + two) / 1e8) / 10:g} GB; activations on the host come on top."
             )
-        return gb * 1e9 - taken - kept - sums_bytes
+        return gb * 1e9 - taken - kept - sums_bytes - slots
+
+    def _slots_on_cpu(self) -> int:
+        """There they are in host memory, too, of which layers from storage leave no more than is asked for."""
+        if self._settings.slots is not None:
+            count = self._settings.slots
+        else:
+            count = _FEWEST_SLOTS if self.is_from_storage else int((self._limit - self._kept_bytes) // self._slot_bytes)
+        return min(count, len(self._layers))
 
     @property
     def _limit(self) -> float:
@@ -182,7 +192,7 @@ class Streaming:
             torch.cuda.reset_peak_memory_stats(self._device)
             measure = functools.partial(memory_of, self._device) if self._settings.activations is None else None
         else:
-            count = int((self._limit - self._kept_bytes) // self._slot_bytes)
+            count = self._slots_on_cpu()
         self._slots = Slots(self._layers, min(count, len(self._layers)), self._device, self._source, self._watch)
         for layer in self._layers:
             self._watch(layer)
