@@ -372,7 +372,7 @@ class Optimizer(torch.optim.Optimizer):
     def _show_place(self, out: dict) -> None:
         updates = self._conductor.updates() if self.has_begun else [0] * len(self._params)
         out["state"] = {i: {"step": float(n)} for i, n in enumerate(updates)} if any(updates) else {}
-        out["nearstep"] = state_dicts.shown(self)
+        out["param_groups"][0][state_dicts.KEY] = state_dicts.shown(self)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Returns to the step that the dictionary names: to its checkpoint, or to the state in ``path`` if that is at
@@ -380,8 +380,9 @@ class Optimizer(torch.optim.Optimizer):
         place: dict = {}
 
         def before(_, given: dict) -> dict:
-            place.update(state_dicts.place_to_return_to(self._conductor, given))
-            return {"state": {}, "param_groups": given["param_groups"]}
+            place.update(state_dicts.place_of(given))
+            state_dicts.check_reachable(self._conductor, place)
+            return {"state": {}, "param_groups": [{key: value for key, value in group.items() if key != state_dicts.KEY} for group in given["param_groups"]]}
 
         handles = [self.register_load_state_dict_pre_hook(before),  # after the program's, which may change the dictionary
                    self.register_load_state_dict_post_hook(lambda _: self._return_to(place), prepend=True)]  # before the program's

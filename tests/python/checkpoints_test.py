@@ -139,8 +139,11 @@ class Checkpoints(Package):
         model, opt = self.make()
         self.train(model, opt, 0, 3)
         given = json.loads(json.dumps(opt.state_dict()))
-        for place in (5, "here", {"step": 3}, {**given["nearstep"], "checkpoint": None}):
-            self.refuses(ValueError, "opt.state_dict()", lambda: opt.load_state_dict({**given, "nearstep": place}))
+        place = json.loads(given["param_groups"][0].pop("nearstep"))
+        self.refuses(ValueError, "nearstep", lambda: opt.load_state_dict(given))
+        for bad in (5, "here", "5", {"step": 3}, {**place, "checkpoint": None}, json.dumps({**place, "checkpoint": None})):
+            self.refuses(ValueError, "opt.state_dict()", lambda: opt.load_state_dict({**given, "nearstep": bad}))
+        opt.load_state_dict({**given, "nearstep": place})  # as 0.2.0 had it
 
     def test_state_dict_is_a_pointer_and_leads_back(self):
         model, opt = self.make()
@@ -149,7 +152,7 @@ class Checkpoints(Package):
         digest = opt.masters_digest()
         pointer = json.loads(json.dumps({"optimizer": opt.state_dict(), "weights": {}}))["optimizer"]
         self.assertLess(len(json.dumps(pointer)), 4000)
-        self.assertEqual(pointer["nearstep"]["step"], 3)
+        self.assertEqual(json.loads(pointer["param_groups"][0]["nearstep"])["step"], 3)
         weights = {name: value.clone() for name, value in model.state_dict().items()}
         opt.load_state_dict(opt.state_dict())  # already there: nothing to do
         losses = self.train(model, opt, 3, 6)
@@ -162,6 +165,28 @@ class Checkpoints(Package):
         self.assert_equal_tensors(again.state_dict(), weights)
         self.assertEqual(self.train(again, opt, 3, 6), losses)
         self.assertEqual(opt.masters_digest(), last)
+
+    def test_torchs_distributed_checkpoint_leads_back(self):
+        from torch.distributed import checkpoint
+        from torch.distributed.checkpoint import state_dict
+
+        model, opt = self.make(lr=0.003)
+        self.train(model, opt, 0, 3)
+        weights, of_opt = state_dict.get_state_dict(model, opt)
+        checkpoint.save({"model": weights, "opt": of_opt}, checkpoint_id=self.folder / "saved")
+        losses, last = self.train(model, opt, 3, 5), opt.masters_digest()
+        opt.close()
+        for path in ("again", "other"):
+            again, opt = self.make(path=self.folder / path, lr=0.1)
+            weights, of_opt = state_dict.get_state_dict(again, opt)
+            given = {"model": weights, "opt": of_opt}
+            checkpoint.load(given, checkpoint_id=self.folder / "saved")
+            state_dict.set_state_dict(again, opt, model_state_dict=given["model"], optim_state_dict=given["opt"])
+            self.assertEqual((opt.steps, opt.param_groups[0]["lr"], opt.param_groups[0].keys() & {"nearstep"}), (3, 0.003, set()))
+            self.assertEqual((self.train(again, opt, 3, 5), opt.masters_digest()), (losses, last))
+        flat = state_dict.StateDictOptions(flatten_optimizer_state_dict=True)  # leaves out what a new optimizer has not
+        given = state_dict.get_optimizer_state_dict(again, opt, options=flat)
+        self.refuses(ValueError, "opt.resume()", lambda: state_dict.set_optimizer_state_dict(again, opt, given, options=flat))
 
     def test_a_state_dict_that_leads_nowhere(self):
         model, opt = self.make()

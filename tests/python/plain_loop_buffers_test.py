@@ -1,6 +1,7 @@
 """What an ordinary PyTorch loop does to buffers, random generators and the optimizer: nearstep does the same, or raises at that line."""
 import gc
 import os
+import json
 import pathlib
 import pickle
 import subprocess
@@ -173,7 +174,7 @@ class Buffers(Loop):
         late = opt.state_dict()
         for step in range(2, 4):
             take_step(model, opt, step)
-        self.refuses(RuntimeError, ("step 2", "opt.save()"), lambda: pickle.dumps(late)) if not pathlib.Path(late["nearstep"]["checkpoint"]).exists() else None
+        self.refuses(RuntimeError, ("step 2", "opt.save()"), lambda: pickle.dumps(late)) if not pathlib.Path(json.loads(late["param_groups"][0]["nearstep"])["checkpoint"]).exists() else None
         torch.save(opt.state_dict(), self.folder / "later.pt")
         other, second = self.make(network(5), path=self.folder / "second")
         second.load_state_dict(torch.load(self.folder / "saved.pt")["optimizer"])

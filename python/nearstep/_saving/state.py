@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
-import os
+import json
 
 import torch
 
@@ -77,25 +77,21 @@ class OfAll(collections.abc.Mapping):
     __setitem__ = __delitem__ = clear = pop = popitem = update = setdefault = _refuse
 
 
-def _refuse_without_checkpoint(place) -> None:
-    if place and not os.path.exists(place["checkpoint"]):
-        raise RuntimeError(f"There is no checkpoint of step {place['step']}, to which this state leads: call opt.save() first.")
+class Place(str):
+    """Says in JSON where the state is, as text, which tools that flatten and gather states keep whole. Whoever pickles it needs
+    the state of that step later, so that a checkpoint is written then if there is none."""
 
-
-class Place(collections.OrderedDict):
-    """Says where the state is. Whoever pickles it needs the state of that step later, so that a checkpoint is written
-    then if there is none."""
-
-    def __init__(self, entries=(), make_durable=None):
-        super().__init__(entries)
-        self._make_durable = make_durable or _refuse_without_checkpoint  # others copy it by its entries
+    def __new__(cls, entries: dict, make_durable):
+        """``make_durable``: takes the entries and returns those to pickle."""
+        place = super().__new__(cls, json.dumps(entries))
+        place._entries, place._make_durable = entries, make_durable
+        return place
 
     def __reduce_ex__(self, _):
-        self._make_durable(self)
-        return collections.OrderedDict, (list(self.items()),)
+        return collections.OrderedDict, (list(self._make_durable(self._entries).items()),)  # torch.load makes no other text
 
-    def __deepcopy__(self, memo):
-        return Place(self.items(), self._make_durable)
+    def __copy__(self):
+        return self
 
-    def copy(self):
-        return Place(self.items(), self._make_durable)
+    def __deepcopy__(self, _):
+        return self

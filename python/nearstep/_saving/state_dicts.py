@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import weakref
 
 from .state import Place
+
+KEY = "nearstep"  # in one of the parameter groups: torch.distributed.checkpoint leaves out what stands beside them
 
 
 def shown(optimizer) -> Place:
@@ -22,14 +25,23 @@ def _place_of(session) -> dict:
     return {"path": list(conductor.paths), "run": conductor.line, "step": step, "checkpoint": checkpoint}
 
 
-def place_to_return_to(conductor, state_dict: dict) -> dict:
-    """``conductor``: None before the start. Empty if the state is from before the first step. Raises if the optimizer cannot
-    return there."""
-    place = state_dict.get("nearstep")
+def place_of(state_dict: dict) -> dict:
+    """Where the state is that the dictionary names. Empty if it is from before the first step. Raises ValueError if it names none."""
+    groups = state_dict["param_groups"]
+    place = next((group[KEY] for group in groups if KEY in group), state_dict.get(KEY))  # 0.2.0 had it beside the groups
     if place is None:
-        raise ValueError("This is the state of another optimizer: nearstep's says where its state is. Start from the module's weights.")
+        raise ValueError("This is no state that nearstep's opt.state_dict() gave, which says where the state is: go on in path by opt.resume(), or start from the module's weights.")
+    try:
+        place = json.loads(place) if isinstance(place, str) else place
+    except ValueError:
+        place = None
     if not isinstance(place, dict) or (place and not (isinstance(place.get("checkpoint"), str) and {"path", "run", "step"} <= place.keys())):
         raise ValueError("This state does not say where its checkpoint is: load one that opt.state_dict() gave.")
+    return place
+
+
+def check_reachable(conductor, place: dict) -> None:
+    """``conductor``: None before the start. Raises RuntimeError if the optimizer cannot return there."""
     here = None if conductor is None else (conductor.line, conductor.steps)
     if here is not None and not place and conductor.steps > 0:
         raise RuntimeError(
@@ -38,7 +50,6 @@ def place_to_return_to(conductor, state_dict: dict) -> dict:
         )
     if here is not None and place and here != (place["run"], place["step"]):
         raise RuntimeError(f"This state is of step {place['step']}, and the optimizer is at step {here[1]}: load_state_dict() comes before the first forward.")
-    return place
 
 
 def check_returned(conductor, place: dict, has_checkpoint: bool) -> None:
@@ -53,18 +64,18 @@ def check_returned(conductor, place: dict, has_checkpoint: bool) -> None:
         raise ValueError(f"{found} holds step {place['step']} of another run, which has replaced this state: give each run a folder of its own.")
 
 
-def _make_durable(me, place) -> None:
-    """Has a state_dict() name a checkpoint that is there: the one that save() wrote since, else a new one."""
+def _make_durable(me, place: dict) -> dict:
+    """The place, with a checkpoint that is there: the one that save() wrote since, else a new one."""
     optimizer = me()
     if not place or os.path.exists(place["checkpoint"]):
-        return
+        return place
     saved_step, saved = (-1, "") if optimizer is None else optimizer._session.saved
     if saved_step == place["step"] and os.path.exists(saved):
-        place["checkpoint"] = saved
-        return
+        return {**place, "checkpoint": saved}
     begun = optimizer is not None and optimizer.has_begun and optimizer._is_ready
     if not begun or (optimizer._conductor.line, optimizer._conductor.steps) != (place["run"], place["step"]):
         raise RuntimeError(f"The state of step {place['step']} is gone, since training went on: save opt.state_dict() before the next step, or call opt.save() first.")
     if not optimizer._conductor.is_alone:
         raise RuntimeError("With several ranks call opt.save() on all of them before one saves opt.state_dict(): it says where that checkpoint is.")
     optimizer.save(os.path.dirname(place["checkpoint"]))
+    return place
