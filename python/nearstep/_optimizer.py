@@ -371,7 +371,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _show_place(self, out: dict) -> None:
         updates = self._conductor.updates() if self.has_begun else [0] * len(self._params)
-        out["state"] = {i: {"step": float(n)} for i, n in enumerate(updates)} if any(updates) else {}
+        out["state"] = {i: {"step": float(n)} for i, n in enumerate(updates)}  # also before the first: torch.distributed.checkpoint looks for it
         out["param_groups"][0][state_dicts.KEY] = state_dicts.shown(self)
 
     def load_state_dict(self, state_dict: dict) -> None:

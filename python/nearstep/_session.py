@@ -216,5 +216,10 @@ def drop(conductor, parameters: Parameters, handles: list) -> None:
     """Ends the engine of an optimizer that nobody has any more. Gets no session, whose module may have the optimizer."""
     for handle in handles:
         handle.remove()
-    if not _ranks.is_left_in_step(conductor):  # else the end of the process ends all ranks
+    if _ranks.is_left_in_step(conductor):  # the end of the process ends all ranks
+        return
+    try:
+        if not _ranks.is_fork():  # its parent goes on
+            parameters.leave()
+    finally:
         end_engine(conductor, parameters)

@@ -1,4 +1,5 @@
 """Exports, checkpoints and what the module shows: what is asked for comes, or one sentence as the right exception. One process, one rank."""
+import copy
 import errno
 import json
 import pathlib
@@ -184,9 +185,35 @@ class Checkpoints(Package):
             state_dict.set_state_dict(again, opt, model_state_dict=given["model"], optim_state_dict=given["opt"])
             self.assertEqual((opt.steps, opt.param_groups[0]["lr"], opt.param_groups[0].keys() & {"nearstep"}), (3, 0.003, set()))
             self.assertEqual((self.train(again, opt, 3, 5), opt.masters_digest()), (losses, last))
+        kept = copy.deepcopy(opt.state_dict())  # as a copy of the best, and as async_save() does
+        self.train(again, opt, 5, 6)
+        opt.close()
+        again, opt = self.make(path=self.folder / "best")
+        opt.load_state_dict(kept)
+        self.assertEqual((opt.steps, opt.masters_digest()), (5, last))
         flat = state_dict.StateDictOptions(flatten_optimizer_state_dict=True)  # leaves out what a new optimizer has not
         given = state_dict.get_optimizer_state_dict(again, opt, options=flat)
         self.refuses(ValueError, "opt.resume()", lambda: state_dict.set_optimizer_state_dict(again, opt, given, options=flat))
+
+    def test_torchs_distributed_checkpoint_of_two_optimizers(self):
+        from torch.distributed import checkpoint
+        from torch.distributed.checkpoint import state_dict
+
+        def make(name):
+            model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
+            return model, [nearstep.AdamW(layer, lr=0.1, path=self.folder / f"{name}-{i}") for i, layer in enumerate(model)]
+
+        model, opts = make("first")
+        for opt in opts:
+            model(torch.ones(2, 4)).square().mean().backward()
+            opt.step()
+        given = state_dict.get_optimizer_state_dict(model, opts)
+        checkpoint.save(given, checkpoint_id=self.folder / "saved")
+        model, others = make("second")
+        given = state_dict.get_optimizer_state_dict(model, others)
+        checkpoint.load(given, checkpoint_id=self.folder / "saved")
+        state_dict.set_optimizer_state_dict(model, others, given)
+        self.assertEqual([opt.masters_digest() for opt in others], [opt.masters_digest() for opt in opts])
 
     def test_a_state_dict_that_leads_nowhere(self):
         model, opt = self.make()

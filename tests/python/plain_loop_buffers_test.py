@@ -1,7 +1,7 @@
 """What an ordinary PyTorch loop does to buffers, random generators and the optimizer: nearstep does the same, or raises at that line."""
 import gc
-import os
 import json
+import os
 import pathlib
 import pickle
 import subprocess
@@ -158,12 +158,48 @@ class Buffers(Loop):
             self.assertEqual(float(opt.state[q]["step"]), 6)
             for name in ("exp_avg", "exp_avg_sq"):
                 torch.testing.assert_close(opt.state[q][name], other.state[p][name].cpu(), rtol=1e-3, atol=1e-7)
+        self.assertEqual(type(opt.state[q]["exp_avg"] * 2), torch.Tensor)
+        self.assertEqual(type(pickle.loads(pickle.dumps(opt.state[q]["exp_avg"]))), torch.Tensor)
+        torch.zeros(q.shape).copy_(opt.state[q]["exp_avg"])
+        for write in (lambda m: m.zero_(), lambda m: m.data.mul_(0.1), lambda m: m.__imul__(2), lambda m: m.__setitem__(0, 0.0), lambda m: torch._foreach_mul_([m], 2.0),
+                      lambda m: torch.mul(m, 2, out=m)):
+            for name in ("exp_avg", "step"):
+                self.refuses(RuntimeError, "fresh=True", lambda: write(opt.state[q][name]))
         for clear in (opt.state.clear, lambda: opt.state.pop(q), lambda: setattr(opt, "state", {})):
             self.refuses(RuntimeError, "fresh=True", clear)
         from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
         before = opt.steps, opt.masters_digest()
         get_optimizer_state_dict(ours, opt)
         self.assertEqual((opt.steps, opt.masters_digest()), before)
+
+    def test_a_model_that_outlives_its_optimizer_has_the_last_step(self):
+        def fit(model, make, steps):
+            optimizer = make(model)
+            for step in steps:
+                take_step(model, optimizer, step)
+
+        def ours(**settings):
+            return lambda model: nearstep.SGD(model, lr=0.1, path=self.folder / str(len(list(self.folder.iterdir()))), **settings)
+
+        theirs = network()
+        fit(theirs, lambda model: torch.optim.SGD(model.parameters(), lr=0.1), range(3))
+        for settings in ({}, {"keep_gradients": True}, {"stream": nearstep.Stream(slots=2)}):
+            with self.subTest(settings):
+                model = network()
+                fit(model, ours(**settings), range(2))
+                self.assertTrue(model(batch(9)).requires_grad)
+                fit(model, ours(**settings), range(2, 3))
+                torch.testing.assert_close(model.state_dict(), theirs.state_dict(), rtol=1e-4, atol=1e-5)
+
+    def test_parameters_that_share_memory_are_refused(self):
+        model = network()
+        model[3][0].weight.data = model[0].weight.data
+        self.refuses(ValueError, ("0.weight", "3.0.weight"), lambda: nearstep.SGD(model, lr=0.1, path=self.folder / "state"))
+        model = network()
+        model[0].bias.data = model[0].weight.data[3]
+        self.refuses(ValueError, ("0.weight", "0.bias"), lambda: nearstep.SGD(model, lr=0.1, path=self.folder / "state"))
+        flat = torch.zeros(8)  # parts of one memory
+        nearstep.SGD([torch.nn.Parameter(flat[:4]), torch.nn.Parameter(flat[4:])], lr=0.1, path=self.folder / "state")
 
     def test_a_saved_state_dict_can_be_loaded_whatever_came_later(self):
         model, opt = self.make(network())

@@ -1,10 +1,12 @@
 """What an ordinary PyTorch loop does to a streamed model: the same as under torch.optim, or an error at that line. Layers are in the
 host's memory or in storage. One process, one rank."""
 import pickle
+import random
 
 import launcher
 from plain_loop import WIDTH, Loop, batch, network, take_step
 
+import numpy
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -90,6 +92,23 @@ class Fails(torch.autograd.Function):
         return gradient, None
 
 
+class Drawn(torch.nn.Module):
+    """Stochastic depth by generators that are not PyTorch's."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return x + self.linear(x).tanh() * (random.random() < 0.5 or numpy.random.rand() < 0.3)
+
+
+def draw(model, optimizer, step):
+    random.seed(step)
+    numpy.random.seed(step)
+    return take_step(model, optimizer, step), random.random(), numpy.random.rand()
+
+
 class StreamLoops(Loop):
     def each(self, loop, **settings):
         for name, stream in STREAMS.items():
@@ -102,6 +121,13 @@ class StreamLoops(Loop):
         for write in (data, vector, swapped_in_and_out, written_evaluated_and_read, set_, swap_tensors):
             with self.subTest(write.__name__):
                 self.each(after_step(write), cls="Adam", lr=1e-3)
+
+    def test_layers_draw_the_same_numbers_again(self):
+        def make():
+            torch.manual_seed(0)
+            return torch.nn.Sequential(torch.nn.Sequential(*(Drawn() for _ in range(4))), torch.nn.Linear(WIDTH, WIDTH))
+
+        self.each(draw, make=make)
 
     def test_parameters_that_are_read_between_steps(self):
         reads = {

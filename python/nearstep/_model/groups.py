@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import torch
 
@@ -141,8 +142,18 @@ class Layout:
     reads: list  # a module, and the blocks and parameters that its own forward reads
 
 
+def _refuse_shared_memory(params: list, names: list) -> None:
+    """PyTorch's optimizers update such memory once for each parameter; the state has one master for each."""
+    with torch._C.DisableTorchFunctionSubclass():
+        places = sorted((p.data_ptr(), p.data_ptr() + p.numel() * p.element_size(), name)
+                        for p, name in zip(params, names) if torch._C._has_storage(p) and p.is_contiguous() and p.device.type != "meta")
+    for (_, end, one), (begin, _, other) in itertools.pairwise(places):
+        if 0 < begin < end:
+            raise ValueError(f"{one} and {other} are two parameters of the same memory, as after p.data = q.data: make them one, {other} = {one}.")
+
+
 def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
-    """Raises ValueError for a dtype that nearstep does not train."""
+    """Raises ValueError for a dtype that nearstep does not train, and for parameters that share memory."""
     in_groups = {}
     for number, group in enumerate(param_groups):
         for place, p in enumerate(group["params"]):
@@ -155,6 +166,7 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
         check_formats([p], [names.get(key, name)])
         if "/" in names.get(key, name):
             raise ValueError(f"Parameter {names[key]} has a / in its name, which separates folders in checkpoints: rename its module.")
+    _refuse_shared_memory([in_groups[key][0] for key in found], [names.get(key, in_groups[key][2]) for key in found])
     blocks, reads = ([], []) if module is None else _blocks_of(module, {key: i for i, key in enumerate(found)})
     listed = {i for block in blocks for i in block.tensors}
     rest = [i for i in range(len(found)) if i not in listed]

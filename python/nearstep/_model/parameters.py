@@ -283,6 +283,13 @@ class Parameters:
         for block in range(len(self._blocks)):
             self.bring(block)
 
+    def leave(self) -> None:
+        """The model goes on without its optimizer: with the values of the last step, but for those of a step that was left."""
+        if not any(self._is_put):
+            self.bring_all()
+        if self._streaming:
+            self._streaming.close()
+
     @apart()
     def _use(self, i: int) -> None:
         """The program uses the parameter."""

@@ -5,10 +5,36 @@ from __future__ import annotations
 import collections
 import collections.abc
 import json
+import re
 
 import torch
 
 _CLEARED = "The optimizer state lies in storage and cannot be set or cleared here: make a new optimizer with fresh=True to reset the moments."
+
+
+class _Shown(torch.Tensor):
+    """A copy of what is in storage. Whoever writes to it would change nothing."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func.__name__
+        written = [kwargs.get("out"), *(args[:1] if name == "__setitem__" or re.fullmatch(r"(__i\w+__|.*[^_]_)", name) else ())]
+        if any(isinstance(one, cls) for many in written for one in (many if isinstance(many, (list, tuple)) else [many])):
+            raise RuntimeError(_CLEARED)
+        with torch._C.DisableTorchFunctionSubclass():
+            found = func(*args, **kwargs)
+        return found.as_subclass(cls) if func == torch.Tensor.data.__get__ or name == "detach" else found
+
+    def _plain(self):
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.as_subclass(torch.Tensor)
+
+    def __reduce_ex__(self, protocol):
+        return self._plain().__reduce_ex__(protocol)
+
+    def __deepcopy__(self, _):
+        return self._plain().clone()
 
 
 class OfParameter(collections.abc.MutableMapping):
@@ -24,10 +50,10 @@ class OfParameter(collections.abc.MutableMapping):
 
     def __getitem__(self, name: str):
         if name == "step":
-            return torch.tensor(float(self._optimizer._updates_of(self._i)))
+            return torch.tensor(float(self._optimizer._updates_of(self._i))).as_subclass(_Shown)
         if name not in self._stored():
             raise KeyError(name)
-        return self._optimizer._read_state(self._i)[name]
+        return self._optimizer._read_state(self._i)[name].as_subclass(_Shown)
 
     def __contains__(self, name) -> bool:
         return name == "step" or name in self._stored()
@@ -79,7 +105,7 @@ class OfAll(collections.abc.Mapping):
 
 class Place(str):
     """Says in JSON where the state is, as text, which tools that flatten and gather states keep whole. Whoever pickles it needs
-    the state of that step later, so that a checkpoint is written then if there is none."""
+    the state of that step later, as does who copies it deeply, so that a checkpoint is written then if there is none."""
 
     def __new__(cls, entries: dict, make_durable):
         """``make_durable``: takes the entries and returns those to pickle."""
@@ -94,4 +120,4 @@ class Place(str):
         return self
 
     def __deepcopy__(self, _):
-        return self
+        return Place(self._make_durable(self._entries), self._make_durable)

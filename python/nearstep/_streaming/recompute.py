@@ -10,6 +10,8 @@ import copy
 import functools
 import inspect
 import itertools
+import random
+import sys
 import weakref
 
 import torch
@@ -40,20 +42,36 @@ class _Autocast:
         return torch.autocast(**self._settings) if self._settings["enabled"] else contextlib.nullcontext()
 
 
+def _other_generators():
+    """How states of Python's and NumPy's generators, from which layers may draw too, are got and set."""
+    yield random.getstate, random.setstate
+    if "numpy" in sys.modules:
+        drawn = sys.modules["numpy"].random
+        yield drawn.get_state, drawn.set_state
+
+
 class _Random:
     """The random generators as they are now."""
 
     def __init__(self, device: torch.device):
         self._devices = [device] if device.type == "cuda" else []
         self._states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
+        self._others = [(setter, getter()) for getter, setter in _other_generators()]
 
     @contextlib.contextmanager
     def again(self):
-        with torch.random.fork_rng(self._devices):
-            torch.set_rng_state(self._states[0])
-            for device, state in zip(self._devices, self._states[1:]):
-                torch.cuda.set_rng_state(state, device)
-            yield
+        now = [(setter, getter()) for getter, setter in _other_generators()]
+        try:
+            for setter, state in self._others:
+                setter(state)
+            with torch.random.fork_rng(self._devices):
+                torch.set_rng_state(self._states[0])
+                for device, state in zip(self._devices, self._states[1:]):
+                    torch.cuda.set_rng_state(state, device)
+                yield
+        finally:
+            for setter, state in now:
+                setter(state)
 
 
 def _containers(given, used):
@@ -213,8 +231,8 @@ class _Recomputed(torch.autograd.Function):
     at once, so that the layer is in its slot from the first to the last of this work."""
 
     @staticmethod
-    def forward(ctx, call, keep, random, uses, _anchor, *tensors):
-        ctx.call, ctx.random, ctx.uses, ctx.shared = call, random, uses, uses.shared
+    def forward(ctx, call, keep, generators, uses, _anchor, *tensors):
+        ctx.call, ctx.random, ctx.uses, ctx.shared = call, generators, uses, uses.shared
         tensors = tensors[: len(tensors) - len(ctx.shared)]
         ctx.set_materialize_grads(False)
         ctx.graph = Graph(call.slot_memory, functools.partial(_refuse, uses.name)) if call.keeping.wants(call.number, tensors) else None
