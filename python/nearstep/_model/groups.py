@@ -166,7 +166,6 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
         check_formats([p], [names.get(key, name)])
         if "/" in names.get(key, name):
             raise ValueError(f"Parameter {names[key]} has a / in its name, which separates folders in checkpoints: rename its module.")
-    _refuse_shared_memory([in_groups[key][0] for key in found], [names.get(key, in_groups[key][2]) for key in found])
     blocks, reads = ([], []) if module is None else _blocks_of(module, {key: i for i, key in enumerate(found)})
     listed = {i for block in blocks for i in block.tensors}
     rest = [i for i in range(len(found)) if i not in listed]
@@ -179,7 +178,7 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
         block.tensors = [place[i] for i in block.tensors]
     keys = [found[i] for i in order]
     dtypes = {in_groups[key][0].dtype for key in keys}
-    return Layout(
+    laid = Layout(
         params=[in_groups[key][0] for key in keys],
         names=[names.get(key, in_groups[key][2]) for key in keys],
         group_of=[in_groups[key][1] for key in keys],
@@ -188,3 +187,5 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
         block_of=block_of,
         reads=[(owner, sorted({block_of[place[i]] for i in read}), [place[i] for i in read]) for owner, read in reads],
     )
+    _refuse_shared_memory(laid.params, laid.names)
+    return laid

@@ -42,8 +42,11 @@ class _Autocast:
         return torch.autocast(**self._settings) if self._settings["enabled"] else contextlib.nullcontext()
 
 
-def _other_generators():
-    """How states of Python's and NumPy's generators, from which layers may draw too, are got and set."""
+def _generators(device: torch.device):
+    """How states of the generators from which layers may draw are got and set: PyTorch's, Python's and NumPy's."""
+    yield torch.get_rng_state, torch.set_rng_state
+    if device.type == "cuda":
+        yield functools.partial(torch.cuda.get_rng_state, device), functools.partial(torch.cuda.set_rng_state, device=device)
     yield random.getstate, random.setstate
     if "numpy" in sys.modules:
         drawn = sys.modules["numpy"].random
@@ -54,24 +57,21 @@ class _Random:
     """The random generators as they are now."""
 
     def __init__(self, device: torch.device):
-        self._devices = [device] if device.type == "cuda" else []
-        self._states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
-        self._others = [(setter, getter()) for getter, setter in _other_generators()]
+        self._device = device
+        self._states = [(setter, getter()) for getter, setter in _generators(device)]
+
+    def _set(self) -> None:
+        for setter, state in self._states:
+            setter(state)
 
     @contextlib.contextmanager
     def again(self):
-        now = [(setter, getter()) for getter, setter in _other_generators()]
+        now = _Random(self._device)
         try:
-            for setter, state in self._others:
-                setter(state)
-            with torch.random.fork_rng(self._devices):
-                torch.set_rng_state(self._states[0])
-                for device, state in zip(self._devices, self._states[1:]):
-                    torch.cuda.set_rng_state(state, device)
-                yield
+            self._set()
+            yield
         finally:
-            for setter, state in now:
-                setter(state)
+            now._set()
 
 
 def _containers(given, used):

@@ -148,7 +148,7 @@ class Streaming:
     def _host_bytes_left(self, sums_bytes: int) -> float:
         gb, trained = self._settings.host_memory_gb, [layer for layer in self._layers if layer.is_trained]
         taken, kept = resident_bytes(), self._parameters.kept_bytes
-        slots = (self._slots_on_cpu() + 1) * self._slot_bytes + kept if self._device.type == "cpu" else 0  # and gradients
+        slots = (self._first_slots() + 1) * self._slot_bytes + kept if self._device.type == "cpu" else 0  # and gradients
         two = Window.least_bytes(trained, self._parameters)
         if taken + kept + sums_bytes + slots + two > gb * 1e9:
             sums = f"sums of gradients of several backward passes (accumulation=1 needs none) {sums_bytes / 1e9:.3g} GB, " if sums_bytes else ""
@@ -159,12 +159,14 @@ class Streaming:
             )
         return gb * 1e9 - taken - kept - sums_bytes - slots
 
-    def _slots_on_cpu(self) -> int:
-        """There they are in host memory, too, of which layers from storage leave no more than is asked for."""
+    def _first_slots(self) -> int:
+        """Their number at the start. Without a GPU they are in host memory, of which layers from storage leave no more than two."""
         if self._settings.slots is not None:
             count = self._settings.slots
+        elif self._device.type == "cuda" or self.is_from_storage:
+            count = _FEWEST_SLOTS
         else:
-            count = _FEWEST_SLOTS if self.is_from_storage else int((self._limit - self._kept_bytes) // self._slot_bytes)
+            count = int((self._limit - self._kept_bytes) // self._slot_bytes)
         return min(count, len(self._layers))
 
     @property
@@ -182,18 +184,14 @@ class Streaming:
         for layer in self._layers:
             layer.homes = [self._frozen.of(p) if i is None else values[i] for i, p in zip(layer.numbers, layer.params)]
             layer.outside = list(layer.homes)
-        count, on_host, measure = _FEWEST_SLOTS, self._settings.activations == "host", None
-        if self._settings.slots is not None:
-            count = self._settings.slots
-        elif self._device.type == "cuda":
+        on_host, measure = self._settings.activations == "host", None
+        if self._settings.slots is None and self._device.type == "cuda":
             self._is_measuring = True
             on_host = self._settings.activations != "gpu"
             torch.cuda.empty_cache()  # the layers may have been there
             torch.cuda.reset_peak_memory_stats(self._device)
             measure = functools.partial(memory_of, self._device) if self._settings.activations is None else None
-        else:
-            count = self._slots_on_cpu()
-        self._slots = Slots(self._layers, min(count, len(self._layers)), self._device, self._source, self._watch)
+        self._slots = Slots(self._layers, self._first_slots(), self._device, self._source, self._watch)
         for layer in self._layers:
             self._watch(layer)
         self._activations = Activations(self._device, on_host, self._inputs_room, self._spill)
