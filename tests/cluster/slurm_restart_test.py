@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import time
 
@@ -75,8 +76,10 @@ class Restarts(slurm_jobs.Jobs):
         self.assert_states(self.output("late"), "code 75")
         self.assert_went_on("late", whole, after=11)
         self.assert_states(self.output("late"), "120 s")
-        # No rank was killed while ending. A later start may fail: Open MPI 4.1 sometimes crashes in MPI_Init under srun.
-        self.assertRegex(self.output("late"), r"^((?!slurm_job: (start 1|this start)).*\n)*slurm_job: this start ended with code 75")
+        # No rank was killed while ending. Of later starts only a signal ends any: Open MPI 4.1 sometimes crashes in MPI_Init under srun.
+        codes = [int(code) for code in re.findall(r"this start ended with code (\d+)", self.output("late"))]
+        self.assertEqual(codes[0], 75)
+        self.assertGreater(min(codes[1:], default=129), 128)
 
     def test_a_refused_requeue_does_not_end_in_0(self):
         job = self.submit("refused", self.stubbed("scontrol", "[[ $1 != requeue ]] || { echo 'Requeue is off' >&2; exit 1; }"), **STEPS)
