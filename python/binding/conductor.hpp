@@ -5,7 +5,7 @@
 
 #include "base/stopwatch.hpp"
 #include "checkpoint/safetensors.hpp"
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "csd/gpu_tensors.hpp"
 #include "engine/run.hpp"
 #include "memory/gpu.hpp"

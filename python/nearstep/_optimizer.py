@@ -19,6 +19,7 @@ from ._session import Session, drop
 from ._starting import keywords
 from ._starting.begin import refuse_empty_without_module
 from ._starting.names import whole_path
+from ._starting.suggestions import suggests
 from ._starting.settings import check_groups, check_values, settings_of
 from ._starting.weights import Weights
 from ._streaming.stream import Stream, Streaming
@@ -145,7 +146,7 @@ class Optimizer(torch.optim.Optimizer):
         self._begin()
         return self._conductor.ranks
 
-    @keywords.suggests
+    @suggests
     def resume(self, checkpoint: str | None = None) -> int:
         """Resumes from the newest durable step in ``path``, else from the newest checkpoint, else starts anew. With
         ``checkpoint``, a path that ``save()`` returned, resumes from that one. The module's persistent buffers come back,
@@ -271,7 +272,7 @@ class Optimizer(torch.optim.Optimizer):
         self._begin()
         self._session.settle()
 
-    @keywords.suggests
+    @suggests
     def save(self, folder: str | None = None, extra=None) -> str:
         """Writes a checkpoint, which is kept until this run's next one in the folder, and returns its path. If
         ``folder`` is another run's, the checkpoint goes into the folder ``run-ID`` in it. ``extra``: any JSON value, such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint.
@@ -279,7 +280,7 @@ class Optimizer(torch.optim.Optimizer):
         self._settle()
         return self._session.save(folder, extra)
 
-    @keywords.suggests
+    @suggests
     def export(self, folder: str, dtype: str | torch.dtype = "fp32") -> None:
         """Writes what the module's ``state_dict()`` holds as safetensors into a new folder, with the module's names, tied ones
         once, and its ``config.json``; ``from_pretrained(folder)`` loads it. Trained parameters are the fp32 masters. These and

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from . import _engine, _ranks
-from ._starting.keywords import suggests
+from ._starting.suggestions import suggests
 from ._starting.settings import flattened, settings_of
 
 # What a storage node may have of its own; the ranks that train say the rest, for all.

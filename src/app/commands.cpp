@@ -11,7 +11,7 @@
 #include "checkpoint/export.hpp"
 #include "doctor/doctor.hpp"
 #include "model/hugging_face.hpp"
-#include "train/run.hpp"
+#include "train/loop.hpp"
 
 #include <nlohmann/json.hpp>
 

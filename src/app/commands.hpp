@@ -3,7 +3,7 @@
 
 #include "base/output_file.hpp"
 #include "config/load.hpp"
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "mpi/communicator.hpp"
 
 #include <CLI/CLI.hpp>

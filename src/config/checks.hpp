@@ -1,7 +1,7 @@
 // Checks on combinations of keys.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 
 #include <map>
 #include <string>

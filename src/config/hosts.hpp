@@ -1,7 +1,7 @@
 // Which ranks run on which host of a site.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 
 #include <string>
 #include <vector>

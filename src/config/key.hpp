@@ -3,7 +3,7 @@
 
 #include "config/group_size.hpp"
 #include "config/limits.hpp"
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "config/value.hpp"
 
 #include <cstddef>

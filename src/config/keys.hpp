@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/key.hpp"
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 
 #include <string_view>
 #include <vector>

@@ -1,7 +1,7 @@
 // Turns TOML text into the validated settings of a run.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "config/toml_text.hpp"
 
 #include <string>

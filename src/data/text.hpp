@@ -1,7 +1,7 @@
 // Reads text and draws batches of its tokens.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "data/tokenizer.hpp"
 #include "data/tokens.hpp"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/input_file.hpp"
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "data/tokens.hpp"
 
 #include <cstddef>

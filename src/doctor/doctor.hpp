@@ -1,7 +1,7 @@
 // nearstep doctor: what each node has, and which path each part of a run takes there.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "mpi/communicator.hpp"
 
 #include <nlohmann/json_fwd.hpp>

@@ -4,9 +4,9 @@
 #include "base/error.hpp"
 #include "base/machine.hpp"
 #include "csd/state_format.hpp"
-#include "engine/gathered_text.hpp"
 #include "engine/placement/site_links.hpp"
 #include "engine/placement/tiers.hpp"
+#include "mpi/gathered_text.hpp"
 #include "plan/link_rates.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "engine/run.hpp"
 
-#include "engine/state/checkpoint_folder.hpp"
+#include "engine/checkpoint_folder.hpp"
 
 #include <utility>
 

@@ -8,9 +8,9 @@
 
 #include "config/engine_settings.hpp"
 #include "engine/engine.hpp"
-#include "engine/layout.hpp"
+#include "engine/face/layout.hpp"
+#include "engine/face/wish.hpp"
 #include "engine/restart/start.hpp"
-#include "engine/restart/wish.hpp"
 #include "mpi/communicator.hpp"
 
 #include <memory>

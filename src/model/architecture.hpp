@@ -3,7 +3,7 @@
 // trainer do not change. Below it are the parts that architectures share.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "feed/fetch_order.hpp"
 #include "model/block_function.hpp"
 #include "model/geometry.hpp"

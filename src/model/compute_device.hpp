@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/dtype.hpp"
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 
 #include <optional>
 

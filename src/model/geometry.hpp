@@ -1,7 +1,7 @@
 // A model's parameters and their places in the parameter vector. Needs no torch.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 
 #include <cstddef>
 #include <cstdint>

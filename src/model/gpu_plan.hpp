@@ -1,7 +1,7 @@
 // Plans from sizes alone what a rank keeps on its GPU. Needs no GPU and no torch.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "model/residence.hpp"
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Reads and writes the config.json of models for Hugging Face's transformers. Needs no torch.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "config/toml_text.hpp"
 
 #include <string>

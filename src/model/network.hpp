@@ -4,7 +4,7 @@
 // a block's gradient is final after one visit, and its parameters are needed twice per step.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "feed/block_parts.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"

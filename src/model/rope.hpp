@@ -3,7 +3,7 @@
 // 2023). Needs no torch.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 
 #include <string>
 #include <vector>

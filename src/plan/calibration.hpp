@@ -2,7 +2,7 @@
 // network`. They replace the rates of the site file.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 
 #include <string>
 #include <vector>

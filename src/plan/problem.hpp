@@ -1,7 +1,7 @@
 // The input of a plan: the work of a step, and the hardware of a site.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 
 #include <algorithm>
 #include <cstddef>

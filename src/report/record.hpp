@@ -3,7 +3,7 @@
 
 #include "base/statistics.hpp"
 #include "codec/delta.hpp"
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "model/gpu_plan.hpp"
 #include "plan/calibration.hpp"
 #include "report/endurance.hpp"

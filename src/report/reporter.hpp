@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/output_file.hpp"
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "report/record.hpp"
 #include "report/terminal.hpp"
 

@@ -2,7 +2,7 @@
 // state's bytes.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "trace/traffic.hpp"
 
 #include <optional>

@@ -10,7 +10,7 @@
 #include "report/prediction.hpp"
 #include "report/traffic.hpp"
 #include "train/corpus.hpp"
-#include "train/run.hpp"
+#include "train/loop.hpp"
 #include "train/trainer.hpp"
 
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // A run's text as tokens, on all ranks.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "data/text.hpp"
 #include "mpi/communicator.hpp"
 

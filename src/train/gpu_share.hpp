@@ -1,7 +1,7 @@
 // A rank's share of a GPU: its planned memory use, and what it used and moved.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "model/compute_device.hpp"
 #include "model/gpu_plan.hpp"
 #include "model/network.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/hosts.hpp"
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 
 #include <cstdint>
 #include <optional>

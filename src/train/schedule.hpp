@@ -1,8 +1,8 @@
 // What changes from step to step.
 #pragma once
 
-#include "config/run.hpp"
-#include "engine/layout.hpp"
+#include "config/run_settings.hpp"
+#include "engine/face/layout.hpp"
 
 #include <cstddef>
 #include <cstdint>

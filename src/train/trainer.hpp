@@ -1,7 +1,7 @@
 // One training run on all ranks: text, network and engine, and the step that combines them.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "data/text.hpp"
 #include "engine/run.hpp"
 #include "model/network.hpp"

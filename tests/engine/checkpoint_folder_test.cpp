@@ -1,4 +1,4 @@
-#include "engine/state/checkpoint_folder.hpp"
+#include "engine/checkpoint_folder.hpp"
 
 #include "support/test.hpp"
 

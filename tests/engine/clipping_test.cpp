@@ -1,4 +1,4 @@
-#include "engine/clipping.hpp"
+#include "engine/route/clipping.hpp"
 
 #include "support/test.hpp"
 

@@ -1,4 +1,4 @@
-#include "engine/loss_scale.hpp"
+#include "engine/route/loss_scale.hpp"
 
 #include "support/test.hpp"
 

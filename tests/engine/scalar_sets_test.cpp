@@ -1,4 +1,4 @@
-#include "engine/scalar_sets.hpp"
+#include "engine/route/scalar_sets.hpp"
 
 #include "support/test.hpp"
 

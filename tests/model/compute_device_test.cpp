@@ -1,6 +1,6 @@
 #include "model/compute_device.hpp"
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 #include "model/network.hpp"
 #include "support/test.hpp"
 

@@ -1,7 +1,7 @@
 // Settings of a run on a site with a network of 12.5 GB/s and 5 us, and SmartSSDs.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/run_settings.hpp"
 
 namespace nearstep::plan {
 

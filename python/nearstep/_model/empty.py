@@ -8,7 +8,7 @@ import enum
 import torch
 
 from .departed import ABOUT, CONVERSIONS, give_back_class, give_class
-from .._starting.keywords import suggests
+from .._starting.suggestions import suggests
 
 
 class _Values(enum.Enum):

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .._streaming.stream import Stream
 
     P = ParamSpec("P")
-R = TypeVar("R")
+
+from .suggestions import sentence
 
 Params = Union[torch.nn.Module, Iterable[torch.Tensor], Iterable[dict[str, Any]], Iterable[tuple[str, torch.Tensor]]]
 Number = Union[float, torch.Tensor]
@@ -58,38 +59,10 @@ EXAMPLE = """A whole program, which is killed and started again at will:
         opt.zero_grad()
     opt.close()"""
 
-_OWN_WAY = "leave it out, since the update runs near the storage, in one way for all tensors"
-_INSTEAD = {
-    "fused": _OWN_WAY,
-    "foreach": _OWN_WAY,
-    "capturable": _OWN_WAY,
-    "differentiable": "leave it out, since no gradient passes through an update that runs near the storage",
-    "amsgrad": "leave it out, since the state has no room for a third moment",
-    "maximize": "leave it out, and call (-loss).backward()",
-    "nesterov": "leave it out, since momentum is the plain one here",
-    "dampening": "leave it out, since momentum is not damped here",
-    "lr_decay": "leave it out, and use a scheduler of torch.optim.lr_scheduler",
-    "initial_accumulator_value": "leave it out, since sums begin at 0",
-    "decoupled_weight_decay": "leave it out, and choose nearstep.AdamW",
-    "correct_bias": "leave it out, since the bias is always corrected",
-    "max_grad_norm": "write clip_norm",
-    "gradient_clip_val": "write clip_norm",
-    "gradient_accumulation_steps": "write accumulation",
-    "accumulate_grad_batches": "write accumulation",
-    "learning_rate": "write lr",
-}
-
-
-def _sentence(owner: str, name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    guess = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}."
-    return f"nearstep.{owner} has no argument {name}: " + (f"{_INSTEAD[name]}." if name in _INSTEAD else guess)
-
-
 def refuse(cls: type, unknown: Iterable[str]) -> None:
     """Raises TypeError for keyword arguments that the optimizer does not have, and says what to do."""
     for name in unknown:
-        raise TypeError(_sentence(cls.__name__, name, list(inspect.signature(cls).parameters)))
+        raise TypeError(sentence(cls.__name__, name, list(inspect.signature(cls).parameters)))
 
 
 def refuse_in_groups(cls: type, defaults: Iterable[str], groups: Iterable[Mapping[str, Any]]) -> None:
@@ -101,21 +74,6 @@ def refuse_in_groups(cls: type, defaults: Iterable[str], groups: Iterable[Mappin
             raise TypeError(f"A parameter group has {name}, which nearstep.{cls.__name__} does not know: did you mean {near[0]}?")
         if name in Settings.__annotations__:
             raise TypeError(f"A parameter group has {name}, which belongs to the whole optimizer: write nearstep.{cls.__name__}(..., {name}=...).")
-
-
-def suggests(function: Callable[P, R]) -> Callable[P, R]:
-    """A keyword argument that the function does not have is a sentence that names the one that was meant."""
-    owner = function.__qualname__.removesuffix(".__init__")
-    known = [name for name in inspect.signature(function).parameters if name != "self"]
-
-    @functools.wraps(function)
-    def call(*arguments: P.args, **settings: P.kwargs) -> R:
-        for name in settings:
-            if name not in known:
-                raise TypeError(_sentence(owner, name, known))
-        return function(*arguments, **settings)
-
-    return call
 
 
 def show(cls: type, base: type) -> None:

@@ -17,7 +17,7 @@ from .activations import Activations
 from .._model import watch
 from .._model.groups import layers_of, plain_name
 from .._pinned import resident_bytes
-from .._starting.keywords import suggests
+from .._starting.suggestions import suggests
 from .._starting.settings import check_memory
 from .._weakly import weakly
 from .keeping import Keeping

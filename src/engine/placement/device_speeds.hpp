@@ -2,8 +2,8 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/layout.hpp"
-#include "engine/placement/placed.hpp"
+#include "engine/face/layout.hpp"
+#include "engine/face/placed.hpp"
 #include "mpi/communicator.hpp"
 #include "shard/ownership.hpp"
 

@@ -7,7 +7,7 @@
 #include "csd/group_map.hpp"
 #include "csd/state_volume.hpp"
 #include "csd/transfer_handler.hpp"
-#include "engine/placement/placed.hpp"
+#include "engine/face/placed.hpp"
 #include "engine/route/gradient_route.hpp"
 #include "link/node_links.hpp"
 #include "mpi/communicator.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "csd/state_format.hpp"
-#include "engine/placement/placed.hpp"
+#include "engine/face/placed.hpp"
 #include "shard/ownership.hpp"
 #include "shard/partition.hpp"
 

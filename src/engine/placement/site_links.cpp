@@ -6,7 +6,7 @@
 #include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "engine/placement/devices.hpp"
-#include "engine/state/parameter_vector.hpp"
+#include "engine/route/parameter_vector.hpp"
 #include "mpi/library.hpp"
 #include "mpi/topology.hpp"
 #include "plan/link_rates.hpp"

@@ -1,8 +1,8 @@
 // Measures how fast this rank's devices update state.
 #pragma once
 
-#include "engine/layout.hpp"
-#include "engine/placement/placed.hpp"
+#include "engine/face/layout.hpp"
+#include "engine/face/placed.hpp"
 #include "mpi/communicator.hpp"
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // How much of a rank's state lies in GPU memory, in host memory and on drives: csd.tiers.
 #pragma once
 
-#include "engine/placement/placed.hpp"
-#include "engine/step.hpp"
+#include "engine/face/options.hpp"
+#include "engine/face/placed.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
 #include "shard/ownership.hpp"

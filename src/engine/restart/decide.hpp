@@ -2,8 +2,8 @@
 // alike, and tests can enumerate the cases. docs/restart.md has them in a table.
 #pragma once
 
+#include "engine/face/wish.hpp"
 #include "engine/restart/refusal.hpp"
-#include "engine/restart/wish.hpp"
 #include "store/lineage.hpp"
 #include "store/manifest.hpp"
 #include "store/names.hpp"

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
+#include "engine/face/wish.hpp"
 #include "engine/restart/decide.hpp"
-#include "engine/restart/wish.hpp"
 
 #include <string>
 #include <vector>

@@ -4,10 +4,10 @@
 #include "base/error.hpp"
 #include "base/machine.hpp"
 #include "base/packed.hpp"
-#include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/restart/folder_search.hpp"
 #include "engine/restart/job_record.hpp"
+#include "mpi/gathered_text.hpp"
 #include "mpi/topology.hpp"
 #include "store/folder.hpp"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/placement/placed.hpp"
+#include "engine/face/placed.hpp"
 #include "engine/restart/decide.hpp"
 #include "mpi/communicator.hpp"
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/layout.hpp"
-#include "engine/placement/placed.hpp"
+#include "engine/face/layout.hpp"
+#include "engine/face/options.hpp"
+#include "engine/face/placed.hpp"
+#include "engine/face/wish.hpp"
 #include "engine/restart/decide.hpp"
-#include "engine/restart/wish.hpp"
-#include "engine/step.hpp"
 #include "mpi/communicator.hpp"
 
 #include <string>

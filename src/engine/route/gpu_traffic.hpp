@@ -3,7 +3,7 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/layout.hpp"
+#include "engine/face/layout.hpp"
 #include "link/node_links.hpp"
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/state/parameter_vector.hpp"
+#include "engine/route/parameter_vector.hpp"
 #include "feed/block_parts.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/nccl/group.hpp"

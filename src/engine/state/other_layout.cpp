@@ -3,9 +3,9 @@
 
 #include "base/error.hpp"
 #include "base/wording.hpp"
-#include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
+#include "mpi/gathered_text.hpp"
 
 #include <algorithm>
 #include <map>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/step.hpp"
+#include "engine/face/options.hpp"
 #include "mpi/communicator.hpp"
 
 #include <string>

@@ -1,8 +1,8 @@
 // The program's two ways to train: one run from start to end, and a comparison of several modes.
 #pragma once
 
-#include "config/run.hpp"
-#include "engine/restart/wish.hpp"
+#include "config/run_settings.hpp"
+#include "engine/face/wish.hpp"
 #include "mpi/communicator.hpp"
 #include "plan/calibration.hpp"
 

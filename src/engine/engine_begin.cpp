@@ -6,12 +6,12 @@
 #include "base/wording.hpp"
 #include "checkpoint/owner.hpp"
 #include "engine/engine.hpp"
-#include "engine/gathered_text.hpp"
 #include "engine/placement/device_speeds.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/site_links.hpp"
 #include "engine/restart/job_record.hpp"
 #include "engine/restart/search.hpp"
+#include "mpi/gathered_text.hpp"
 #include "store/folder.hpp"
 #include "store/manifest.hpp"
 #include "store/provenance.hpp"
@@ -342,6 +342,26 @@ BeginReport Engine::begin(const Start& start) {
                       check_network(world_, settings_)});
     count_from_here();
     return begun;
+}
+
+void Engine::fill(const Start& start, const Fill& fill) {
+    world_.together([&] {
+        move_state(
+            [&](const auto& of, const csd::StateArrays& state) {
+                const std::size_t elems =
+                    std::min(state.master.size(), layout_.elems - of.first_elem());
+                fill(of.first_elem(), state.master.first(elems));
+                std::ranges::fill(state.master.subspan(elems), 0.0F);  // padding
+            },
+            [](const auto& of, const csd::StateArrays& state) {
+                of.write(0, {state.master, {}, {}});
+            });
+    });
+    go_on_from(0);
+    pipeline_->gather();
+    commit();
+    replace_runs(start.found);
+    count_from_here();
 }
 
 }  // namespace nearstep::engine

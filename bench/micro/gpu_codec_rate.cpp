@@ -1,10 +1,9 @@
 // Measures how fast gradients in GPU memory are encoded. Used by main.cpp.
-#include "codec/gpu_codec.hpp"
-
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "base/units.hpp"
 #include "bench/micro/benchmarks.hpp"
+#include "codec/gpu_codec.hpp"
 #include "memory/gpu.hpp"
 #include "shard/partition.hpp"
 

@@ -1,12 +1,12 @@
 // Runs the steps of `nearstep train` from start to end. Used by the command train.
-#include "train/run.hpp"
+#include "train/loop.hpp"
 
 #include "base/error.hpp"
 #include "base/output_file.hpp"
 #include "base/stop_request.hpp"
 #include "base/stopwatch.hpp"
 #include "config/load.hpp"
-#include "engine/state/checkpoint_folder.hpp"
+#include "engine/checkpoint_folder.hpp"
 #include "model/compute_device.hpp"
 #include "model/gpu_peak.hpp"
 #include "mpi/library.hpp"

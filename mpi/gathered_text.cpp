@@ -1,5 +1,5 @@
 // Brings each rank's text to all ranks. Used by restarts, the state and the Python binding.
-#include "engine/gathered_text.hpp"
+#include "mpi/gathered_text.hpp"
 
 #include "base/packed.hpp"
 
@@ -8,7 +8,7 @@
 #include <iterator>
 #include <span>
 
-namespace nearstep::engine {
+namespace nearstep::mpi {
 
 namespace {
 
@@ -55,4 +55,4 @@ std::vector<std::string> gather_text(const mpi::Communicator& world, const std::
     return texts;
 }
 
-}  // namespace nearstep::engine
+}  // namespace nearstep::mpi

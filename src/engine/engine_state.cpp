@@ -5,9 +5,9 @@
 #include "base/version.hpp"
 #include "csd/gpu_tensors.hpp"
 #include "engine/engine.hpp"
-#include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
+#include "mpi/gathered_text.hpp"
 
 #include <unistd.h>
 
@@ -206,26 +206,6 @@ void Engine::start_anew(const Claimed& claimed) {
     for (const auto& device : pipeline_->devices()) {
         device->expect_updates();
     }
-}
-
-void Engine::fill(const Start& start, const Fill& fill) {
-    world_.together([&] {
-        move_state(
-            [&](const auto& of, const csd::StateArrays& state) {
-                const std::size_t elems =
-                    std::min(state.master.size(), layout_.elems - of.first_elem());
-                fill(of.first_elem(), state.master.first(elems));
-                std::ranges::fill(state.master.subspan(elems), 0.0F);  // padding
-            },
-            [](const auto& of, const csd::StateArrays& state) {
-                of.write(0, {state.master, {}, {}});
-            });
-    });
-    go_on_from(0);
-    pipeline_->gather();
-    commit();
-    replace_runs(start.found);
-    count_from_here();
 }
 
 // Its description of the model is ours, but somebody else may have written it.

@@ -1,5 +1,5 @@
 // Checks and times the checkpoint folder. Called by train/run.cpp before the first step.
-#include "engine/state/checkpoint_folder.hpp"
+#include "engine/checkpoint_folder.hpp"
 
 #include "base/descriptor.hpp"
 #include "base/digest.hpp"

@@ -1,4 +1,4 @@
-#include "engine/state/parameter_vector.hpp"
+#include "engine/route/parameter_vector.hpp"
 
 #include <optional>
 #include <string>

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-namespace nearstep::engine {
+namespace nearstep::mpi {
 
 // Each rank's text, in rank order. Collective; a rank sends and receives twice the logarithm of the
 // number of ranks as messages.
 std::vector<std::string> gather_text(const mpi::Communicator& world, const std::string& mine);
 
-}  // namespace nearstep::engine
+}  // namespace nearstep::mpi

@@ -1,5 +1,5 @@
 // Assigns tensors to sets of scalars, and computes these. Used by Engine in each step.
-#include "engine/scalar_sets.hpp"
+#include "engine/route/scalar_sets.hpp"
 
 #include "base/error.hpp"
 #include "base/random.hpp"

@@ -3,9 +3,9 @@
 
 #include "base/statistics.hpp"
 #include "codec/delta.hpp"
-#include "engine/layout.hpp"
-#include "engine/placement/placed.hpp"
-#include "engine/restart/wish.hpp"
+#include "engine/face/layout.hpp"
+#include "engine/face/placed.hpp"
+#include "engine/face/wish.hpp"
 #include "trace/run_facts.hpp"
 #include "trace/timeline.hpp"
 #include "trace/traffic.hpp"

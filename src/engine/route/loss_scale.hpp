@@ -1,7 +1,7 @@
 // The loss scale of fp16 training.
 #pragma once
 
-#include "engine/layout.hpp"
+#include "engine/face/layout.hpp"
 
 #include <cstdint>
 

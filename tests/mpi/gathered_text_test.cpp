@@ -1,12 +1,12 @@
-#include "engine/gathered_text.hpp"
+#include "mpi/gathered_text.hpp"
 
 #include "support/test.hpp"
 
-namespace nearstep::engine {
+namespace nearstep::mpi {
 namespace {
 
 TEST(GatheredText, IsInRankOrderWithAnyLength) {
-    const mpi::Communicator world = mpi::Communicator::world(std::chrono::seconds(60));
+    const Communicator world = Communicator::world(std::chrono::seconds(60));
     const auto text_of = [](int rank) {
         return std::string(static_cast<std::size_t>(rank) * 3000, static_cast<char>('a' + rank));
     };
@@ -20,4 +20,4 @@ TEST(GatheredText, IsInRankOrderWithAnyLength) {
 }
 
 }  // namespace
-}  // namespace nearstep::engine
+}  // namespace nearstep::mpi
