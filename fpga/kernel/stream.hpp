@@ -2,7 +2,7 @@
 // C++14, no exceptions, no containers in hardware.
 //
 // g++ runs the processes of a region one after another, so a stream holds everything a process
-// wrote. The cycle model determines which process waits and how deep FIFOs must be.
+// wrote. In hardware a process waits while its FIFO is full or empty.
 #pragma once
 
 #ifdef __SYNTHESIS__
