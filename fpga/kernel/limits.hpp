@@ -51,14 +51,7 @@ static_assert(static_cast<std::uint64_t>(kMostSubgroupTiles) * kTileElems <= 0xF
 constexpr std::uint32_t kMostPorts = 15;    // of kernels at a bank of memory (UG1393)
 constexpr std::uint32_t kMostUpdaters = 2;  // beside nearstep_digest; a test counts their ports
 
-// --- On-chip memory of the KU15P -----------------------------------------------------------------
-
-constexpr std::uint32_t kBram36 = 984;  // blocks of 512 x 72 bits
-constexpr std::uint32_t kUram = 128;    // blocks of 4096 x 72 bits
-// What the kernels may take; the rest is for the platform's shell, its DMA and wider lanes.
-// tests/fpga/check_kernels.py counts all memories from their declarations.
-constexpr std::uint32_t kMostBram36 = kBram36 / 2;
-constexpr std::uint32_t kMostUram = kUram / 4;
+// --- On-chip memory of the KU15P: 984 BRAM36 of 512 x 72 bits, 128 URAM of 4096 x 72 bits ----------
 
 constexpr std::uint32_t kWordBits = 512;
 constexpr std::uint32_t kTileWordsOfHalves = kTileElems / kWordHalves;
