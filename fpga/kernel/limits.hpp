@@ -51,7 +51,7 @@ static_assert(static_cast<std::uint64_t>(kMostSubgroupTiles) * kTileElems <= 0xF
 constexpr std::uint32_t kMostPorts = 15;    // of kernels at a bank of memory (UG1393)
 constexpr std::uint32_t kMostUpdaters = 2;  // beside nearstep_digest; a test counts their ports
 
-// --- On-chip memory of the KU15P: 984 BRAM36 of 512 x 72 bits, 128 URAM of 4096 x 72 bits ----------
+// --- On-chip memory of the KU15P: 984 BRAM36 and 128 URAM ----------------------------------------
 
 constexpr std::uint32_t kWordBits = 512;
 constexpr std::uint32_t kTileWordsOfHalves = kTileElems / kWordHalves;

@@ -129,7 +129,7 @@ def find_kernel_violations(root, compiler):
 
 
 # Their messages are read by users of the program alone.
-PROGRAM_ONLY = ("app", "bench", "data", "doctor", "emulator", "model", "plan", "report", "train")
+PROGRAM_ONLY = ("app", "bench", "data", "doctor", "model", "plan", "report", "train")
 LITERAL = re.compile(r'R"\(.*?\)"|"(?:[^"\\]|\\.)*"')
 
 

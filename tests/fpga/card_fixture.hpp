@@ -24,7 +24,7 @@ inline std::string write_xclbin(const ScratchFolder& folder,
                         {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-// Plans faults (fpga/emulator/faults.hpp) after a card was opened; "" removes all.
+// Plans faults (emulator/faults.hpp) after a card was opened; "" removes all.
 inline void plan_faults(const std::string& list) {
     const auto plan =
         reinterpret_cast<int (*)(const char*)>(::dlsym(RTLD_DEFAULT, "nearstep_card_faults"));

@@ -5,6 +5,7 @@ if(NOT has_emulated_cards)
         LABELS fpga TIMEOUT 60 PROPERTIES SKIP_REGULAR_EXPRESSION skipped)
     return()
 endif()
+add_subdirectory(emulator)
 
 # Tests also call XRT themselves.
 add_library(nearstep_xrt INTERFACE)
