@@ -300,6 +300,7 @@ void Conductor::open_run(const engine::Wish& wish) {
          .grant = grant_,
          .parameters = plan_.parameters,
          .tensors = tensors_ ? &*tensors_ : nullptr,
+         .program = plan_.program,
          .steps_of = [](const std::string&, const std::string&) { return kNoEnd; },
          .clips_by_last_norm = run_.train.clipping == config::Clipping::delayed,
          .loss_scale = {.first = run_.train.loss_scale,
@@ -320,7 +321,8 @@ std::vector<std::string> Conductor::prepare_state(std::span<const StartValues> v
     for (const store::Branch& parent : engine().line().parents) {
         lines_.push_back(parent.run);
     }
-    find_program_state();
+    const std::span<const std::byte> kept = engine().kept_program();
+    program_state_.assign(reinterpret_cast<const char*>(kept.data()), kept.size());  // NOLINT
     const std::lock_guard lock(mutex_);
     start_ = {.state_bytes = static_cast<double>(facts_.copies) *
                              static_cast<double>(
@@ -329,6 +331,7 @@ std::vector<std::string> Conductor::prepare_state(std::span<const StartValues> v
               .rated_tbw = run_.csd.rated_tbw};
     blocks_here_ = layout_.blocks.size();
     steps_ = engine().steps_done();
+    durable_step_ = steps_;
     stats_.step = steps_;
     loss_scale_ = engine().loss_scale();
     return std::move(begun.lines);

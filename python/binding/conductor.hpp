@@ -10,7 +10,6 @@
 #include "engine/run.hpp"
 #include "memory/gpu.hpp"
 #include "python/binding/mpi_thread.hpp"
-#include "store/program_state.hpp"
 
 #include <array>
 #include <condition_variable>
@@ -81,6 +80,7 @@ struct OptimizerPlan {
     bool fills_gpu = true;                   // see engine::EngineOptions
     int threads = 0;                         // see engine::Identity
     engine::ParameterHome parameters = engine::ParameterHome::vector;
+    engine::ProgramUse program = engine::ProgramUse::optional;
     std::string checkpoint_folder = {};  // empty: as the settings say
     std::string below_path = {};         // of a rank that serves: a folder in each of csd.path
 };
@@ -111,7 +111,7 @@ struct StepStats {
 template <typename Archive>
 void list(Archive& archive, OptimizerPlan& plan) {
     archive(plan.settings, plan.tensors, plan.tensors_of_blocks, plan.dtype, plan.model,
-            plan.threads, plan.checkpoint_folder);
+            plan.threads, plan.program, plan.checkpoint_folder);
 }
 // Which tensors have values, and in which format.
 std::string formats_of(std::span<const StartValues> values);
@@ -190,8 +190,8 @@ public:
     std::array<std::vector<float>, 3> read_state(std::size_t tensor);
     // Updates that each tensor has had, after the last step has ended. Not collective.
     std::vector<std::int64_t> updates();
-    // What keep() or save() kept for the step that the run began from, on this rank if its number
-    // and files are as before, else on rank 0; empty: nothing.
+    // What keep() or save() kept for the step that the run began from: see
+    // engine::Engine::kept_program().
     const std::string& program_state() const { return program_state_; }
 
     // With ParameterHome::state, from open() on: see engine::Engine. Any thread may call; close()
@@ -218,6 +218,11 @@ public:
     const std::vector<std::string>& lines() const { return lines_; }
     // Calls of end_step(), plus the steps before this process.
     std::int64_t steps() const { return steps_; }
+    // The newest step that survives a crash of any rank.
+    std::int64_t durable_step() const {
+        const std::lock_guard lock(mutex_);
+        return durable_step_;
+    }
     // The next step's loss scale. Waits for the norm of the previous step.
     double loss_scale(const Poll& poll);
     StepStats stats() const;
@@ -276,8 +281,7 @@ private:
     void write_gradients(std::size_t block, std::span<const TensorMemory> pieces, float factor,
                          CUevent_st* made);
     void pass_blocks();
-    void find_program_state();
-    void write_program_state(std::int64_t step);
+    void make_durable(std::int64_t step);
     void end_void_step(bool is_given_up);
     std::vector<std::uint64_t> present_on_all(const std::vector<std::size_t>& absent,
                                               bool is_given_up) const;
@@ -300,9 +304,7 @@ private:
     std::optional<engine::Run> opened_;
     Stopwatch begun_;       // of the step
     bool is_void_ = false;  // the step was given up before it began
-    std::optional<store::ProgramStatePair> program_files_;
-    std::string program_;                // of the step that ends
-    std::uint64_t written_program_ = 0;  // digest of what was written last
+    std::string program_;   // of the step that ends
     std::int64_t skipped_ = 0;
     std::int64_t guesses_ = 0;
     std::int64_t misses_ = 0;
@@ -325,6 +327,7 @@ private:
     std::uint64_t norms_asked_ = 0;
     std::uint64_t norms_known_ = 0;
     std::int64_t steps_ = 0;
+    std::int64_t durable_step_ = 0;
     double loss_scale_ = 1;
     double waited_s_ = 0;
     StartFacts start_;

@@ -1,74 +1,13 @@
 // What of a conductor's run outlives the process: checkpoints, and what the program keeps beside
 // the state; and questions about the state. Called by python/nearstep/_session.py and _saving.
 #include "base/error.hpp"
-#include "base/plain_file.hpp"
-#include "engine/placement/devices.hpp"
 #include "python/binding/conductor.hpp"
 
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <filesystem>
 
 namespace nearstep::python {
-
-namespace {
-
-constexpr const char* kProgram = ".program";
-
-std::string program_path_of(const std::string& index) {
-    return index.substr(0, index.rfind('.')) + kProgram;
-}
-
-// Removes those whose checkpoint is gone.
-void remove_left_program_states(const std::string& folder) {
-    namespace fs = std::filesystem;
-    std::error_code ignored;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
-        const fs::path& path = entry.path();
-        if (path.extension() == kProgram && !fs::exists(fs::path(path).replace_extension(".h5")) &&
-            is_own_plain(path.string()) && store::read_program_state(path.string())) {
-            fs::remove(path, ignored);
-        }
-    }
-}
-
-}  // namespace
-
-// What a rank kept is its own if the run has as many ranks as before, which all must find it.
-void Conductor::find_program_state() {
-    const std::int64_t step = engine().steps_done();
-    const engine::Start& start = opened_->start();
-    program_files_.emplace(engine::program_state_paths(start.settings, rank_, start.decision.set),
-                           engine().line(), step);
-    std::optional<store::ProgramState> mine;
-    std::optional<store::ProgramState> first;
-    world_->together([&] {
-        mine = store::find_program_state(engine::all_program_state_paths(start.settings, rank_),
-                                         engine().line(), step);
-        std::vector<std::string> paths = engine::all_program_state_paths(start.settings, 0);
-        if (rank_ == 0) {
-            paths.push_back(program_path_of(start.decision.checkpoint));
-        }
-        first = store::find_program_state(paths, engine().line(), step);
-    });
-    const auto as_text = [](const std::optional<store::ProgramState>& state) {
-        return state ? std::string(reinterpret_cast<const char*>(state->bytes.data()),  // NOLINT
-                                   state->bytes.size())
-                     : std::string();
-    };
-    // The lowest rank that sees the newest of rank 0's tells the others.
-    const std::array<double, 1> step_of_first{first ? static_cast<double>(first->step) : -1.0};
-    const std::vector<double> steps = world_->all_gather(step_of_first);
-    const auto newest = std::ranges::max_element(steps);
-    if (*newest < 0) {
-        return;
-    }
-    const std::string of_first =
-        world_->broadcast(as_text(first), static_cast<int>(newest - steps.begin()));
-    const bool is_mine = mine && static_cast<double>(mine->step) == *newest;
-    program_state_ = world_->agree(is_mine || serves()) ? as_text(mine) : of_first;
-}
 
 std::string Conductor::do_in_folder(const std::function<std::string()>& work) {
     std::string path;
@@ -104,12 +43,9 @@ std::string Conductor::save(const std::string& folder, const std::string& progra
 
 std::string Conductor::save_on_all(const std::string& folder, const std::string& program) {
     tell(Deed::save, 0, folder);
-    std::string path = engine().save(folder);
-    if (rank_ == 0 && !program.empty()) {
-        store::write_program_state(program_path_of(path), lines_.front(), engine().steps_done(),
-                                   std::as_bytes(std::span(program)));
-        remove_left_program_states(std::filesystem::path(path).parent_path().string());
-    }
+    std::string path = engine().save(folder, std::as_bytes(std::span(program)));
+    const std::lock_guard lock(mutex_);
+    durable_step_ = engine().steps_done();
     return path;
 }
 

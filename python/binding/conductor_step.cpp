@@ -132,14 +132,17 @@ std::uint64_t Conductor::keep(std::string about, std::vector<std::span<const std
     });
 }
 
-void Conductor::write_program_state(std::int64_t step) {
-    const std::uint64_t digest = xxh3(std::as_bytes(std::span(program_)));
-    if (!program_.empty() && digest != written_program_ &&
-        run_.csd.durability == config::Durability::step) {
-        program_files_->write(lines_.front(), step, std::as_bytes(std::span(program_)));
-        written_program_ = digest;
-    }
+// The step counts as durable when all ranks name it, which a rank learns by waiting for them. They
+// wait for each other at the next step's begin, too.
+void Conductor::make_durable(std::int64_t step) {
+    engine().keep_program(std::as_bytes(std::span(program_)));
     program_.clear();
+    engine().commit();
+    if (run_.csd.durability == config::Durability::step) {
+        world_->barrier();
+        const std::lock_guard lock(mutex_);
+        durable_step_ = step;
+    }
 }
 
 // All ranks know that this step does not take place.
@@ -235,8 +238,7 @@ void Conductor::end_on_all(const std::vector<std::size_t>& absent, bool is_given
         program_.clear();
         return;
     }
-    write_program_state(stats.step);
-    engine().commit();
+    make_durable(stats.step);
     stats.commit_s = engine().commit_seconds() - committed;
     const std::lock_guard lock(mutex_);
     stats_ = stats;

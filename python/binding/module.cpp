@@ -141,19 +141,21 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
                                     const std::string& dtype, std::string model,
                                     std::string granted_devices, std::optional<int> gpu,
                                     std::uintptr_t stream, bool fills_gpu, int threads,
-                                    bool keeps_parameters) {
-    OptimizerPlan plan{.settings = std::move(settings),
-                       .granted_devices = std::move(granted_devices),
-                       .tensors = {},
-                       .tensors_of_blocks = std::move(tensors_of_blocks),
-                       .dtype = dtype_of(dtype),
-                       .model = std::move(model),
-                       .gpu = gpu,
-                       .gradient_stream = at<CUstream_st>(stream),
-                       .fills_gpu = fills_gpu,
-                       .threads = threads,
-                       .parameters = keeps_parameters ? engine::ParameterHome::vector
-                                                      : engine::ParameterHome::state};
+                                    bool keeps_parameters, bool needs_program) {
+    OptimizerPlan plan{
+        .settings = std::move(settings),
+        .granted_devices = std::move(granted_devices),
+        .tensors = {},
+        .tensors_of_blocks = std::move(tensors_of_blocks),
+        .dtype = dtype_of(dtype),
+        .model = std::move(model),
+        .gpu = gpu,
+        .gradient_stream = at<CUstream_st>(stream),
+        .fills_gpu = fills_gpu,
+        .threads = threads,
+        .parameters =
+            keeps_parameters ? engine::ParameterHome::vector : engine::ParameterHome::state,
+        .program = needs_program ? engine::ProgramUse::needed : engine::ProgramUse::optional};
     for (const auto& [name, shape, group] : tensors) {
         plan.tensors.push_back({.name = name, .shape = shape, .group = group});
     }
@@ -281,7 +283,8 @@ NB_MODULE(_engine, m) {
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
              nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
-             nb::arg("fills_gpu"), nb::arg("threads") = 0, nb::arg("keeps_parameters") = true)
+             nb::arg("fills_gpu"), nb::arg("threads") = 0, nb::arg("keeps_parameters") = true,
+             nb::arg("needs_program") = false)
         .def("open", &Driver::open, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "begin",
@@ -365,6 +368,7 @@ NB_MODULE(_engine, m) {
                  const std::string kept(program.c_str(), program.size());
                  return without_python([&] { return self.save(folder, kept); });
              })
+        .def_prop_ro("durable_step", &Conductor::durable_step)
         .def_prop_ro("program_state",
                      [](const Driver& self) {
                          const std::string& kept = self.program_state();

@@ -137,6 +137,15 @@ class Optimizer(torch.optim.Optimizer):
         return self._conductor.steps
 
     @property
+    def durable_step(self) -> int:
+        """The newest step that survives a crash now, at most two behind the last ``step()`` that returned; ``finish()`` waits for the
+        last one. With another ``durability`` than "step", the step of the last ``save()``."""
+        if not self._params:
+            return 0
+        self._begin()
+        return self._conductor.durable_step
+
+    @property
     def rank(self) -> int:
         self._begin()
         return self._conductor.rank

@@ -82,6 +82,7 @@ class Session:
             fills_gpu=self.streaming is None and not self.intake.is_limited,
             threads=0 if on_gpu else torch.get_num_threads(),
             keeps_parameters=self.streaming is None or not self.streaming.is_from_storage,
+            needs_program=self.program.is_needed,
         )
 
     @torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack()  # also in torch.func's transforms
@@ -105,8 +106,10 @@ class Session:
             if self.streaming:
                 self.streaming.prepare(conductor, self.parameters, self.device, self.intake.host_bytes(self.device))
             lines, is_beside = begin_state(conductor, self.parameters, layout.params, self.module, self._weights, self._seed, needs_values, self.streaming)
-            if conductor.program_state:
-                self.program.restore(conductor.program_state, self.device)
+            kept = conductor.program_state
+            if kept:
+                self.program.restore(kept, self.device)
+            lines += filter(None, [conductor.steps and self.program.line(bool(kept))])
         except BaseException:
             self.parameters = None
             conductor.close()

@@ -81,7 +81,10 @@ bool remove_ours(const std::string& folder, const std::vector<FileName>& files) 
 // Removes indexes before the rank files that they name, so that no index names missing files.
 void remove_older(const std::string& folder, const Index& index) {
     const std::int64_t step = index.description.step;
-    const std::set<std::string> kept(index.files.begin(), index.files.end());
+    std::set<std::string> kept(index.files.begin(), index.files.end());
+    for (std::size_t rank = 0; rank < index.description.programs.size(); ++rank) {
+        kept.insert(program_file_of(index, rank));
+    }
     std::vector<FileName> indexes;
     std::vector<FileName> others;
     for (const FileName& file : list_folder(folder)) {
@@ -111,6 +114,15 @@ void expect_rank_files(const std::string& folder, const Index& index) {
                                "'s file is not seen as it was written. ", fault.what()));
         }
     }
+    for (std::size_t rank = 0; rank < index.description.programs.size(); ++rank) {
+        const std::string path = text(folder, "/", program_file_of(index, rank));
+        const store::ProgramRecord& record = index.description.programs[rank];
+        if (record.bytes > 0 && !store::read_program_state({&path, 1}, record)) {
+            throw IoError(text("The checkpoint of step ", index.description.step,
+                               " is not published, and the one before stays: ", path,
+                               " is not seen as it was written."));
+        }
+    }
 }
 
 class IndexReader final : public Reader {
@@ -128,6 +140,28 @@ public:
     }
 
     const Description& description() const override { return index_.description; }
+
+    store::ProgramState program(int rank) const override {
+        const std::vector<store::ProgramRecord>& programs = index_.description.programs;
+        if (programs.empty()) {
+            return old_program();
+        }
+        const std::size_t of =
+            static_cast<std::size_t>(rank) < programs.size() ? static_cast<std::size_t>(rank) : 0;
+        if (programs[of].bytes == 0) {
+            return {};
+        }
+        const std::string path = text(folder_, "/", program_file_of(index_, of));
+        std::optional<store::ProgramState> kept =
+            store::read_program_state({&path, 1}, programs[of]);
+        if (!kept) {
+            throw ConfigError(text("The buffers that were kept with the step cannot be read (",
+                                   path,
+                                   " is missing, damaged or not what the checkpoint names): "
+                                   "bring the file back, or go on from another checkpoint."));
+        }
+        return std::move(*kept);
+    }
 
     void read(TileRange tiles, const StateSpans& state) override {
         expects(
@@ -166,6 +200,15 @@ public:
     }
 
 private:
+    // In version 0.2.0 the index did not say whether there was one.
+    store::ProgramState old_program() const {
+        const Description& about = index_.description;
+        auto kept =
+            store::read_program_state(text(folder_, "/", old_program_file_name(about.step)));
+        return kept && kept->run == about.run && kept->step == about.step ? std::move(*kept)
+                                                                          : store::ProgramState();
+    }
+
     RankFile& file_of(std::size_t rank) {
         if (!files_[rank]) {
             if (open_ == kOpenFiles) {
@@ -202,11 +245,22 @@ std::string hdf5_version() {
 int next_attempt(const std::string& folder, std::int64_t step) {
     int next = 0;
     for (const FileName& file : list_folder(folder)) {
-        if (file.kind == FileKind::rank_file && file.step == step) {
+        const bool has_attempt = file.kind == FileKind::rank_file || file.kind == FileKind::program;
+        if (has_attempt && file.step == step) {
             next = std::max(next, file.attempt + 1);
         }
     }
     return next;
+}
+
+store::ProgramRecord write_program(const std::string& folder, std::int64_t step, int attempt,
+                                   int rank, const std::string& run,
+                                   std::span<const std::byte> bytes) {
+    if (bytes.empty()) {
+        return {.step = step};
+    }
+    return store::write_program_state(text(folder, "/", program_file_name(step, attempt, rank)),
+                                      run, step, bytes);
 }
 
 std::string publish(const std::string& folder, const Description& description, int attempt,

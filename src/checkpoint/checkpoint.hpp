@@ -5,6 +5,7 @@
 #include "shard/partition.hpp"
 #include "store/lineage.hpp"
 #include "store/manifest.hpp"
+#include "store/program_state.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,8 @@ struct Description : store::Commit, store::Lineage {
     std::string site;
     std::size_t parameters = 0;
     std::vector<TensorPlace> tensors;
+    // What the program of each rank that computes kept in a file of its own; empty: unknown.
+    std::vector<store::ProgramRecord> programs = {};
 };
 
 // fp32 state of consecutive tiles; each span has tiles x 65,536 elements.
@@ -84,6 +87,12 @@ public:
     virtual RankFileRecord finish() = 0;
 };
 
+// Writes what a rank's program kept, for publish(), into a file that then survives a power cut.
+// Throws IoError.
+store::ProgramRecord write_program(const std::string& folder, std::int64_t step, int attempt,
+                                   int rank, const std::string& run,
+                                   std::span<const std::byte> bytes);
+
 // Publishes a checkpoint; called on one rank when all rank files are finished. Compares each file
 // with its record, writes the index under a temporary name, syncs it and renames it to
 // `folder`/step-<step>.h5. The folder is this run's: see claim_folder(). Then removes older
@@ -109,6 +118,9 @@ public:
     static std::unique_ptr<Reader> open(const std::string& index_path);
     virtual ~Reader() = default;
     virtual const Description& description() const = 0;
+    // What the program of that rank kept, or of rank 0 if the index has none of that rank; without
+    // bytes: nothing.
+    virtual store::ProgramState program(int rank) const = 0;
     // Reads tiles and verifies their checksums.
     virtual void read(shard::TileRange tiles, const StateSpans& state) = 0;
     // The ranks whose files have a residual for the tile, ascending; empty without error feedback.

@@ -7,6 +7,7 @@
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/seal.hpp"
 #include "store/folder.hpp"
+#include "store/program_state.hpp"
 #include "store/scanner.hpp"
 
 #include <fcntl.h>
@@ -41,6 +42,8 @@ void sync(const std::string& path, int flags) {
 // The first 64 KiB of a file, where a rank file has its attributes.
 std::string start_of(const std::string& path) { return start_of_plain(path, 64 * KiB); }
 
+constexpr const char* kProgramSuffix = ".program";
+
 // HDF5 may write the start of a file last.
 bool is_begun(const std::string& start) {
     return std::ranges::all_of(std::string_view(start).substr(0, kSealBytes),
@@ -60,6 +63,16 @@ std::string rank_file_name(std::int64_t step, int attempt, int rank) {
                 std::setw(5), rank, ".h5");
 }
 
+std::string program_file_name(std::int64_t step, int attempt, int rank) {
+    std::string name = rank_file_name(step, attempt, rank);
+    return name.replace(name.rfind('.'), std::string::npos, kProgramSuffix);
+}
+
+std::string old_program_file_name(std::int64_t step) {
+    std::string name = index_name(step);
+    return name.replace(name.rfind('.'), std::string::npos, kProgramSuffix);
+}
+
 std::optional<FileName> parse_name(const std::string& name) {
     FileName parsed{.name = name};
     store::Scanner scanner(name);
@@ -74,8 +87,13 @@ std::optional<FileName> parse_name(const std::string& name) {
     }
     std::string expected = index_name(parsed.step);
     if (is_rank_file) {
-        parsed.kind = FileKind::rank_file;
-        expected = rank_file_name(parsed.step, parsed.attempt, parsed.rank);
+        parsed.kind = name.ends_with(kProgramSuffix) ? FileKind::program : FileKind::rank_file;
+        expected = parsed.kind == FileKind::program
+                       ? program_file_name(parsed.step, parsed.attempt, parsed.rank)
+                       : rank_file_name(parsed.step, parsed.attempt, parsed.rank);
+    } else if (name == old_program_file_name(parsed.step)) {
+        parsed.kind = FileKind::program;
+        expected = name;
     } else if (name != expected) {
         parsed.kind = FileKind::partial;
         expected += kPartial;
@@ -109,6 +127,9 @@ bool is_made_here(const std::string& folder, const FileName& file) {
     const std::string start = start_of(path);
     if (is_begun(start)) {
         return true;
+    }
+    if (file.kind == FileKind::program) {
+        return start.starts_with(store::kProgramMagic);
     }
     return file.kind == FileKind::rank_file ? start.find(kRankFileFormat) != std::string::npos
                                             : has_format(path, kIndexFormat);

@@ -18,16 +18,21 @@ std::string index_name(std::int64_t step);
 // "step-00000020.attempt-0.rank-00003.h5"
 std::string rank_file_name(std::int64_t step, int attempt, int rank);
 
+// "step-00000020.attempt-0.rank-00003.program": what the rank's program kept.
+std::string program_file_name(std::int64_t step, int attempt, int rank);
+// "step-00000020.program": the same of rank 0, beside an index of version 0.2.0.
+std::string old_program_file_name(std::int64_t step);
+
 // Suffix of the name of a file that is being written.
 constexpr const char* kPartial = ".partial";
 
-enum class FileKind { index, rank_file, partial };
+enum class FileKind { index, rank_file, program, partial };
 
 struct FileName {
     FileKind kind = FileKind::index;
     std::int64_t step = 0;
-    int attempt = 0;  // of a rank file
-    int rank = 0;     // of a rank file
+    int attempt = 0;  // of a rank file or a program's
+    int rank = 0;     // the same
     std::string name;
 };
 

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/folder_tree.hpp"
+#include "checkpoint/folder.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/seal.hpp"
@@ -167,6 +168,38 @@ Description read_description(const h5::File& file) {
     return about;
 }
 
+void write_programs(const h5::File& file, const std::vector<store::ProgramRecord>& programs) {
+    std::vector<std::uint64_t> bytes;
+    std::vector<std::uint64_t> digests;
+    for (const store::ProgramRecord& program : programs) {
+        bytes.push_back(program.bytes);
+        digests.push_back(program.xxh3);
+    }
+    h5::write_number<std::uint64_t>(file.get(), "programs", programs.size());
+    const h5::Group table = h5::make_group(file.get(), "program");
+    const std::vector<hsize_t> rows = {programs.size()};
+    h5::write_numbers<std::uint64_t>(table.get(), "bytes", rows, bytes);
+    h5::write_numbers<std::uint64_t>(table.get(), "xxh3", rows, digests);
+}
+
+// Empty for an index of version 0.2.0, or of a client that keeps nothing.
+std::vector<store::ProgramRecord> read_programs(const h5::File& file, std::int64_t step) {
+    if (!h5::has_attribute(file.get(), "programs")) {
+        return {};
+    }
+    const auto bytes = h5::read_numbers<std::uint64_t>(file.get(), "program/bytes");
+    const auto digests = h5::read_numbers<std::uint64_t>(file.get(), "program/xxh3");
+    if (bytes.size() != digests.size() ||
+        bytes.size() != h5::read_number<std::uint64_t>(file.get(), "programs")) {
+        throw Hdf5Error("The table of what programs kept has columns of different lengths.");
+    }
+    std::vector<store::ProgramRecord> programs;
+    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+        programs.push_back({.step = step, .bytes = bytes[rank], .xxh3 = digests[rank]});
+    }
+    return programs;
+}
+
 void write_ranks(const h5::File& file, const Index& index) {
     std::vector<std::uint64_t> bytes;
     std::vector<std::uint64_t> digests;
@@ -209,10 +242,19 @@ void read_ranks(const h5::File& file, Index& index) {
 
 }  // namespace
 
+std::string program_file_of(const Index& index, std::size_t rank) {
+    const auto name = parse_name(index.files.at(rank));
+    expects(name && name->kind == FileKind::rank_file, "an index names rank files");
+    return program_file_name(name->step, name->attempt, static_cast<int>(rank));
+}
+
 void write_index(const std::string& path, const Index& index) {
     h5::File file = h5::create_file(path, kSealBytes);
     write_description(file, index.description);
     write_ranks(file, index);
+    if (!index.description.programs.empty()) {
+        write_programs(file, index.description.programs);
+    }
     write_views(file, index);
     h5::close_file(std::move(file), path);
     seal_file(path, kIndexFormat);
@@ -235,6 +277,7 @@ Index read_index(const std::string& path) {
         const h5::File file = h5::open_file(path);
         index.description = read_description(file);
         read_ranks(file, index);
+        index.description.programs = read_programs(file, index.description.step);
         if (const auto fault = find_fault(index)) {
             throw Hdf5Error(*fault);
         }

@@ -17,10 +17,13 @@ struct Index {
     std::vector<RankFileRecord> records;
 };
 
+// The name of the file of what that rank's program kept.
+std::string program_file_of(const Index& index, std::size_t rank);
+
 // A sentence that says why the index is invalid; nullopt if it is valid. Faults are: no parameters,
 // a tile that no rank or two ranks hold, more tiles than fit into a rank's file, a file name that
-// is not a rank file's, a tensor outside the parameter vector, more missed updates than updates, a
-// step or loss scale that no run has.
+// is not a rank file's, more programs than rank files, a tensor outside the parameter vector, more
+// missed updates than updates, a step or loss scale that no run has.
 std::optional<std::string> find_fault(const Index& index);
 
 // Writes a new file, with a seal but without a sync.

@@ -81,6 +81,10 @@ std::optional<std::string> find_fault(const Index& index) {
         }
     }
     const Description& about = index.description;
+    if (about.programs.size() > index.files.size()) {
+        return text("It has ", index.files.size(), " rank files, and what ", about.programs.size(),
+                    " programs kept.");
+    }
     if (about.missed.size() > about.tensors.size() ||
         std::ranges::any_of(about.missed,
                             [&](std::int64_t count) { return count > about.generation; })) {

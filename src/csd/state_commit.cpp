@@ -22,6 +22,7 @@ void StateCommit::publish(const store::Commit& commit) {
     expects(is_prepared_, "the state is flushed before its step is named");
     is_prepared_ = false;
     store::add_commit(manifest_, commit);
+    manifest_.programs = programs_.records();
     file_.replace(manifest_);
     manifest_.replaces.clear();
 }

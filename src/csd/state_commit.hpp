@@ -3,7 +3,11 @@
 
 #include "csd/device.hpp"
 #include "store/manifest.hpp"
+#include "store/program_state.hpp"
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,9 +22,10 @@ namespace nearstep::csd {
 // all have published this one. The caller ensures both orders.
 class StateCommit {
 public:
-    // `storage` as for store::File.
-    explicit StateCommit(std::string manifest_path, store::Storage* storage = nullptr)
-        : file_(std::move(manifest_path), storage) {}
+    // `programs`: the files for what a program keeps. `storage` as for store::File.
+    explicit StateCommit(std::string manifest_path, store::Storage* storage = nullptr,
+                         std::array<std::string, 2> programs = {})
+        : file_(std::move(manifest_path), storage), programs_(std::move(programs), storage) {}
 
     // The rank's manifest; nullopt if there is none. Throws as store::ManifestFile.
     std::optional<store::Manifest> read() const { return file_.read(); }
@@ -28,6 +33,18 @@ public:
     // Sets the manifest that later commits extend. It lists the step the run continues from, or
     // none.
     void begin(store::Manifest manifest) { manifest_ = std::move(manifest); }
+
+    // For a program that keeps something: what it has at `step`, which the run continues from. On
+    // return this survives a power cut.
+    void begin_program(std::int64_t step, const store::ProgramState& state) {
+        programs_.begin(manifest_.line.run, step, state);
+    }
+
+    // The same for a step that is not published yet. Only when all ranks have returned, one
+    // publishes it.
+    void keep_program(std::int64_t step, std::span<const std::byte> bytes) {
+        programs_.write(manifest_.line.run, step, bytes);
+    }
 
     // Writes the manifest with the owner of the state files and no step, so that their state is
     // invalid.
@@ -45,6 +62,7 @@ public:
 private:
     store::ManifestFile file_;
     store::Manifest manifest_;
+    store::ProgramStatePair programs_;
     bool is_prepared_ = false;
 };
 

@@ -70,7 +70,8 @@ Engine::Engine(const mpi::Communicator& world, const Start& start, const Layout&
       parameters_(parameter_groups(settings_, nodes_)),
       gpu_traffic_(std::in_place, settings_, layout, computes() ? links_.get() : nullptr,
                    static_cast<int>(nodes_.ranks_beside(world.rank()).size())),
-      log_(manifest_path(settings_, world.rank(), set_), storage_.get()),
+      log_(manifest_path(settings_, world.rank(), set_), storage_.get(),
+           program_state_paths(settings_, world.rank(), set_)),
       loss_scale_(layout.dtype, options.loss_scale),
       scalar_sets_(layout, most_scalar_sets(settings_)) {
     threads_ = threads_of_ranks(world, identity_.threads,

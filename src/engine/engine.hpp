@@ -143,8 +143,14 @@ public:
     // before all collective calls below. Not collective.
     bool is_under_way() const { return pipeline_->stage() == offload::Stage::ending; }
     UpdateReport finish();
+    // What the client has with the step that finish() ended, beside the state; empty: nothing. With
+    // csd.durability "step" it survives any crash, and the commit that comes next names it. Nothing
+    // is written if it is as before.
+    void keep_program(std::span<const std::byte> bytes);
     // On return all steps done survive any crash, with csd.durability "step".
     void commit();
+    // What was kept with the step that the run goes on from. Not collective.
+    std::span<const std::byte> kept_program() const { return program_.bytes; }
 
     // Changes fp32 masters between two steps. `change` gets those of all elements of this rank's
     // devices, from element `first` on, by several threads at once; padding lies behind the last
@@ -174,8 +180,9 @@ public:
     // The folder that save(folder) writes to: another one in `folder` if that is another run's.
     // Makes and claims it. Collective.
     std::string claim_checkpoint_folder(const std::string& folder);
-    // Writes and publishes a checkpoint in that folder. Returns the path of its index.
-    std::string save(const std::string& folder);
+    // Writes and publishes a checkpoint in that folder, with what the client of this rank has
+    // beside the state. Returns the path of its index.
+    std::string save(const std::string& folder, std::span<const std::byte> program = {});
     // Estimates it by writing a part of the state to a temporary file in `folder`.
     CheckpointTime expect_checkpoint(const std::string& folder);
     // XXH3 over the tiles' XXH3 digests (little-endian, in tile order) of the fp32 masters without
@@ -212,12 +219,13 @@ private:
     void restore(const Decision& decision);
     // Reads and verifies the part of a checkpoint that this rank needs. Changes nothing.
     void verify(const std::string& index_path);
-    // Continues from the state files at `commit`, which every rank lists. Reads and verifies
+    // Continues from the state files at the decision's commit of that number, which every rank
+    // lists. Reads and verifies
     // everything. If data is damaged, returns a sentence and changes nothing.
-    std::optional<std::string> restore_state(const Decision& decision, const store::Commit& commit);
-    // Fills the state files from those of another layout that hold `commit`. Returns a sentence if
-    // those are damaged. If it throws, the new files are removed again.
-    std::optional<std::string> restore_from(const Start& start, const store::Commit& commit);
+    std::optional<std::string> restore_state(const Start& start, std::size_t commit);
+    // Fills the state files from those of another layout that hold that commit. Returns a sentence
+    // if those are damaged. If it throws, the new files are removed again.
+    std::optional<std::string> restore_from(const Start& start, std::size_t commit);
     // Removes the files that this engine should have filled. The engine is unusable afterwards.
     void remove_state_files();
     // For a csd.durability other than "step": the manifests list no steps from here on, because the
@@ -270,7 +278,9 @@ private:
     std::string draw_id() const;
     void choose_line(const Decision& decision, const Writer& writer, std::int64_t step);
     void empty_state_files(const std::string& replaced, const Claimed& claimed = {});
-    void list_what_was_filled();
+    store::ProgramState program_with(const Start& start, std::size_t commit) const;
+    store::ProgramState program_with(checkpoint::Reader& reader) const;
+    void list_what_was_filled(store::ProgramState program);
     void replace_runs(const Found& found);
     void fill_from(checkpoint::Reader& reader);
     std::optional<std::string> fill_from(OtherLayout& old, std::int64_t generation);
@@ -283,6 +293,8 @@ private:
     void move_state(const StateWork& before, const StateWork& move);
     void go_on_at(const store::Commit& position, const Writer& writer);
     checkpoint::Description describe() const;
+    checkpoint::Description share_records(const store::ProgramRecord& kept,
+                                          std::span<checkpoint::RankFileRecord> records) const;
     bool is_in_first_copy() const { return owners_.copy_of(world_.rank()) == 0; }
     void load_into_vector(const offload::OwnedSubgroup& of, const csd::StateArrays& state);
 
@@ -309,6 +321,7 @@ private:
     memory::Buffer vector_;       // the padded parameter vector
     memory::PinnedRange pinned_;  // pins the vector for a GPU
     std::optional<GpuTransport> gpu_transport_;
+    store::ProgramState program_;        // that the run goes on with
     csd::StateCommit log_;               // used by the pipeline's updates
     Executor pool_{pool_threads() - 1};  // used by the pipeline
     // Used by the devices. It leaves the CPU to the threads that compute or feed a GPU.

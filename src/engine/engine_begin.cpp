@@ -228,9 +228,10 @@ void Engine::resume(const Start& start, BeginReport& begun) {
     const Decision& decision = start.decision;
     const bool is_in_place = decision.action == Action::resume_state;
     bool has_checkpoint = !decision.checkpoint.empty();
-    for (const store::Commit& commit : decision.commits) {
+    for (std::size_t i = 0; i < decision.commits.size(); ++i) {
+        const store::Commit& commit = decision.commits[i];
         const std::optional<std::string> damage =
-            is_in_place ? restore_state(decision, commit) : restore_from(start, commit);
+            is_in_place ? restore_state(start, i) : restore_from(start, i);
         if (!damage) {
             begun.lines.push_back(text("resumed from the state files ",
                                        is_in_place ? "" : "of another layout ", "at step ",
@@ -320,7 +321,8 @@ BeginReport Engine::begin(const Start& start) {
     if (is_volatile && decision.action != Action::start_anew &&
         decision.action != Action::load_checkpoint && decision.checkpoint_step != steps_done()) {
         // The next update overwrites the state. What it was read from stays until then.
-        begun.lines.push_back("checkpoint " + save(config::checkpoint_folder(settings_)));
+        begun.lines.push_back("checkpoint " +
+                              save(config::checkpoint_folder(settings_), kept_program()));
         begun.checkpoint_step = steps_done();
     }
     if (decision.action != Action::start_anew) {

@@ -8,6 +8,7 @@
 #include "engine/engine.hpp"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 namespace nearstep::engine {
@@ -86,7 +87,30 @@ std::string Engine::claim_checkpoint_folder(const std::string& folder) {
     return world_.broadcast(own, 0);
 }
 
-std::string Engine::save(const std::string& named) {
+// The description with what the programs of all ranks kept, and the records of all ranks: each rank
+// fills in its own.
+checkpoint::Description Engine::share_records(const store::ProgramRecord& kept,
+                                              std::span<checkpoint::RankFileRecord> records) const {
+    const auto rank = static_cast<std::size_t>(world_.rank());
+    const std::array mine = {records[rank].file_bytes, records[rank].tiles_xxh3, kept.bytes,
+                             kept.xxh3};
+    std::vector<std::uint64_t> numbers(mine.size() * records.size(), 0);
+    std::ranges::copy(mine, numbers.begin() + static_cast<std::ptrdiff_t>(mine.size() * rank));
+    world_.sum(std::span(numbers));
+    checkpoint::Description description = describe();
+    for (std::size_t r = 0; r < records.size(); ++r) {
+        const std::uint64_t* of_rank = numbers.data() + mine.size() * r;
+        records[r] = {.file_bytes = of_rank[0], .tiles_xxh3 = of_rank[1]};
+        description.programs.push_back(
+            {.step = steps_done_, .bytes = of_rank[2], .xxh3 = of_rank[3]});
+    }
+    const int computing = config::computing_ranks(settings_, world_.size());
+    description.programs.resize(
+        options_.program == ProgramUse::none ? 0 : static_cast<std::size_t>(computing));
+    return description;
+}
+
+std::string Engine::save(const std::string& named, std::span<const std::byte> program) {
     expects(!is_under_way(), "a step is finished before it is saved");
     const std::string folder = claim_checkpoint_folder(named);
     // Only rank 0 looks at the folder, so all ranks use the same attempt number in names.
@@ -101,6 +125,7 @@ std::string Engine::save(const std::string& named) {
         append(ranges[static_cast<std::size_t>(owner)], subgroup.tiles);
     }
     std::vector<checkpoint::RankFileRecord> records(ranges.size());
+    store::ProgramRecord kept;
     const auto rank = static_cast<std::size_t>(world_.rank());
     world_.together([&] {
         const exchange::Residual* residual = pipeline_->residual();
@@ -116,21 +141,15 @@ std::string Engine::save(const std::string& named) {
         });
         save_residual(*writer);
         records[rank] = writer->finish();
+        kept = checkpoint::write_program(folder, steps_done_, attempt, world_.rank(), line_.run,
+                                         program);
     });
-    // The records of all ranks: each rank fills in its own.
-    std::vector<std::uint64_t> numbers(2 * records.size(), 0);
-    numbers[2 * rank] = records[rank].file_bytes;
-    numbers[2 * rank + 1] = records[rank].tiles_xxh3;
-    world_.sum(std::span(numbers));
-    for (std::size_t r = 0; r < records.size(); ++r) {
-        records[r].file_bytes = numbers[2 * r];
-        records[r].tiles_xxh3 = numbers[2 * r + 1];
-    }
+    const checkpoint::Description description = share_records(kept, records);
     faults_.pass(FaultPhase::before_checkpoint_index);
     std::string path;
     world_.together([&] {
         if (world_.rank() == 0) {
-            path = checkpoint::publish(folder, describe(), attempt, ranges, records);
+            path = checkpoint::publish(folder, description, attempt, ranges, records);
         }
     });
     faults_.pass(FaultPhase::after_checkpoint_index);

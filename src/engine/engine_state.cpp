@@ -7,6 +7,7 @@
 #include "engine/engine.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
+#include "engine/state/kept_program.hpp"
 #include "mpi/gathered_text.hpp"
 
 #include <unistd.h>
@@ -95,8 +96,36 @@ void Engine::remove_state_files() {
     }
 }
 
+store::ProgramState Engine::program_with(const Start& start, std::size_t commit) const {
+    const Decision& decision = start.decision;
+    return options_.program == ProgramUse::none
+               ? store::ProgramState()
+               : read_kept_program(world_, start, decision.programs[commit], decision.line,
+                                   decision.commits[commit].step);
+}
+
+store::ProgramState Engine::program_with(checkpoint::Reader& reader) const {
+    if (options_.program == ProgramUse::none || !computes()) {
+        return {};
+    }
+    const int computing = config::computing_ranks(settings_, world_.size());
+    try {
+        return reader.program(
+            program_of_checkpoint(reader.description().programs, world_.rank(), computing));
+    } catch (const ConfigError&) {
+        if (options_.program == ProgramUse::needed) {
+            throw;
+        }
+        return {};
+    }
+}
+
 // For every csd.durability: the files are complete now, and the next step has not begun.
-void Engine::list_what_was_filled() {
+void Engine::list_what_was_filled(store::ProgramState program) {
+    program_ = std::move(program);
+    if (options_.program != ProgramUse::none) {
+        world_.together([this] { log_.begin_program(steps_done_, program_); });
+    }
     prepare_commit();
     pipeline_->commit(log_, position());
     world_.barrier();
@@ -201,6 +230,9 @@ StateTransfer Engine::first_transfer() const {
 void Engine::start_anew(const Claimed& claimed) {
     line_ = {.run = draw_id()};
     empty_state_files("", claimed);
+    if (options_.program != ProgramUse::none) {
+        log_.begin_program(0, {});
+    }
     // Now, and not after the start: while memory is pinned for a GPU, the model's own calls to the
     // GPU wait. Where state comes from elsewhere and is damaged, storage is reserved once more.
     for (const auto& device : pipeline_->devices()) {
@@ -222,7 +254,11 @@ std::unique_ptr<checkpoint::Reader> Engine::open_checkpoint(const std::string& i
 
 void Engine::restore(const Decision& decision) {
     std::unique_ptr<checkpoint::Reader> reader;
-    world_.together([&] { reader = open_checkpoint(decision.checkpoint); });
+    store::ProgramState program;
+    world_.together([&] {
+        reader = open_checkpoint(decision.checkpoint);
+        program = program_with(*reader);
+    });
     const checkpoint::Description& description = reader->description();
     const Writer writer{.seed = description.seed,
                         .data = description.data,
@@ -240,7 +276,7 @@ void Engine::restore(const Decision& decision) {
         throw;
     }
     go_on_at(description, writer);
-    list_what_was_filled();
+    list_what_was_filled(std::move(program));
 }
 
 void Engine::fill_from(checkpoint::Reader& reader) {
@@ -288,11 +324,13 @@ std::optional<std::string> Engine::fill_from(OtherLayout& old, std::int64_t gene
     });
 }
 
-std::optional<std::string> Engine::restore_from(const Start& start, const store::Commit& commit) {
+std::optional<std::string> Engine::restore_from(const Start& start, std::size_t number) {
+    const store::Commit& commit = start.decision.commits[number];
     if (!fits(commit.missed)) {
         return kOtherTensors;
     }
     const Decision& decision = start.decision;
+    store::ProgramState program = program_with(start, number);
     choose_line(decision, decision.writer, commit.step);
     try {
         OtherLayout old(world_, layout_.elems, start, storage_.get());
@@ -305,7 +343,7 @@ std::optional<std::string> Engine::restore_from(const Start& start, const store:
         throw;
     }
     go_on_at(commit, decision.writer);
-    list_what_was_filled();
+    list_what_was_filled(std::move(program));
     return std::nullopt;
 }
 
@@ -334,8 +372,9 @@ void Engine::go_on_at(const store::Commit& position, const Writer& writer) {
     pipeline_->gather();
 }
 
-std::optional<std::string> Engine::restore_state(const Decision& decision,
-                                                 const store::Commit& commit) {
+std::optional<std::string> Engine::restore_state(const Start& start, std::size_t number) {
+    const Decision& decision = start.decision;
+    const store::Commit& commit = decision.commits[number];
     if (!fits(commit.missed)) {
         return kOtherTensors;
     }
@@ -354,11 +393,12 @@ std::optional<std::string> Engine::restore_state(const Decision& decision,
             return of_rank;
         }
     }
+    store::ProgramState program = program_with(start, number);
     choose_line(decision, decision.writer, commit.step);
     state_ = decision.state;
     go_on_at(commit, decision.writer);
     log_.begin(manifest());
-    list_what_was_filled();
+    list_what_was_filled(std::move(program));
     return std::nullopt;
 }
 

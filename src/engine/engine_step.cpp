@@ -387,6 +387,13 @@ void Engine::prepare_commit() {
     log_.prepare(pipeline_->devices());
 }
 
+void Engine::keep_program(std::span<const std::byte> bytes) {
+    expects(options_.program != ProgramUse::none, "the client said that it keeps something");
+    if (settings_.csd.durability == config::Durability::step) {
+        log_.keep_program(steps_done_, bytes);
+    }
+}
+
 void Engine::commit() {
     expects(!pipeline_->is_updating(), "a step is finished before it is committed");
     if (settings_.csd.durability != config::Durability::step) {

@@ -79,6 +79,16 @@ void scan_commits(Scanner& scanner, std::vector<Commit>& commits) {
     }
 }
 
+void scan_programs(Scanner& scanner, std::vector<ProgramRecord>& programs) {
+    while (scanner.is_good() && scanner.is_at("program")) {
+        ProgramRecord& program = programs.emplace_back();
+        scanner.number_after("program = step ", program.step);
+        scanner.number_after(" bytes ", program.bytes);
+        scanner.hex_after(" xxh3 ", program.xxh3);
+        scanner.skip("\n");
+    }
+}
+
 std::optional<std::vector<int>> parse_ranks(std::string_view list) {
     std::vector<int> ranks;
     for (Scanner scanner(list); !scanner.is_at_end(); scanner.skip_separator(",")) {
@@ -113,6 +123,13 @@ bool is_printable(const Manifest& manifest) {
            std::ranges::all_of(manifest.files, is_line) &&
            std::ranges::all_of(manifest.line.parents,
                                [](const Branch& parent) { return is_printable(parent.run); });
+}
+
+bool are_possible(const Manifest& manifest) {
+    return std::ranges::all_of(manifest.commits,
+                               [](const Commit& commit) { return is_possible(commit); }) &&
+           std::ranges::all_of(manifest.programs,
+                               [](const ProgramRecord& program) { return is_possible(program); });
 }
 
 }  // namespace
@@ -156,6 +173,10 @@ std::string print_manifest(const Manifest& manifest) {
     for (const std::string& place : manifest.places) {
         add("place", printable(place));
     }
+    for (const ProgramRecord& program : manifest.programs) {
+        add("program",
+            text("step ", program.step, " bytes ", program.bytes, " xxh3 ", to_hex(program.xxh3)));
+    }
     for (const Commit& commit : manifest.commits) {
         add("commit", text("step ", commit.step, " generation ", commit.generation, " loss_scale ",
                            exact(commit.loss_scale), " good_steps ", commit.good_steps,
@@ -192,10 +213,11 @@ std::optional<Manifest> parse_manifest(std::string_view content) {
     const auto copy = parse_ranks(scanner.line_after_if_any("copy = "));
     manifest.places = lines_after(scanner, "place = ");
     std::ranges::transform(manifest.places, manifest.places.begin(), printable);
+    scan_programs(scanner, manifest.programs);
     scan_commits(scanner, manifest.commits);
     if (!scanner.is_good() || !scanner.is_at_end() || !parents || !copy ||
-        manifest.commits.size() > kMostCommits || !is_printable(manifest) ||
-        !std::ranges::all_of(manifest.commits, is_possible)) {
+        manifest.commits.size() > kMostCommits || manifest.programs.size() > kMostCommits ||
+        !is_printable(manifest) || !are_possible(manifest)) {
         return std::nullopt;
     }
     manifest.line.parents = *parents;
@@ -272,14 +294,8 @@ void ManifestFile::replace(const Manifest& manifest) {
         if (!file) {
             fail("make", partial, errno);
         }
-        for (std::size_t done = 0; done < content.size();) {
-            // iovec has no const; writing does not change the memory.
-            const iovec piece{const_cast<char*>(content.data()) + done, content.size() - done};
-            const ssize_t count = storage_->write(file.get(), &piece, 1, static_cast<off_t>(done));
-            if (count < 0 && errno != EINTR) {
-                fail("write", partial, errno);
-            }
-            done += count > 0 ? static_cast<std::size_t>(count) : 0;
+        if (storage_->write_all(file.get(), std::as_bytes(std::span(content)), 0) != 0) {
+            fail("write", partial, errno);
         }
         if (storage_->flush(file.get()) != 0) {
             fail("flush", partial, errno);

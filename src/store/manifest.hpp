@@ -4,6 +4,7 @@
 
 #include "store/lineage.hpp"
 #include "store/missed_updates.hpp"
+#include "store/program_state.hpp"
 #include "store/storage.hpp"
 
 #include <cstdint>
@@ -49,6 +50,8 @@ struct Manifest {
     std::vector<int> copy = {};           // ranks that together hold all state; empty: all ranks
     // "HOST PATH" of each rank's manifest, in rank order. For messages.
     std::vector<std::string> places = {};
+    // What the rank's program kept with the commits, newest first: see record_at(). Empty: unknown.
+    std::vector<ProgramRecord> programs = {};
     // Newest first: at most two, of adjacent generations, which lie in different places.
     std::vector<Commit> commits = {};
 

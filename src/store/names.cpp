@@ -37,6 +37,18 @@ std::string program_state_name(int rank, int set, int place) {
     return text("rank-", rank, infix_of(set), ".program-", place);
 }
 
+std::vector<std::string> program_state_files(const std::vector<std::string>& folders, int rank) {
+    std::vector<std::string> paths;
+    for (const std::string& folder : folders) {
+        for (int set = 0; set < kSets; ++set) {
+            for (int place = 0; place < 2; ++place) {
+                paths.push_back(text(folder, "/", program_state_name(rank, set, place)));
+            }
+        }
+    }
+    return paths;
+}
+
 std::optional<RankFileName> parse_state_file_name(const std::string& name) {
     RankFileName parsed;
     Scanner scanner(name);

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace nearstep::store {
 
@@ -18,6 +19,8 @@ std::string manifest_name(int rank, int set);
 
 // "rank-3.program-0", and "rank-3.set-1.program-0" in the other set: see store/program_state.hpp.
 std::string program_state_name(int rank, int set, int place);
+// The paths of all these of a rank that may lie in the folders.
+std::vector<std::string> program_state_files(const std::vector<std::string>& folders, int rank);
 
 // What a file's name says.
 struct RankFileName {

@@ -6,7 +6,6 @@
 #include "base/plain_file.hpp"
 #include "store/folder.hpp"
 #include "store/scanner.hpp"
-#include "store/storage.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -21,7 +20,6 @@ namespace nearstep::store {
 
 namespace {
 
-constexpr std::string_view kProgramMagic = "nearstep program state 1\n";
 constexpr std::size_t kAboutBytes = 128;  // text, filled up with spaces
 constexpr std::size_t kMostRun = 32;
 constexpr mode_t kProgramMode = 0640;
@@ -48,17 +46,47 @@ std::uint64_t program_digest(const std::string& run, std::int64_t step,
     return stream.digest();
 }
 
-// Whether the file may be overwritten: it has no other name and is empty, ours, or begun by a
-// crash.
-bool is_replaceable(const std::string& path) {
-    const std::string start = start_of_plain(path, kProgramMagic.size());
+// Throws unless there is no file, or one that may be overwritten: it has no other name and is
+// empty, ours, or begun by a crash.
+void expect_replaceable(const std::string& path) {
     struct stat facts = {};
-    return ::lstat(path.c_str(), &facts) == 0 && facts.st_nlink == 1 &&
-           (kProgramMagic.starts_with(start) ||
-            std::ranges::all_of(start, [](char byte) { return byte == '\0'; }));
+    if (::lstat(path.c_str(), &facts) != 0) {
+        if (errno == ENOENT) {
+            return;
+        }
+        fail_to("look at", path, errno);
+    }
+    const std::string start = start_of_plain(path, kProgramMagic.size());
+    const bool is_begun = std::ranges::all_of(start, [](char byte) { return byte == '\0'; });
+    if (!S_ISREG(facts.st_mode) || facts.st_nlink != 1 ||
+        !(kProgramMagic.starts_with(start) || is_begun)) {
+        throw ConfigError(text("The file \"", path,
+                               "\" has another name too or was not made by nearstep, and would be "
+                               "overwritten: move it away, or choose another folder."));
+    }
 }
 
 }  // namespace
+
+ProgramRecord record_of(const ProgramState& state) {
+    if (state.bytes.empty()) {
+        return {.step = state.step};
+    }
+    return {.step = state.step,
+            .bytes = state.bytes.size(),
+            .xxh3 = program_digest(state.run, state.step, state.bytes)};
+}
+
+bool is_possible(const ProgramRecord& record) {
+    constexpr std::int64_t kMostSteps = std::int64_t{1} << 62U;
+    return record.step >= 0 && record.step <= kMostSteps;
+}
+
+const ProgramRecord* record_at(const std::vector<ProgramRecord>& records, std::int64_t step) {
+    const auto found = std::ranges::find_if(
+        records, [&](const ProgramRecord& record) { return record.step <= step; });
+    return found == records.end() ? nullptr : &*found;
+}
 
 std::optional<ProgramState> read_program_state(const std::string& path) {
     const PlainFile opened = open_plain(path, O_RDONLY);
@@ -97,34 +125,51 @@ std::optional<ProgramState> read_program_state(const std::string& path) {
         return std::nullopt;
     }
     state.bytes.assign(bytes.begin(), bytes.end());
+    state.path = path;
     return state;
 }
 
-void write_program_state(const std::string& path, const std::string& run, std::int64_t step,
-                         std::span<const std::byte> bytes) {
-    const std::string header = about_of(run, step, program_digest(run, step, bytes));
-    const PlainFile opened = open_plain(path, O_WRONLY | O_CREAT, kProgramMode);
-    if (!opened.file) {
-        throw IoError(text("Cannot make \"", path, "\" (", opened.obstacle,
-                           "): check the drive and its free space, then start again."));
-    }
-    if (!is_replaceable(path)) {
-        throw ConfigError(text("The file \"", path,
-                               "\" has another name too or was not made by nearstep, and would be "
-                               "overwritten: move it away, or choose another folder."));
-    }
-    if (::ftruncate(opened.file.get(), 0) != 0) {
-        fail_to("empty", path, errno);
-    }
-    for (const auto part : {std::as_bytes(std::span(header)), bytes}) {
-        if (const int code = write_all(opened.file, part); code != 0) {
-            fail_to("write", path, code);
+std::optional<ProgramState> read_program_state(std::span<const std::string> paths,
+                                               const ProgramRecord& record) {
+    for (const std::string& path : paths) {
+        std::optional<ProgramState> state = read_program_state(path);
+        if (state && record_of(*state) == record) {
+            return state;
         }
     }
-    Storage storage;
-    if (storage.flush(opened.file.get()) != 0 || storage.flush_folder(folder_of(path)) != 0) {
-        fail_to("flush", path, errno);
+    return std::nullopt;
+}
+
+ProgramRecord write_program_state(const std::string& path, const std::string& run,
+                                  std::int64_t step, std::span<const std::byte> bytes,
+                                  Storage* storage) {
+    Storage system;
+    Storage& to = storage != nullptr ? *storage : system;
+    const std::uint64_t digest = program_digest(run, step, bytes);
+    const std::string header = about_of(run, step, digest);
+    expect_replaceable(path);
+    const std::string partial = path + ".partial";
+    {
+        const Descriptor file = make_plain(partial, kProgramMode);
+        if (!file) {
+            fail_to("make", partial, errno);
+        }
+        const auto begun = static_cast<off_t>(header.size());
+        if (to.write_all(file.get(), std::as_bytes(std::span(header)), 0) != 0 ||
+            to.write_all(file.get(), bytes, begun) != 0) {
+            fail_to("write", partial, errno);
+        }
+        if (to.flush(file.get()) != 0) {
+            fail_to("flush", partial, errno);
+        }
     }
+    if (to.rename(partial, path) != 0) {
+        fail_to("rename", partial, errno);
+    }
+    if (to.flush_folder(folder_of(path)) != 0) {
+        fail_to("flush the folder of", path, errno);
+    }
+    return {.step = step, .bytes = bytes.size(), .xxh3 = digest};
 }
 
 std::optional<ProgramState> find_program_state(std::span<const std::string> paths,
@@ -141,18 +186,36 @@ std::optional<ProgramState> find_program_state(std::span<const std::string> path
     return newest;
 }
 
-ProgramStatePair::ProgramStatePair(std::array<std::string, 2> paths, const Lineage& line,
-                                   std::int64_t step)
-    : paths_(std::move(paths)) {
-    const auto first = find_program_state({paths_.data(), 1}, line, step);
-    const auto second = find_program_state({paths_.data() + 1, 1}, line, step);
-    next_ = first && (!second || second->step <= first->step) ? 1 : 0;
+void ProgramStatePair::begin(const std::string& run, std::int64_t step, const ProgramState& state) {
+    records_ = {ProgramRecord{.step = step}};
+    content_ = xxh3({});
+    const auto own = std::ranges::find(paths_, state.path);
+    if (own != paths_.end()) {
+        records_ = {record_of(state)};
+        content_ = xxh3(state.bytes);
+        next_ = own == paths_.begin() ? 1 : 0;
+    } else if (!state.bytes.empty()) {
+        records_.clear();
+        write(run, step, state.bytes);
+    }
 }
 
 void ProgramStatePair::write(const std::string& run, std::int64_t step,
                              std::span<const std::byte> bytes) {
-    write_program_state(paths_.at(next_), run, step, bytes);
-    next_ = 1 - next_;
+    const std::uint64_t content = xxh3(bytes);
+    if (!records_.empty() && content == content_) {
+        return;
+    }
+    ProgramRecord record{.step = step};
+    if (!bytes.empty()) {
+        record = write_program_state(paths_.at(next_), run, step, bytes, storage_);
+        next_ = 1 - next_;
+    }
+    content_ = content;
+    constexpr std::size_t kMostRecords = 2;
+    std::erase_if(records_, [&](const ProgramRecord& older) { return older.step >= step; });
+    records_.insert(records_.begin(), record);
+    records_.resize(std::min(records_.size(), kMostRecords));
 }
 
 }  // namespace nearstep::store

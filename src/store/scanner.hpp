@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -48,13 +49,21 @@ public:
     template <typename Number>
     void number_after(std::string_view word, Number& number) {
         skip(word);
-        const auto [end, error] =
-            std::from_chars(rest_.data(), rest_.data() + rest_.size(), number);
+        take(std::from_chars(rest_.data(), rest_.data() + rest_.size(), number));
+    }
+    // Hexadecimal digits.
+    void hex_after(std::string_view word, std::uint64_t& number) {
+        skip(word);
+        take(std::from_chars(rest_.data(), rest_.data() + rest_.size(), number, 16));
+    }
+
+private:
+    void take(std::from_chars_result found) {
+        const auto [end, error] = found;
         is_good_ = is_good_ && error == std::errc();
         rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     }
 
-private:
     std::string_view rest_;
     bool is_good_ = true;
 };

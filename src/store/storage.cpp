@@ -19,6 +19,19 @@ ssize_t Storage::write(int file, const iovec* pieces, int count, off_t offset) {
     return ::pwritev(file, pieces, count, offset);
 }
 
+int Storage::write_all(int file, std::span<const std::byte> bytes, off_t offset) {
+    for (std::size_t done = 0; done < bytes.size();) {
+        // iovec has no const; writing does not change the memory.
+        const iovec piece{const_cast<std::byte*>(bytes.data()) + done, bytes.size() - done};
+        const ssize_t count = write(file, &piece, 1, offset + static_cast<off_t>(done));
+        if (count < 0 && errno != EINTR) {
+            return -1;
+        }
+        done += count > 0 ? static_cast<std::size_t>(count) : 0;
+    }
+    return 0;
+}
+
 int Storage::flush(int file) { return ::fdatasync(file); }
 
 int Storage::rename(const std::string& from, const std::string& to) {

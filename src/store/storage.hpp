@@ -5,7 +5,9 @@
 
 #include <sys/uio.h>
 
+#include <cstddef>
 #include <functional>
+#include <span>
 #include <string>
 
 namespace nearstep::store {
@@ -20,6 +22,8 @@ public:
 
     virtual ssize_t read(int file, const iovec* pieces, int count, off_t offset);
     virtual ssize_t write(int file, const iovec* pieces, int count, off_t offset);
+    // Writes all bytes. Returns 0, or -1 with errno set.
+    int write_all(int file, std::span<const std::byte> bytes, off_t offset);
     // On success the file's data and size survive a power cut.
     virtual int flush(int file);
     virtual int rename(const std::string& from, const std::string& to);

@@ -34,6 +34,8 @@ Manifest sample() {
             .files = {"rank-0.device-0.state", "rank-0.device-1.state"},
             .copy = {0, 2},
             .places = {"host a /mnt/a folder/rank-0.manifest", "host-b /mnt/rank-1.manifest"},
+            .programs = {{.step = 8, .bytes = 99, .xxh3 = ~std::uint64_t{0}},
+                         {.step = 3, .bytes = 0, .xxh3 = 0}},
             .commits = {commit_of(8, 7), commit_of(6, 6)}};
 }
 

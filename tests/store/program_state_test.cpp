@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tuple>
+
 namespace nearstep::store {
 namespace {
 
@@ -36,23 +38,74 @@ protected:
     }
 };
 
+// What the records name at `step`, as the files have it.
+std::string named(const std::vector<ProgramRecord>& records, std::int64_t step,
+                  std::span<const std::string> paths) {
+    const ProgramRecord* record = record_at(records, step);
+    return record == nullptr    ? "unknown"
+           : record->bytes == 0 ? ""
+                                : text_of(read_program_state(paths, *record));
+}
+
+TEST_F(ProgramStateFile, HasWhatTheRecordsNameAtTheTwoNewestSteps) {
+    ProgramStatePair pair(paths_);
+    pair.begin("a", 0, {});
+    EXPECT_EQ(named(pair.records(), 0, paths_), "");
+    pair.write("a", 1, as_bytes("one"));
+    EXPECT_EQ(named(pair.records(), 0, paths_), "");
+    pair.write("a", 2, as_bytes("one"));
+    EXPECT_EQ(pair.records().front().step, 1) << "nothing changed, so nothing is written";
+    pair.write("a", 3, as_bytes("three"));
+    pair.write("a", 4, as_bytes("four"));
+    const std::vector<ProgramRecord> records = pair.records();
+    EXPECT_EQ(named(records, 9, paths_), "four");
+    EXPECT_EQ(named(records, 3, paths_), "three");
+    EXPECT_EQ(named(records, 2, paths_), "unknown") << "it was overwritten";
+    pair.write("a", 5, as_bytes("five"));
+    EXPECT_EQ(named(records, 4, paths_), "four") << "of the newest durable step";
+    pair.write("a", 6, {});
+    EXPECT_EQ(named(pair.records(), 6, paths_), "");
+    EXPECT_EQ(named(pair.records(), 5, paths_), "five");
+}
+
+TEST_F(ProgramStateFile, IsNotTakenForThatOfAnotherStepRankOrRun) {
+    const ProgramRecord one = write_program_state(paths_[0], "a", 4, as_bytes("same length"));
+    EXPECT_EQ(text_of(read_program_state(paths_, one)), "same length");
+    for (const auto& [run, step, content] :
+         {std::tuple("a", 3, "same length"), {"b", 4, "same length"}, {"a", 4, "other bytes"}}) {
+        write_program_state(paths_[0], run, step, as_bytes(content));
+        EXPECT_EQ(text_of(read_program_state(paths_, one)), "none");
+    }
+    write_program_state(paths_[1], "a", 4, as_bytes("same length"));
+    EXPECT_EQ(text_of(read_program_state(paths_, one)), "same length");
+}
+
+TEST_F(ProgramStateFile, GoesOnBesideWhatARestartTook) {
+    const ProgramRecord kept = write_program_state(paths_[1], "a", 4, as_bytes("four"));
+    write_program_state(paths_[0], "a", 5, as_bytes("of a step that was not committed"));
+    ProgramStatePair pair(paths_);
+    pair.begin("b", 4, *read_program_state(paths_[1]));
+    EXPECT_THAT(pair.records(), testing::ElementsAre(kept)) << "the file stays";
+    pair.write("b", 5, as_bytes("five"));
+    EXPECT_EQ(text_of(read_program_state(paths_[1])), "four");
+    EXPECT_EQ(named(pair.records(), 5, paths_), "five");
+    // What another rank or a checkpoint had becomes the rank's own.
+    ProgramStatePair other({folder_ + "/rank-1.program-0", folder_ + "/rank-1.program-1"});
+    other.begin("b", 4, *read_program_state(paths_[1]));
+    const auto own = read_program_state(folder_ + "/rank-1.program-0");
+    EXPECT_EQ(text_of(own), "four");
+    EXPECT_THAT(other.records(), testing::ElementsAre(record_of(*own)));
+}
+
+// Files of version 0.2.0, which no manifest names.
 TEST_F(ProgramStateFile, HasWhatTheLineHadAtTheStep) {
-    ProgramStatePair of_parent(paths_, {.run = "a"}, 0);
-    of_parent.write("a", 4, as_bytes("four"));
-    of_parent.write("a", 6, as_bytes("given up"));
+    write_program_state(paths_[0], "a", 4, as_bytes("four"));
+    write_program_state(paths_[1], "a", 6, as_bytes("given up"));
     EXPECT_EQ(found(9), "four") << "the line left its parent at step 5";
     EXPECT_EQ(found(3), "none");
-    ProgramStatePair pair(paths_, line_, 5);
-    pair.write("b", 8, as_bytes("eight"));
-    EXPECT_EQ(found(7), "four") << "the newest durable step's is not overwritten";
-    pair.write("b", 9, as_bytes("nine"));
-    EXPECT_EQ(found(9), "nine");
-    EXPECT_EQ(found(8), "eight");
-    EXPECT_EQ(found(20), "nine") << "nothing changed since";
-    ProgramStatePair again(paths_, line_, 8);  // the commit of step 9 was lost
-    again.write("b", 9, as_bytes("nine again"));
-    EXPECT_EQ(found(8), "eight");
-    EXPECT_EQ(found(9), "nine again");
+    write_program_state(paths_[1], "b", 8, as_bytes("eight"));
+    EXPECT_EQ(found(7), "four");
+    EXPECT_EQ(found(20), "eight") << "nothing changed since";
     EXPECT_EQ(text_of(find_program_state(paths_, {.run = "c"}, 9)), "none");
 }
 

@@ -45,12 +45,22 @@ def write(folder: str, step: int, runs: list, extra):
             file.flush()
             os.fsync(file.fileno())
         os.replace(path + ".partial", path)
+        _flush_folder(folder)
     except OSError as error:
         with contextlib.suppress(OSError):
             os.remove(path + ".partial")  # which may take the room that the checkpoint needs
         return OSError(error.errno, f"extra, which the checkpoint of this step lacks, cannot be written to {path} ({error.strerror}): "
                                     "free some space there, or name another folder.")
     return None
+
+
+def _flush_folder(folder: str) -> None:
+    """The names in it survive a power cut."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _is_own(path: str) -> bool:

@@ -24,6 +24,13 @@ class GpuTensors;
 
 namespace nearstep::engine {
 
+// What a client keeps with each step beside the state: see Engine::keep_program().
+enum class ProgramUse {
+    none,      // nothing
+    optional,  // something that a start may go on without
+    needed     // something that a start brings back, or else refuses the step
+};
+
 struct EngineOptions {
     std::optional<int> gpu = std::nullopt;  // this rank's GPU; none: the CPU
     // The cudaStream_t in whose order gradient_space() is used; it outlives the engine. Null: the
@@ -39,6 +46,7 @@ struct EngineOptions {
     // Engine::parameters(), from Engine::update() on. They outlive the engine; null: all go to
     // Engine::parameters().
     csd::GpuTensors* tensors = nullptr;
+    ProgramUse program = ProgramUse::none;
     bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()
     StepsOf steps_of = {};             // of the client's checkpoints; empty: none is unfinished
     bool clips_by_last_norm = false;   // clips by the norm of the previous step

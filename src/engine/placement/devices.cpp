@@ -183,20 +183,6 @@ std::array<std::string, 2> program_state_paths(const Placed& settings, int rank,
             text(folder, "/", store::program_state_name(rank, set, 1))};
 }
 
-std::vector<std::string> all_program_state_paths(const Placed& settings, int rank) {
-    std::vector<std::string> folders = settings.csd.path;
-    folders.push_back(folder_of_device(settings, 0));
-    std::vector<std::string> paths;
-    for (const std::string& folder : folders) {
-        for (int set = 0; set < store::kSets; ++set) {
-            for (int place = 0; place < 2; ++place) {
-                paths.push_back(text(folder, "/", store::program_state_name(rank, set, place)));
-            }
-        }
-    }
-    return paths;
-}
-
 store::RankFiles files_of_rank(const Placed& settings, const mpi::Communicator& world, int set) {
     return {.states = state_files(settings, world.rank(), world.size(), set),
             .manifest = manifest_path(settings, world.rank(), set)};

@@ -86,8 +86,6 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
 std::string manifest_path(const Placed& settings, int rank, int set = 0);
 // The two files beside it for a program's own state: see store::ProgramStatePair.
 std::array<std::string, 2> program_state_paths(const Placed& settings, int rank, int set);
-// Those that any set of a rank may have in any of the settings' folders.
-std::vector<std::string> all_program_state_paths(const Placed& settings, int rank);
 
 // The rank's state files and manifest.
 store::RankFiles files_of_rank(const Placed& settings, const mpi::Communicator& world, int set = 0);

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "engine/restart/choices.hpp"
+#include "engine/restart/programs.hpp"
 #include "engine/restart/state_groups.hpp"
 
 #include <algorithm>
@@ -136,6 +137,13 @@ Decision load(const Found& found, const FoundCheckpoint& checkpoint) {
     return decision;
 }
 
+void add_note_of_lost_programs(const StateGroup& group, Decision& decision) {
+    if (group.lost_step >= 0) {
+        decision.notes.push_back(text(describe_lost_programs(group.lost_step, group.lost_programs),
+                                      ", so that step is not used."));
+    }
+}
+
 Decision use_state(const Found& found, const Choices& choices) {
     const StateGroup& group = *choices.state;
     const store::Manifest& first = manifest_in(found, group.readable.front());
@@ -149,6 +157,12 @@ Decision use_state(const Found& found, const Choices& choices) {
     decision.action = group.is_same_layout ? Action::resume_state : Action::read_state;
     decision.line = choices.line;
     decision.commits = group.commits;
+    if (found.program != ProgramUse::none) {
+        for (const store::Commit& commit : group.commits) {
+            decision.programs.push_back(programs_at(found, group, commit.step));
+        }
+    }
+    add_note_of_lost_programs(group, decision);
     decision.manifests = group.readable;
     for (const std::size_t readable : group.readable) {
         const store::Manifest& manifest = manifest_in(found, readable);
@@ -178,7 +192,9 @@ Decision load_newest(const Found& found, const Choices& choices) {
     decision.set = free_set(found, choices.groups);
     decision.replaces = state_with_steps(choices.groups);
     for (const StateGroup& group : choices.groups) {
-        if (group.newest_listed >= 0) {
+        if (group.lost_step >= 0) {
+            add_note_of_lost_programs(group, decision);
+        } else if (group.newest_listed >= 0) {
             decision.notes.push_back(
                 text("The state files hold step ", group.newest_listed,
                      group.newest_listed < choices.checkpoint_step()
@@ -276,6 +292,14 @@ Decision resume(const Found& found) {
                                           " is given up, since its nodes are not in this job: ",
                                           in_words(missing_of(found, group)), "."));
             return decision;
+        }
+        if (group.lost_step >= 0) {
+            return refuse(found, {.reason = Reason::program_not_whole,
+                                  .remedies = {Remedy::bring_back, Remedy::without_program,
+                                               Remedy::from, Remedy::fresh},
+                                  .step = group.lost_step,
+                                  .run = group.line.run,
+                                  .missing = group.lost_programs});
         }
         return refuse(found, {.reason = Reason::step_not_whole,
                               .remedies = {Remedy::bring_back, Remedy::from, Remedy::fresh},

@@ -2,6 +2,7 @@
 // alike, and tests can enumerate the cases. docs/restart.md has them in a table.
 #pragma once
 
+#include "engine/face/options.hpp"
 #include "engine/face/wish.hpp"
 #include "engine/restart/refusal.hpp"
 #include "store/lineage.hpp"
@@ -29,6 +30,9 @@ struct FoundManifest {
     std::string damage = {};                                 // as a sentence
     // Where the node has the state files that the manifest names; an empty path: not found.
     std::vector<std::string> files = {};
+    // Where it has what each of the manifest's records of the program names; an empty path: missing
+    // or not whole.
+    std::vector<std::string> programs = {};
 };
 
 // A state file that no manifest in the folders names. Its manifest may be in a folder that is
@@ -68,6 +72,8 @@ struct Found {
     std::vector<FoundCheckpoint> checkpoints = {};        // in the folder
     std::optional<FoundCheckpoint> named = std::nullopt;  // Wish::path
     Wish wish = {};
+    ProgramUse program = ProgramUse::none;  // of the client
+    int computing = 0;                      // ranks that compute, which are the first
     // Slurm has started this job again, and an earlier start may have begun here.
     bool may_have_begun = false;
     std::string model = {};          // of this run, one line
@@ -82,6 +88,19 @@ struct Writer {
     std::string data = {};     // digest; empty: unknown; other data begins a new line
     std::string dtype = {};    // of the parameters; empty: unknown
     std::string threads = {};  // see store::Manifest::threads; empty: unknown
+};
+
+// What a program kept with a step, as an index in Found::manifests and one in its records.
+struct ProgramSource {
+    std::size_t manifest = 0;
+    std::size_t record = 0;
+};
+
+// What ranks that compute go on with at a step of a state.
+struct ProgramsAt {
+    bool is_unlisted = false;  // in version 0.2.0 manifests had no records
+    std::vector<std::optional<ProgramSource>> of_ranks = {};  // nullopt: nothing
+    std::vector<MissingFile> missing = {};                    // what is not whole
 };
 
 enum class Action {
@@ -102,6 +121,7 @@ struct Decision {
     // resume_state and read_state: the steps of the state, newest first, and the manifests that
     // list them, as indices in Found::manifests (in rank order with resume_state).
     std::vector<store::Commit> commits = {};
+    std::vector<ProgramsAt> programs = {};  // of each of `commits`
     std::vector<std::size_t> manifests = {};
     Writer writer = {};      // of that state
     std::string state = {};  // its id

@@ -187,7 +187,27 @@ std::vector<FoundRemains> look_for_remains(const config::EngineSettings& setting
     return remains;
 }
 
-FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of) {
+void look_for_programs(const config::EngineSettings& settings,
+                       std::vector<FoundManifest>& manifests) {
+    const std::vector<std::string> folders = named_folders(settings);
+    for (FoundManifest& one : manifests) {
+        if (!one.manifest || one.manifest->programs.empty()) {
+            continue;
+        }
+        one.programs.resize(one.manifest->programs.size());
+        for (const std::string& path : store::program_state_files(folders, one.rank)) {
+            const auto kept = store::read_program_state(path);
+            for (std::size_t i = 0; i < one.programs.size() && kept; ++i) {
+                if (store::record_of(*kept) == one.manifest->programs[i]) {
+                    one.programs[i] = path;
+                }
+            }
+        }
+    }
+}
+
+FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of,
+                                ProgramUse program) {
     FoundCheckpoint found{.path = path};
     const auto reader = checkpoint::Reader::open(path);
     const checkpoint::Description& description = reader->description();
@@ -196,6 +216,11 @@ FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of
     found.line = static_cast<const store::Lineage&>(description);
     found.model = description.model;
     found.state_folders = config::state_folders_of(path, description.config);
+    if (program == ProgramUse::needed) {
+        for (std::size_t rank = 0; rank < description.programs.size(); ++rank) {
+            reader->program(static_cast<int>(rank));
+        }
+    }
     if (steps_of) {
         found.steps = steps_of(path, description.config);
     }
@@ -203,11 +228,11 @@ FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of
 }
 
 std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& settings,
-                                                  const StepsOf& steps_of) {
+                                                  const StepsOf& steps_of, ProgramUse program) {
     std::vector<FoundCheckpoint> checkpoints;
     for (const std::string& path : checkpoint::find_all(config::checkpoint_folder(settings))) {
         try {
-            checkpoints.push_back(open_checkpoint(path, steps_of));
+            checkpoints.push_back(open_checkpoint(path, steps_of, program));
         } catch (const ConfigError& damage) {
             if (!is_present(path)) {
                 continue;  // another run has removed its old checkpoint meanwhile

@@ -26,11 +26,18 @@ std::vector<FoundManifest> look_for_manifests(const config::EngineSettings& sett
 std::vector<FoundRemains> look_for_remains(const config::EngineSettings& settings,
                                            const std::vector<FoundManifest>& manifests);
 
-// `steps_of` is empty if the steps do not matter. Throws ConfigError if the checkpoint is damaged.
-FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of);
+// Sets where the folders of csd.path have what these manifests say of their programs.
+void look_for_programs(const config::EngineSettings& settings,
+                       std::vector<FoundManifest>& manifests);
+
+// `steps_of` is empty if the steps do not matter. Throws ConfigError if the checkpoint is damaged,
+// or what the program kept with it, if that is needed.
+FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of,
+                                ProgramUse program = ProgramUse::none);
 // Those in the run's folder, newest first, damaged ones, too.
 std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& settings,
-                                                  const StepsOf& steps_of);
+                                                  const StepsOf& steps_of,
+                                                  ProgramUse program = ProgramUse::none);
 
 // What this host finds, for a run without resume flags.
 Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,

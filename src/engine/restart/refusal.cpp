@@ -40,6 +40,8 @@ std::string sentence(const Refusal& refusal, const Found& found) {
                         refusal.missing.empty() ? "its ranks list no step in common"
                                                 : in_words(refusal.missing) + " is missing",
                         ")");
+        case Reason::program_not_whole:
+            return describe_lost_programs(refusal.step, refusal.missing);
         case Reason::step_elsewhere:
             return text("Step ", refusal.step, " of run ", refusal.run, " is in ", refusal.place,
                         " on ", refusal.host, ", which ", Term::path, " does not name");
@@ -72,6 +74,7 @@ bool lists_what_was_found(Reason reason) {
         case Reason::several_runs:
         case Reason::unknown_step:
         case Reason::step_not_whole:
+        case Reason::program_not_whole:
         case Reason::no_manifest:
         case Reason::no_durable_step:
         case Reason::nothing_whole:
@@ -86,6 +89,7 @@ std::string_view given_up(Reason reason) {
     switch (reason) {
         case Reason::unknown_step:
         case Reason::step_not_whole:
+        case Reason::program_not_whole:
         case Reason::step_elsewhere:
             return "that step";
         case Reason::no_manifest:
@@ -101,6 +105,9 @@ std::string phrase(Remedy remedy, const Refusal& refusal) {
     switch (remedy) {
         case Remedy::bring_back:
             return text("bring back what is missing and use ", Term::resume, " again");
+        case Remedy::without_program:
+            return "make the optimizer from the model's parameters, without keep_random, to go on "
+                   "without them";
         case Remedy::bring_back_for_job:
             return text("bring back the folder of ", Term::path,
                         " or checkpoint.path that has it and release or submit the job again");
@@ -173,9 +180,19 @@ std::string in_words(const Refusal& refusal, const Found& found) {
         rest, ".");
 }
 
+std::string describe_lost_programs(std::int64_t step, const std::vector<MissingFile>& lost) {
+    return text("The buffers that were kept with the step cannot be read (step ", step, ": ",
+                in_words(lost), ")");
+}
+
 std::string in_words(const std::vector<MissingFile>& missing) {
     std::string out;
     for (const MissingFile& one : missing) {
+        if (one.is_program) {
+            out += text(out.empty() ? "" : ", ", "no file rank-", one.rank,
+                        ".program-* has what the manifest ", one.place, " names");
+            continue;
+        }
         out += text(out.empty() ? "" : ", ",
                     one.name.empty() ? text("the manifest of rank ", one.rank,
                                             one.place.empty() ? "" : text(" (", one.place, ")"))

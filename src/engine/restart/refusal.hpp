@@ -16,12 +16,13 @@ enum class Reason {
     damaged_manifest,           // for a run that continues nothing
     other_model_of_checkpoint,  // than the run's
     other_model_of_state,
-    several_runs,     // of which none goes on from the others
-    unknown_step,     // all manifests are damaged
-    step_not_whole,   // the newest step lacks files, or a commit that all ranks list
-    step_elsewhere,   // a newer step is in a folder that csd.path named before
-    no_manifest,      // of state files
-    no_durable_step,  // of the newest run; checkpoints are of others
+    several_runs,       // of which none goes on from the others
+    unknown_step,       // all manifests are damaged
+    step_not_whole,     // the newest step lacks files, or a commit that all ranks list
+    program_not_whole,  // what the program kept with the newest step
+    step_elsewhere,     // a newer step is in a folder that csd.path named before
+    no_manifest,        // of state files
+    no_durable_step,    // of the newest run; checkpoints are of others
     nothing_to_resume,
     nothing_whole,     // all data that was chosen is damaged
     lost_all,          // in a job that Slurm started again
@@ -32,6 +33,7 @@ enum class Reason {
 // Those from `remove` on give up what the reason speaks of.
 enum class Remedy {
     bring_back,          // what is missing
+    without_program,     // a client that needs nothing of it
     bring_back_for_job,  // the same, for a job that resumes by itself
     name_folder,
     resume,
@@ -46,11 +48,12 @@ enum class Remedy {
     new_job
 };
 
-// A file of a state that no rank found.
+// A file of a state that no rank found, or what a program kept and no file has any more.
 struct MissingFile {
     int rank = 0;            // that wrote it
     std::string name = {};   // of a state file; empty: the manifest
     std::string place = {};  // of the manifest, beside which a state file was; empty: unknown
+    bool is_program = false;
 };
 
 struct Refusal {
@@ -68,6 +71,10 @@ struct Refusal {
 };
 
 std::string in_words(const Refusal& refusal, const Found& found);
+
+// "The buffers that were kept with the step cannot be read (step 7, ...": a sentence without its
+// end.
+std::string describe_lost_programs(std::int64_t step, const std::vector<MissingFile>& lost);
 
 // "the manifest of rank 1 (host0 p1/rank-1.manifest), ...".
 std::string in_words(const std::vector<MissingFile>& missing);

@@ -36,7 +36,7 @@ void list(Archive& archive, Commit& one) {
 template <typename Archive>
 void list(Archive& archive, Manifest& one) {
     archive(one.line, one.model, one.layout, one.seed, one.data, one.dtype, one.threads, one.steps,
-            one.state, one.replaces, one.files, one.copy, one.places, one.commits);
+            one.state, one.replaces, one.files, one.copy, one.places, one.programs, one.commits);
 }
 
 }  // namespace nearstep::store
@@ -45,7 +45,7 @@ namespace nearstep::engine {
 
 template <typename Archive>
 void list(Archive& archive, FoundManifest& one) {
-    archive(one.path, one.rank, one.set, one.manifest, one.damage, one.files);
+    archive(one.path, one.rank, one.set, one.manifest, one.damage, one.files, one.programs);
 }
 
 template <typename Archive>
@@ -80,7 +80,8 @@ void list(Archive& archive, SeenHere& one) {
     archive(one.host, one.seat.manifests, one.seat.files, one.manifests, one.remains);
 }
 
-SeenHere look_here(const Placed& settings, int rank, int ranks, bool is_first_of_node) {
+SeenHere look_here(const Placed& settings, int rank, int ranks, bool is_first_of_node,
+                   ProgramUse program) {
     SeenHere seen{.host = own_host()};
     for (int set = 0; set < kSets; ++set) {
         const auto at = static_cast<std::size_t>(set);
@@ -90,6 +91,9 @@ SeenHere look_here(const Placed& settings, int rank, int ranks, bool is_first_of
     if (is_first_of_node) {
         seen.manifests = look_for_manifests(settings);
         seen.remains = look_for_remains(settings, seen.manifests);
+        if (program != ProgramUse::none) {
+            look_for_programs(settings, seen.manifests);
+        }
     }
     return seen;
 }
@@ -99,7 +103,7 @@ void look_at_state(const mpi::Communicator& world, const Placed& settings, Found
     std::string mine;
     world.together([&] {
         mine = packed(look_here(settings, world.rank(), world.size(),
-                                machines.rank_in_group(world.rank()) == 0));
+                                machines.rank_in_group(world.rank()) == 0, found.program));
     });
     found.hosts.resize(static_cast<std::size_t>(machines.groups()));
     for (const std::string& of_rank : gather_text(world, mine)) {
@@ -126,9 +130,10 @@ void look_at_checkpoints(const mpi::Communicator& world, const config::EngineSet
     world.together([&] {
         if (world.rank() == 0) {
             const bool is_new = found.wish.kind == Wish::Kind::none;
-            found.checkpoints = look_for_checkpoints(settings, is_new ? steps_of : StepsOf());
+            found.checkpoints =
+                look_for_checkpoints(settings, is_new ? steps_of : StepsOf(), found.program);
             if (!found.wish.path.empty()) {
-                found.named = open_checkpoint(found.wish.path, {});
+                found.named = open_checkpoint(found.wish.path, {}, found.program);
             }
             seen = packed(found.checkpoints, found.named);
         }
@@ -148,6 +153,13 @@ std::vector<FoundManifest> manifests_of_node(const Found& found, int node) {
     std::ranges::copy_if(found.manifests, std::back_inserter(out),
                          [&](const FoundManifest& one) { return one.node == node; });
     return out;
+}
+
+// The strictest use of any rank.
+ProgramUse program_on_all(const mpi::Communicator& world, ProgramUse mine) {
+    const bool has_none = world.agree(mine == ProgramUse::none);
+    const bool needs_none = world.agree(mine != ProgramUse::needed);
+    return has_none ? ProgramUse::none : needs_none ? ProgramUse::optional : ProgramUse::needed;
 }
 
 void check_unused(const mpi::Communicator& world, const Found& found) {
@@ -229,7 +241,7 @@ void check_unchanged(const mpi::Communicator& world, const config::EngineSetting
 }
 
 Found find_states(const mpi::Communicator& world, const Placed& settings, const std::string& model,
-                  const Wish& wish) {
+                  const Wish& wish, ProgramUse program) {
     world.together([&] {
         for (const std::string& folder : state_folders(settings)) {
             store::check_place(folder);
@@ -245,6 +257,8 @@ Found find_states(const mpi::Communicator& world, const Placed& settings, const 
                 .checkpoint_folder = config::checkpoint_folder(settings)};
     const bool may_have = world.rank() == 0 && may_have_begun(settings.csd.path.front());
     found.may_have_begun = !world.agree(!may_have);
+    found.computing = config::computing_ranks(settings, world.size());
+    found.program = program_on_all(world, program);
     look_at_state(world, settings, found);
     check_unused(world, found);
     return found;

@@ -14,7 +14,7 @@ namespace nearstep::engine {
 // Collective. Throws ConfigError, on all ranks alike, if another process uses a state file, and
 // IoError if a file cannot be read for now.
 Found find_states(const mpi::Communicator& world, const Placed& settings, const std::string& model,
-                  const Wish& wish);
+                  const Wish& wish, ProgramUse program);
 
 // Adds the checkpoints, those in the run's folder and the one that the wish names. Collective;
 // throws as find_states() does, and if a newer step lies in a folder that csd.path named before.

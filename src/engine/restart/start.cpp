@@ -74,7 +74,7 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
     Placed placed = place_devices(world, settings, options.grant);
     settle_gpu(world, placed, options);
     Stopwatch watch;
-    Found found = find_states(world, placed, model, wish);
+    Found found = find_states(world, placed, model, wish, options.program);
     double search_s = watch.lap();
     settle_speeds(world, placed, layout,
                   known_speeds(found, config::devices_per_rank(placed, world.size())));

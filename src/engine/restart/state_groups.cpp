@@ -1,6 +1,8 @@
 // Assembles states from their ranks' manifests. Called by restart.cpp.
 #include "engine/restart/state_groups.hpp"
 
+#include "engine/restart/programs.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -109,6 +111,7 @@ StateGroup examine(const Found& found, const std::string& state,
         group.readable = readable_copy(found, group);
     }
     group.commits = common_of(found, group.readable);
+    keep_whole_programs(found, group);
     return group;
 }
 

@@ -15,14 +15,16 @@ namespace nearstep::engine {
 struct StateGroup {
     std::string state = {};
     store::Lineage line = {};
-    std::vector<std::size_t> members = {};    // in Found::manifests
-    std::set<int> present = {};               // ranks of the members
-    int ranks = 0;                            // that wrote it
-    bool is_same_layout = false;              // each rank of this run finds its own manifest
-    std::vector<std::size_t> readable = {};   // manifests of ranks that hold all tiles together
-    std::vector<store::Commit> commits = {};  // that all of `readable` list, newest first
-    std::int64_t newest_listed = -1;          // by any member; -1: one lists none
-    bool is_pending = false;                  // all members still name a state they replace
+    std::vector<std::size_t> members = {};        // in Found::manifests
+    std::set<int> present = {};                   // ranks of the members
+    int ranks = 0;                                // that wrote it
+    bool is_same_layout = false;                  // each rank of this run finds its own manifest
+    std::vector<std::size_t> readable = {};       // manifests of ranks that hold all tiles together
+    std::vector<store::Commit> commits = {};      // that all of `readable` list, newest first
+    std::int64_t newest_listed = -1;              // by any member; -1: one lists none
+    std::int64_t lost_step = -1;                  // the newest whose program state is not whole
+    std::vector<MissingFile> lost_programs = {};  // with `lost_step`
+    bool is_pending = false;                      // all members still name a state they replace
 
     bool is_usable() const { return !commits.empty(); }
     // Whether the run has a step or came from one. Otherwise it has nothing to go on from, and is

@@ -1,0 +1,115 @@
+// Used when states are assembled, and when one was chosen.
+#include "engine/restart/programs.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+// The group's manifest of each rank that has one. Several nodes may see it: `reader` is the rank
+// that is to read its files, and should be on the node.
+class ManifestsOfRanks {
+public:
+    ManifestsOfRanks(const Found& found, const StateGroup& group) : found_(found), group_(group) {}
+
+    std::optional<std::size_t> of(int rank, std::size_t reader) const {
+        std::optional<std::size_t> best;
+        for (const std::size_t member : group_.members) {
+            if (found_.manifests[member].rank == rank &&
+                (!best || merit(member, reader) > merit(*best, reader))) {
+                best = member;
+            }
+        }
+        return best;
+    }
+
+private:
+    std::pair<bool, bool> merit(std::size_t member, std::size_t reader) const {
+        const bool is_readable =
+            std::ranges::find(group_.readable, member) != group_.readable.end();
+        return {is_readable, found_.manifests[member].node == found_.ranks[reader].node};
+    }
+
+    const Found& found_;
+    const StateGroup& group_;
+};
+
+// Whether that rank kept something until the step, or nobody can tell any more.
+bool has_program(const Found& found, std::size_t manifest, std::int64_t step) {
+    const store::ProgramRecord* record =
+        store::record_at(manifest_in(found, manifest).programs, step);
+    return record == nullptr || record->bytes > 0;
+}
+
+void add_source(const Found& found, std::size_t manifest, std::int64_t step, ProgramsAt& at) {
+    const FoundManifest& from = found.manifests[manifest];
+    const std::vector<store::ProgramRecord>& records = from.manifest->programs;
+    const store::ProgramRecord* record = store::record_at(records, step);
+    std::optional<ProgramSource>& source = at.of_ranks.emplace_back();
+    if (record != nullptr && record->bytes == 0) {
+        return;
+    }
+    const auto number = record == nullptr ? 0 : static_cast<std::size_t>(record - records.data());
+    if (record == nullptr || from.programs.at(number).empty()) {
+        const auto is_known = [&](const MissingFile& one) { return one.rank == from.rank; };
+        if (std::ranges::none_of(at.missing, is_known)) {
+            at.missing.push_back({.rank = from.rank, .place = from.path, .is_program = true});
+        }
+        return;
+    }
+    source = {.manifest = manifest, .record = number};
+}
+
+}  // namespace
+
+ProgramsAt programs_at(const Found& found, const StateGroup& group, std::int64_t step) {
+    ProgramsAt at;
+    if (group.present.empty()) {
+        return at;
+    }
+    const ManifestsOfRanks manifests(found, group);
+    const int lowest = *group.present.begin();
+    const auto first = manifests.of(lowest, 0);
+    const auto computing = static_cast<std::size_t>(found.computing);
+    bool is_own = group.ranks == static_cast<int>(found.ranks.size());
+    std::vector<std::size_t> used;
+    for (std::size_t rank = 0; rank < computing && is_own; ++rank) {
+        const auto mine = manifests.of(static_cast<int>(rank), rank);
+        is_own = mine && (has_program(found, *mine, step) || !has_program(found, *first, step));
+        used.push_back(mine.value_or(0));
+    }
+    if (!is_own) {
+        used.clear();
+        for (std::size_t rank = 0; rank < computing; ++rank) {
+            used.push_back(*manifests.of(lowest, rank));
+        }
+    }
+    at.is_unlisted = std::ranges::any_of(
+        used, [&](std::size_t manifest) { return manifest_in(found, manifest).programs.empty(); });
+    if (!at.is_unlisted) {
+        for (const std::size_t manifest : used) {
+            add_source(found, manifest, step, at);
+        }
+    }
+    return at;
+}
+
+void keep_whole_programs(const Found& found, StateGroup& group) {
+    if (found.program != ProgramUse::needed) {
+        return;
+    }
+    std::erase_if(group.commits, [&](const store::Commit& commit) {
+        std::vector<MissingFile> missing = programs_at(found, group, commit.step).missing;
+        const bool is_short = !missing.empty();
+        if (is_short && group.lost_step < 0) {
+            group.lost_step = commit.step;
+            group.lost_programs = std::move(missing);
+        }
+        return is_short;
+    });
+}
+
+}  // namespace nearstep::engine

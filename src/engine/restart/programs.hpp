@@ -1,0 +1,19 @@
+// Finds whose program state each rank goes on with. No I/O and no MPI, like decide().
+#pragma once
+
+#include "engine/restart/state_groups.hpp"
+
+#include <cstdint>
+
+namespace nearstep::engine {
+
+// A rank goes on with its own if the run has as many ranks as before and all manifests are there;
+// otherwise all ranks go on with that of the first rank whose manifest is there. Nothing is needed
+// for ranks that serve.
+ProgramsAt programs_at(const Found& found, const StateGroup& group, std::int64_t step);
+
+// Leaves out the group's commits whose program state is not whole, if the client needs it, and
+// notes what is missing of the newest one.
+void keep_whole_programs(const Found& found, StateGroup& group);
+
+}  // namespace nearstep::engine
