@@ -227,8 +227,10 @@ class Optimizer(torch.optim.Optimizer):
         self._begin()
         with torch._C.DisableTorchFunctionSubclass():
             self._refuse_unfrozen(of_module)
-            self._session.end_step()
+            has_ended = self._session.end_step()
         self._is_scaled = False
+        if not has_ended:
+            return loss
         self._session.after_step()
         if self._is_read_elsewhere:
             self.synchronize()

@@ -134,6 +134,8 @@ class Session:
             self.conductor.expect_step()
             self._is_expected = True
         is_training = torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1  # not computed again in backward
+        if is_training:
+            self.intake.is_given_up = False
         if is_training and not self.intake.is_collecting and (number == 0 or not self.parameters.is_looked):
             self.parameters.look_for_written()
         for block in blocks:
@@ -143,10 +145,14 @@ class Session:
         if is_training and self.intake.is_collecting:
             self.intake.before_forward(begins=number == 0)
 
-    def end_step(self) -> None:
+    def end_step(self) -> bool:
+        """Returns whether a step ends: none that the program dropped."""
+        if self.intake.is_dropped():
+            return False
         self.intake.end_step(self.program.collect(self.device))
         self._is_expected = False
         self.parameters.end_step()
+        return True
 
     def after_step(self) -> None:
         if self.streaming:
@@ -166,6 +172,7 @@ class Session:
 
     def settle(self) -> None:
         """What the program wrote into parameters is in the state."""
+        self.intake.give_up_dropped()
         if self.intake.told is None:
             self.parameters.settle(is_thorough=True)
 
@@ -198,6 +205,7 @@ class Session:
         if not self.has_begun:
             return
         try:
+            self.intake.give_up_dropped()
             if self.intake.told is None:
                 self.parameters.settle(is_thorough=True, is_last=True)
                 self.finish()

@@ -1,6 +1,7 @@
 """Cases of equality_worker.py: optimizers, parameters without gradients, and number formats."""
 import contextlib
 import copy
+import itertools
 import warnings
 
 import torch
@@ -90,6 +91,41 @@ def batches_that_one_rank_drops():
             digests.append(opt.masters_digest())
             opt.close()
         expect(digests[0] == digests[1], "the state is that of a run without these batches")
+
+
+def _train_and_drop(keeps, has_module, drop=None, steps_too=False):
+    """The parameters after three steps. ``drop``: how rank 1 drops a first batch and another one beside them."""
+    ours = networks.Layers(1)
+    opt = nearstep.SGD(ours if has_module else ours.parameters(), lr=0.1, keep_gradients=keeps, **state("drops"))
+    for step in range(5):
+        if step not in (0, 3):
+            networks.descend(ours.loss(step, RANK, RANKS), opt)
+        elif drop:
+            ours.loss(50).backward()
+            if RANK == 1:
+                drop(ours, opt)
+            if RANK == 0 or steps_too:
+                opt.step()
+            opt.zero_grad()
+    expect(opt.steps == 3, f"{opt.steps} steps")
+    opt.close()
+    return list(ours.parameters())
+
+
+def ways_in_which_one_rank_drops():
+    """Gradients that are kept and those that are taken, by the optimizer's zero_grad() or the module's."""
+    right = _train_and_drop(True, True)
+    ways = {
+        "optimizer": lambda ours, opt: opt.zero_grad(),
+        "module": lambda ours, opt: ours.zero_grad(),
+        "optimizer's zeros": lambda ours, opt: opt.zero_grad(set_to_none=False),
+        "module's zeros": lambda ours, opt: ours.zero_grad(set_to_none=False),
+    }
+    for keeps, has_module, name, steps_too in itertools.product((False, True), (False, True), ways, (False, True)):
+        if keeps and name == "module's zeros" and steps_too:
+            continue  # zeros in p.grad are a gradient that counts
+        found = _train_and_drop(keeps, has_module, ways[name], steps_too)
+        expect(all(map(torch.equal, found, right)), f"{name}, keep_gradients={keeps}, module: {has_module}, step() too: {steps_too}")
 
 
 def parameters_that_all_ranks_write():

@@ -12,10 +12,12 @@ import math
 
 import torch
 
+from . import sentences
 from .. import _ranks
 from .._model.departed import Departed
 from .._model.groups import DTYPES
 from .._weakly import weakly
+from .kept import Kept
 from .room import Room, memory_of
 from .sums import Sums
 
@@ -53,6 +55,9 @@ class Intake:
         self._taken_away: dict = {}  # what stood in p.grad before a gradient came, by autograd's number of the pass
         self._conductor = None
         self._where = [_Where.nowhere] * len(self.params)
+        self._given_up_early = 0  # steps before the start
+        self.is_given_up = False  # whether the program dropped the last step, and no forward or gradient has come since
+        self._kept = None if takes else Kept(self.params, weakly(self._drop_before_pass), weakly(self._note))
         self._begin_counting()
 
     def open(self, conductor, parameters, device, encodes, describe, looks_late: bool) -> None:
@@ -63,7 +68,9 @@ class Intake:
         self._on_gpu = conductor.facts()["encodes_on_gpu"]
         self._factor = 1 / conductor.ranks
         self._sums.open(conductor, device, self._on_gpu, self._room() if self._on_gpu and self.takes else None, self._learned)
-        parameters.give_up_dropped = weakly(self._give_up_dropped)
+        parameters.give_up_dropped = weakly(self.give_up_dropped)
+        for _ in range(0 if conductor.is_alone else self._given_up_early):
+            self._give_up_untold()
 
     def host_bytes(self, device: torch.device) -> int:
         """Host memory that sums of gradients of a streamed model take."""
@@ -107,30 +114,15 @@ class Intake:
         handles = []
         # They run before ours, and see the gradient of one pass in p.grad where PyTorch has the sum.
         self._older_hooks = {i for i, p in enumerate(self.params) if getattr(p, "_post_accumulate_grad_hooks", None)}
-        for i, p in enumerate(self.params if self.takes else []):
-            handles += [p.register_hook(weakly(self._before, i)), p.register_post_accumulate_grad_hook(weakly(self._take, i))]
+        before, take = (self._before, self._take) if self._kept is None else (self._kept.before, self._kept.take)
+        for i, p in enumerate(self.params):
+            handles += [p.register_hook(weakly(before, i)), p.register_post_accumulate_grad_hook(weakly(take, i))]
         return handles
 
     # --- What the program did with p.grad ---
 
     def sentence_about(self, i: int) -> str:
-        return (
-            f"The gradient of {self.names[i]} has left: nearstep takes gradients during backward. To clip, pass clip_norm=... to the optimizer in place of "
-            "clip_grad_norm_. To read or change p.grad, pass keep_gradients=True: gradients then stay until step()."
-        )
-
-    def _sentence_about_another(self, i: int) -> str:
-        count = self._expected()
-        if self._sums.is_streamed:
-            return (
-                f"The gradient of {self.names[i]} comes once more, and that of this step has left. A streamed layer's parameter gets it at once if it is used within "
-                f"its layer only: a penalty on weights, another layer that reads it or a checkpoint with use_reentrant=True adds to it, as another backward() does. "
-                f"Pass accumulation={count + 1} or more, with which gradients wait for that; to drop the step, call zero_grad() first."
-            )
-        return (
-            f"The gradient of {self.names[i]} comes once more, and that of this step has left: backward runs {count} times for a step, "
-            "as before. Pass accumulation=N for N times, or keep_gradients=True if the number changes; to drop the step, call zero_grad() first."
-        )
+        return sentences.has_left(self.names[i])
 
     def clip(self, params: list, max_norm: float, norm_type: float) -> float:
         """The program clips the gradients of ``params``: the engine does, by the norm over all ranks, in this and all
@@ -156,16 +148,17 @@ class Intake:
 
     def zero(self, i: int) -> None:
         """The program sets the gradient to zero."""
+        is_of_step = self._where[i] in (_Where.held, _Where.left)
         if self._where[i] is _Where.left:
             self._zeroed.add(i)
-            if self._all_dropped():
-                self.give_up()
         else:
             self._forget(i)
             self._where[i] = _Where.zero
+        if is_of_step and self._all_dropped():
+            self.give_up()
 
     def _is_dropped(self, i: int) -> bool:
-        return self.params[i].grad is None or i in self._zeroed
+        return self.params[i].grad is None or i in self._zeroed or (self._kept is not None and self._kept.is_zeroed(i))
 
     def _all_dropped(self) -> bool:
         """Whether the program dropped all gradients of this step."""
@@ -209,6 +202,15 @@ class Intake:
 
     # --- During backward ---
 
+    def _drop_before_pass(self) -> None:
+        if _Where.held in self._where and self._all_dropped():
+            self.give_up()
+
+    def _note(self, i: int) -> None:
+        """A gradient has come."""
+        self._where[i] = _Where.held
+        self.is_given_up = False
+
     def _expected(self) -> int:
         """Backward passes after which a gradient leaves; 0: in step(), as before the start, which may come that late."""
         return 0 if self._cautious or self._conductor is None else self._learned
@@ -245,7 +247,7 @@ class Intake:
                 self._where[i] = _Where.spoilt
                 return
             if self._is_put[block]:
-                raise RuntimeError(self._sentence_about_another(i))
+                raise RuntimeError(sentences.comes_once_more(self.names[i], self._expected(), self._sums.is_streamed))
             if self._passes[i] and i in self._older_hooks:
                 raise RuntimeError(
                     f"A hook on {self.names[i]} that was registered before the optimizer was made sees the gradient of one backward pass, where PyTorch has the "
@@ -257,7 +259,7 @@ class Intake:
                 self._streams[block].add(torch.cuda.current_stream(gradient.device))
             expected = self._expected()
             self._sums.add(i, gradient, expected - self._passes[i] - 1 if expected else None)
-            self._where[i] = _Where.held
+            self._note(i)
             self._passes[i] += 1
             self.is_collecting = True
             if expected and self._passes[i] == expected:
@@ -320,6 +322,17 @@ class Intake:
 
     # --- The end of a step ---
 
+    def is_dropped(self) -> bool:
+        """Whether step() is called for a step that the program has dropped, which all ranks have given up by then."""
+        self.give_up_dropped()
+        return self.is_given_up and all(map(self._is_nothing, self.params))
+
+    def _is_nothing(self, p) -> bool:
+        """Whether the parameter has no gradient. On one rank, one that was set to zero counts, as with PyTorch."""
+        if p.grad is None or self._conductor.is_alone:
+            return p.grad is None
+        return isinstance(p.grad, Departed) or not p.grad.any()
+
     def end_step(self, kept) -> None:
         """All gradients are there. ``kept``: what is durable with the step, see Program.collect()."""
         for i in range(len(self.params)):
@@ -371,30 +384,39 @@ class Intake:
     def give_up(self) -> None:
         """Ends a step whose gradients the program dropped: on all ranks it does not take place."""
         told, zeroed = self.told is not None, set(self._zeroed)
-        held = _Where.held in self._where
         for i, where in enumerate(self._where):
             if where in (_Where.held, _Where.left):
                 self._where[i] = _Where.zero if i in zeroed else _Where.nowhere
         put = list(self._is_put)
         self._begin_counting()
-        if self._conductor is None or not (told or (held and not self._conductor.is_alone)):
-            return
-        if told:
+        self.is_given_up = True
+        if self._conductor is None:
+            self._given_up_early += 1
+        elif told:
             self._cautious = _CAUTIOUS_STEPS if self._may_wait else 0
             for block in reversed(range(len(self.blocks))):
                 if not put[block]:
                     made = self._event() if self._on_gpu else None
                     nothing = [(0, "fp32")] * len(self.blocks[block].tensors)
                     self._conductor.put(block, nothing, self._factor, made.cuda_event if made else 0, (made,))
-        else:
-            self._parameters.settle(is_thorough=self._looks_late)
-            self._conductor.begin_step(*self._describe(), [], True)
+            self._end_given_up()
+        elif not self._conductor.is_alone:
+            self._give_up_untold()
+
+    def _give_up_untold(self) -> None:
+        """The other ranks may have told the engine of the step."""
+        self._parameters.settle(is_thorough=self._looks_late)
+        self._conductor.begin_step(*self._describe(), [], True)
+        self._end_given_up()
+
+    def _end_given_up(self) -> None:
         self._conductor.end_step([], True, [], 0, 0)
         self._parameters.end_step()
 
-    def _give_up_dropped(self) -> None:
-        """Ends a step that the program has given up by module.zero_grad(), which the optimizer does not see."""
-        if self.told is not None and torch._C._current_graph_task_id() == -1 and self._all_dropped():
+    def give_up_dropped(self) -> None:
+        """Ends a step that the program has dropped by module.zero_grad(), which the optimizer does not see."""
+        is_here = self.told is not None or _Where.held in self._where
+        if is_here and torch._C._current_graph_task_id() == -1 and self._all_dropped():
             self.give_up()
 
     def _event(self):
