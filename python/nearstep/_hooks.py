@@ -91,6 +91,7 @@ def refuse_replaced(known: dict, now: list) -> None:
     for key in known.keys() - set(map(id, now)):
         name = known[key]
         raise RuntimeError(
-            f"{name} is another tensor than when the optimizer was made (as after resize_token_embeddings() or load_state_dict(assign=True)), "
-            "and the new one is not trained: change the model before the optimizer is made, or make a new optimizer."
+            f"{name} is another tensor than when the optimizer was made (as after resize_token_embeddings(), load_state_dict(assign=True), "
+            "or a wrapper such as FullyShardedDataParallel), and the new one is not trained: change the model before the optimizer is made, "
+            "or make a new optimizer."
         )

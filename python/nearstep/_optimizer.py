@@ -8,6 +8,7 @@ import weakref
 import torch
 
 from . import _engine, _hooks, _ranks
+from ._model import sharded
 from ._gradients.clipping import answer_clipping
 from ._gradients.intake import Intake
 from ._model.empty import guard, is_empty, open_guarded
@@ -78,6 +79,7 @@ class Optimizer(torch.optim.Optimizer):
                  weights=None, stream: Stream | None = None, gpu_memory_gb=None, config=None, **unknown):
         self._is_ready = False
         _ranks.check_launcher()
+        _ranks.check_group()
         keywords.refuse(type(self), unknown)
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         super().__init__(trained_of(params), defaults)
@@ -93,6 +95,7 @@ class Optimizer(torch.optim.Optimizer):
         self._module = module
         self._closed_because = ""
         self._drops: weakref.finalize | None = None
+        sharded.refuse(self._named())
         layout = lay_out(self.param_groups, module)
         settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {}, elements=sum(block.elements for block in layout.blocks))
         _engine.check_settings(DTYPES[layout.dtype], settings)
@@ -116,6 +119,12 @@ class Optimizer(torch.optim.Optimizer):
         self._is_ready = True
         self.extra = None
         _ranks.keep(self)
+
+    def _named(self) -> list:
+        """Pairs of a name and a parameter of the groups."""
+        names = {} if self._module is None else {id(p): name for name, p in self._module.named_parameters()}
+        return [(names.get(id(p), f"{number}.{place}"), p) for number, group in enumerate(self.param_groups)
+                for place, p in enumerate(group["params"])]
 
     # --- Start ---
 
@@ -176,6 +185,8 @@ class Optimizer(torch.optim.Optimizer):
             return
         self._check_open()
         parameters = [] if self._module is None else list(self._module.parameters())
+        _ranks.check_group()
+        sharded.refuse(zip(self._names, self._params))  # the model may have been wrapped since the optimizer was made
         open_guarded(parameters)
         try:
             self._session.begin(self, is_resuming, checkpoint)
@@ -223,7 +234,9 @@ class Optimizer(torch.optim.Optimizer):
         if not self._params:
             return loss
         of_module = [] if self._module is None else list(self._module.parameters())
+        sharded.refuse(zip(self._names, self._params))
         _hooks.refuse_replaced(self._of_module, of_module)
+        _ranks.check_group()
         self._begin()
         with torch._C.DisableTorchFunctionSubclass():
             self._refuse_unfrozen(of_module)

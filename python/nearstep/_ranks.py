@@ -38,17 +38,19 @@ def _number(name: str, default: int = 1) -> int:
     return int(word)
 
 
+def _names_of_launcher() -> tuple:
+    """The variables by which MPI's launcher has told this process its rank; empty if none has."""
+    return next((names for names in _LAUNCHERS if all(name in os.environ for name in names)), ())
+
+
 def _set_environment() -> None:
-    for names in _LAUNCHERS:
-        if all(name in os.environ for name in names):
-            values = [os.environ[name] for name in names]
-            break
-    else:
+    names = _names_of_launcher()
+    if not names:
         return
     ranks = _number(names[1])
     if ranks > 1:
-        for name, value in zip(("RANK", "WORLD_SIZE", "LOCAL_RANK"), values):
-            os.environ.setdefault(name, value)
+        for name, variable in zip(("RANK", "WORLD_SIZE", "LOCAL_RANK"), names):
+            os.environ.setdefault(name, os.environ[variable])
         _set_address(ranks)
 
 
@@ -77,12 +79,28 @@ def _program() -> list:
 def check_launcher() -> None:
     """Raises RuntimeError if several processes were started without MPI: each would take itself for the only one."""
     told = _number("WORLD_SIZE")
-    if told > 1 and not any(all(name in os.environ for name in names) for names in _LAUNCHERS):
+    if told > 1 and not _names_of_launcher():
         here = _number("LOCAL_WORLD_SIZE", told)
         hosts = f" --nnodes {told // here} --hostfile HOSTS" if told > here else ""
         raise RuntimeError(
             f"This is one of {told} processes of torchrun, accelerate launch or another launcher that MPI does not know. Start the "
             f"ranks with: nearstep-run --nproc-per-node {here}{hosts} {shlex.join(_program())}"
+        )
+
+
+def check_group() -> None:
+    """Raises RuntimeError if torch.distributed joins more processes than MPI, as after torch.multiprocessing.spawn(): each
+    would take itself for one of fewer ranks, or for the only one."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return
+    joined, names = distributed.get_world_size(), _names_of_launcher()
+    known = _number(names[1]) if names else 1
+    if joined > known:
+        raise RuntimeError(
+            f"torch.distributed joins {joined} processes that nearstep does not know as its ranks, such as those of torch.multiprocessing.spawn(), "
+            f"and they would not train one model. Leave out what starts them, and start the program with: "
+            f"nearstep-run --nproc-per-node {joined} {shlex.join(_program())}"
         )
 
 

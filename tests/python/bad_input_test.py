@@ -9,6 +9,9 @@ import launcher
 from package import FLAGS, Package
 
 import torch
+import torch.distributed.fsdp
+import torch.distributed.tensor.parallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import nearstep
 import networks
@@ -88,6 +91,52 @@ class BadInput(Package):
         for variables, expected in (({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'"), ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE is '0'")):
             with unittest.mock.patch.dict(os.environ, variables):
                 self.refuses(ValueError, expected, self.make)
+
+    def joined(self, size):
+        """In a process group of torch.distributed with so many processes, of which this one is real."""
+        torch.distributed.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
+        self.addCleanup(lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group())
+
+    def test_processes_that_torch_joins_and_nearstep_does_not_know(self):
+        model, opt = self.make()
+        begun = self.make(path=self.folder / "begun")
+        self.train(*begun, 0, 1)
+        self.joined(2)
+        stated = ("torch.distributed joins 2 processes", "nearstep-run --nproc-per-node 2")
+        self.refuses(RuntimeError, stated, self.make)
+        self.refuses(RuntimeError, stated, lambda: self.train(model, opt, 0, 1))
+        self.refuses(RuntimeError, stated, lambda: self.train(*begun, 1, 2))
+        torch.distributed.destroy_process_group()
+        self.joined(1)
+        self.train(model, opt, 0, 1)
+
+    def test_parameters_that_are_divided_among_processes(self):
+        self.joined(1)
+        network = lambda: torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))  # noqa: E731
+        flat = lambda model: torch.distributed.fsdp.FullyShardedDataParallel(model, device_id=torch.device("cpu"))  # noqa: E731
+        flat_views = lambda model: torch.distributed.fsdp.FullyShardedDataParallel(  # noqa: E731
+            model, device_id=torch.device("cpu"), use_orig_params=True)
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        dtensors = lambda model: torch.distributed.tensor.parallel.parallelize_module(  # noqa: E731
+            model, mesh, {"0": torch.distributed.tensor.parallel.ColwiseParallel()})
+        for wrap, stated in ((flat, "FullyShardedDataParallel"), (flat_views, "FullyShardedDataParallel"), (dtensors, "DTensor")):
+            for of in (lambda model: model, lambda model: model.parameters()):
+                self.refuses(ValueError, stated, lambda: nearstep.SGD(of(wrap(network())), lr=0.1, path=self.path))
+        for wrap, stated, error in ((flat, "another tensor", RuntimeError), (flat_views, "part of PyTorch's", ValueError),
+                                    (dtensors, "another tensor", RuntimeError)):
+            model = network()
+            opt = nearstep.SGD(model, lr=0.1, path=self.path)
+            wrapped = wrap(model)
+            self.refuses(error, stated, lambda: (wrapped(torch.ones(1, 4)).sum().backward(), opt.step()))
+        model = network()
+        opt = nearstep.SGD(model.parameters(), lr=0.1, path=self.path)
+        flat(model)(torch.ones(1, 4)).sum().backward()
+        with self.assertWarnsRegex(UserWarning, "no parameter .* has a gradient"):
+            opt.step()
+        opt.close()
+        p = torch.nn.Parameter(torch.empty(0))
+        p.ds_numel = 16  # as deepspeed.zero.Init has it
+        self.refuses(ValueError, "ZeRO-3", lambda: nearstep.SGD([p], lr=0.1, path=self.path))
 
     def test_messages_do_not_go_into_the_state(self):
         kept = os.dup(0)

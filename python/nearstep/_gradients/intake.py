@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
+import warnings
 
 import torch
 
@@ -352,6 +353,8 @@ class Intake:
             if self._where[i] is _Where.held:
                 self._check(i, gradient)
         absent = self._absent()
+        if len(absent) == len(self.params):
+            warnings.warn(sentences.NOTHING_CAME, stacklevel=6)
         if self.told is None:
             self._tell(in_backward=False)
         elif self.told != self._describe():

@@ -1,4 +1,9 @@
-"""What nearstep says about gradients that have left. Used by intake.py."""
+"""What nearstep says about gradients. Used by intake.py."""
+
+NOTHING_CAME = (
+    "no parameter of this optimizer has a gradient in this step. If the model was wrapped or got other parameters after the "
+    "optimizer was made, as by FullyShardedDataParallel or fully_shard(), nothing is trained: make the optimizer afterwards."
+)
 
 
 def has_left(name: str) -> str:
