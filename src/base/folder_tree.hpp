@@ -14,6 +14,13 @@ namespace nearstep {
 // server does not answer, so that a failure is not taken for an absence.
 bool is_present(const std::string& path);
 
+// True for a link whose target is missing, or that leads to itself.
+bool is_broken_link(const std::string& path);
+
+// Makes the names in the folder survive a power cut. Where the filesystem cannot do that, a line of
+// the log says so once, and the call succeeds. Returns 0, or an errno.
+int flush_folder(const std::string& folder);
+
 // Visits everything below `folder`, each folder after its contents. Enters a folder if `enters`
 // returns true. Does not follow links. Throws std::filesystem::filesystem_error.
 void walk_tree(const std::filesystem::path& folder,

@@ -276,16 +276,12 @@ std::string regular_output(const std::string& path, const char* what) {
 }
 
 LineOutput::LineOutput(const std::string& path) : path_(path) {
+    check_writable(path);
     const Target target = follow(path);
     is_regular_ = target.kind == OutputKind::regular;
     path_ = target.path;
     if (!is_regular_) {
         file_ = open_through(target, 0);
-        return;
-    }
-    file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
-    if (!file_) {
-        refuse(path, errno);
     }
 }
 

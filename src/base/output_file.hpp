@@ -41,10 +41,11 @@ std::string regular_output(const std::string& path, const char* what);
 class LineOutput {
 public:
     LineOutput() = default;
-    // Opens without changes; waits for the reader of a pipe. Throws PathError or IoError.
+    // Changes nothing: checks that begin() can write, and waits for the reader of a pipe. Throws
+    // PathError or IoError.
     explicit LineOutput(const std::string& path);
 
-    bool is_open() const { return static_cast<bool>(file_); }
+    bool is_open() const { return !path_.empty(); }
     // Whether earlier lines can be read again.
     bool is_regular() const { return is_regular_; }
 

@@ -2,6 +2,7 @@
 #include "checkpoint/folder.hpp"
 
 #include "base/descriptor.hpp"
+#include "base/folder_tree.hpp"
 #include "base/plain_file.hpp"
 #include "base/units.hpp"
 #include "checkpoint/rank_file.hpp"
@@ -186,7 +187,11 @@ void as_fault_of_run(const std::function<void()>& work) {
 
 void sync_file(const std::string& path) { sync(path, O_RDONLY); }
 
-void sync_folder(const std::string& folder) { sync(folder, O_RDONLY | O_DIRECTORY); }
+void sync_folder(const std::string& folder) {
+    if (const int code = flush_folder(folder); code != 0) {
+        refuse_write(folder, code);
+    }
+}
 
 PartialFile::PartialFile(std::string path)
     : path_(std::move(path)), partial_path_(path_ + kPartial) {

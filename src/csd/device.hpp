@@ -85,6 +85,10 @@ public:
     // Bytes written to each drive since it was opened, except by reserve().
     virtual std::vector<std::uint64_t> written_bytes() const = 0;
 
+    // Makes and locks what the storage lacks, such as a file; see store::File. A start that is then
+    // refused calls withdraw(), which removes what claim() or reserve() made.
+    virtual void claim() {}
+    virtual void withdraw() {}
     // Fills the storage with zeros and reserves all of its space. Before the call it holds the
     // state of an earlier run.
     virtual void reserve() = 0;

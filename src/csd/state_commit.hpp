@@ -50,6 +50,9 @@ public:
     // invalid.
     void claim();
 
+    // Removes a manifest that claim() made where there was none.
+    void withdraw() { file_.withdraw(); }
+
     // Returns when all state written to the devices survives a power cut.
     void prepare(std::span<const std::unique_ptr<Device>> devices);
 

@@ -31,7 +31,7 @@ struct StateVolumeSettings {
 // Every kind of device has the same files (docs/formats/state-file.md). Any thread may call.
 class StateVolume {
 public:
-    // Opens and locks the files; throws as store::Volume. `traffic` outlives this.
+    // Opens and locks the files that are there; throws as store::Volume. `traffic` outlives this.
     StateVolume(const StateVolumeSettings& settings, trace::Traffic& traffic);
 
     // Bytes of storage over all files.

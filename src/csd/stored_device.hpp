@@ -32,7 +32,7 @@ enum class UpdatePlace { near_storage, on_host };
 
 struct DeviceSettings {
     std::string name;
-    std::vector<std::string> files;  // opened, or made if missing; several only with on_host
+    std::vector<std::string> files;  // several only with on_host
     std::vector<shard::Subgroup> subgroups;
     std::size_t parameters = 0;  // of the whole vector; elements beyond it are padding
     GroupMap groups = {};        // of the whole vector; a card's runs end at multiples of 16
@@ -69,13 +69,13 @@ struct DeviceSettings {
 // Bytes that the device reserves, over all its files.
 std::size_t storage_bytes(const DeviceSettings& settings);
 
-// Checks the settings that all kinds of device have. Makes the folders of the files. Throws
-// ConfigError if one cannot be made or written or has too little space, before any file is touched.
+// Checks the settings that all kinds of device have, and the folders of the files. Throws
+// ConfigError if one cannot be made or written or has too little space. Changes nothing.
 void prepare_storage(const DeviceSettings& settings);
 
 class StoredDevice : public Device {
 public:
-    // Opens and locks the files; throws as store::Volume. `traffic` outlives this.
+    // Opens and locks the files that are there; throws as store::Volume. `traffic` outlives this.
     StoredDevice(const DeviceSettings& settings, trace::Traffic& traffic);
 
     const std::string& name() const override { return settings_.name; }
@@ -84,6 +84,8 @@ public:
     std::vector<std::uint64_t> written_bytes() const override {
         return state_.volume().written_bytes();
     }
+    void claim() override { state_.volume().claim(); }
+    void withdraw() override { state_.volume().withdraw(); }
     void reserve() override { state_.volume().reserve(); }
     Ticket flush() override { return state_.volume().sync(); }
     void use_groups(const GroupMap& groups) override { settings_.groups = groups; }

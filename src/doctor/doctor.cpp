@@ -170,13 +170,15 @@ Json find_state_io(const config::RunSettings& run) {
 
 Json find_folder(const std::string& path) {
     const store::FolderFacts facts = store::examine_folder(path);
+    const std::string free =
+        facts.free_bytes ? text(size_text(*facts.free_bytes), " free") : "free space unknown";
     return {{"summary", text("\"", path, "\"", facts.is_there ? "" : " (not there yet)", " on ",
-                             facts.filesystem, ", ", size_text(facts.free_bytes), " free, ",
+                             facts.filesystem, ", ", free, ", ",
                              facts.obstacle.empty() ? "direct I/O" : facts.obstacle)},
             {"path", path},
             {"is_there", facts.is_there},
             {"filesystem", facts.filesystem},
-            {"free_bytes", facts.free_bytes},
+            {"free_bytes", facts.free_bytes ? Json(*facts.free_bytes) : Json()},
             {"is_direct", facts.is_direct},
             {"obstacle", facts.obstacle.empty() ? Json() : Json(facts.obstacle)}};
 }

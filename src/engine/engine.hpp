@@ -202,8 +202,15 @@ private:
     // --- A run's begin, in src/engine/restart/engine_begin.cpp ---
 
     // Does what was decided, except that a fresh start has no values yet. If it throws, what was
-    // durable before still is.
+    // durable before still is. If it refuses (ConfigError), what it made is gone.
     BeginReport begin(const Start& start);
+    BeginReport do_what_was_decided(const Start& start);
+    // Makes the folders and state files that are not there, and locks them. Collective. The second
+    // one throws as check_unchanged(), and has then made nothing.
+    void claim_files();
+    void claim_files(const Found& found);
+    // Removes the folders and files that this start has made. Collective.
+    void withdraw();
     // After the begin() of a fresh start: writes start values of all parameters as generation 0.
     void fill(const Start& start, const Fill& fill);
     void resume(const Start& start, BeginReport& begun);
@@ -342,13 +349,14 @@ private:
     codec::DeltaTally counted_deltas_;
     double commit_seconds_ = 0;
     store::Lineage line_;
-    std::string state_;                    // see store::Manifest::state
-    std::string replaced_;                 // see store::Manifest::replaces
-    std::set<std::string> replaced_runs_;  // whose manifests this start has replaced
-    std::vector<std::string> places_;      // see store::Manifest::places
-    std::string threads_;                  // see store::Manifest::threads
-    std::string threads_before_;           // of the steps that were resumed
-    StateTransfer moved_;                  // by this rank, see first_transfer()
+    std::string state_;                     // see store::Manifest::state
+    std::string replaced_;                  // see store::Manifest::replaces
+    std::set<std::string> replaced_runs_;   // whose manifests this start has replaced
+    std::vector<std::string> new_folders_;  // made by claim_files(), after those in them
+    std::vector<std::string> places_;       // see store::Manifest::places
+    std::string threads_;                   // see store::Manifest::threads
+    std::string threads_before_;            // of the steps that were resumed
+    StateTransfer moved_;                   // by this rank, see first_transfer()
     LossScale loss_scale_;
     ScalarSets scalar_sets_;
     // With clips_by_last_norm: norm of the last step that was not skipped, without loss scale; 0:

@@ -289,11 +289,48 @@ void Engine::replace_runs(const Found& found) {
     });
 }
 
+// What was not there must be this run's before it is decided that nobody else went on.
+void Engine::claim_files(const Found& found) {
+    claim_files();
+    try {
+        check_unchanged(world_, settings_, found);
+    } catch (const IoError&) {  // on all ranks alike
+        withdraw();
+        throw;
+    }
+}
+
+void Engine::withdraw() {
+    world_.together([this] {
+        for (const auto& device : pipeline_->devices()) {
+            device->withdraw();
+        }
+        log_.withdraw();
+    });
+    world_.together([this] {
+        for (const std::string& folder : new_folders_) {
+            ::rmdir(folder.c_str());  // fails unless it is empty
+        }
+    });
+}
+
 BeginReport Engine::begin(const Start& start) {
+    try {
+        return do_what_was_decided(start);
+    } catch (const ConfigError&) {  // on all ranks alike
+        withdraw();
+        throw;
+    }
+}
+
+BeginReport Engine::do_what_was_decided(const Start& start) {
     const Decision& decision = start.decision;
     check_unchanged(world_, settings_, start.found);
     const LeftBehind left(world_, start);
     left.check();
+    if (decision.action != Action::resume_state) {
+        claim_files(start.found);
+    }
     if (world_.rank() == 0) {
         note_begun(settings_.csd.path.front());
     }
@@ -347,7 +384,7 @@ BeginReport Engine::begin(const Start& start) {
 }
 
 void Engine::fill(const Start& start, const Fill& fill) {
-    world_.together([&] {
+    const auto write_values = [&] {
         move_state(
             [&](const auto& of, const csd::StateArrays& state) {
                 const std::size_t elems =
@@ -358,7 +395,13 @@ void Engine::fill(const Start& start, const Fill& fill) {
             [](const auto& of, const csd::StateArrays& state) {
                 of.write(0, {state.master, {}, {}});
             });
-    });
+    };
+    try {
+        world_.together(write_values);
+    } catch (const ConfigError&) {  // on all ranks alike
+        withdraw();
+        throw;
+    }
     go_on_from(0);
     pipeline_->gather();
     commit();

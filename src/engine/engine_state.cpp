@@ -8,7 +8,9 @@
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
 #include "engine/state/kept_program.hpp"
+#include "engine/placement/tiers.hpp"
 #include "mpi/gathered_text.hpp"
+#include "store/folder.hpp"
 
 #include <unistd.h>
 
@@ -72,9 +74,24 @@ void Engine::choose_line(const Decision& decision, const Writer& writer, std::in
     line_ = leaves ? store::branch_off(decision.line, step, draw_id()) : decision.line;
 }
 
+void Engine::claim_files() {
+    world_.together([this] {
+        std::vector<std::string> files = state_files(settings_, world_.rank(), world_.size(), set_);
+        files.push_back(manifest_path(settings_, world_.rank(), set_));
+        const std::vector<std::string> missing = store::missing_folders(files);
+        new_folders_.insert(new_folders_.end(), missing.begin(), missing.end());
+        make_memory_folder(settings_);
+        store::make_writable_folder(store::folder_of(files.back()));
+        for (const auto& device : pipeline_->devices()) {
+            device->claim();
+        }
+    });
+}
+
 // Before files are emptied, all manifests claim them and list no step. If an older state must stay
 // until the new one is durable, manifests do not name the new files yet.
 void Engine::empty_state_files(const std::string& replaced, const Claimed& claimed) {
+    claim_files();
     state_ = draw_id();
     replaced_ = replaced;
     log_.begin(manifest());

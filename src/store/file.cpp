@@ -3,14 +3,12 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/plain_file.hpp"
 #include "base/wording.hpp"
 #include "store/folder.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <array>
@@ -56,6 +54,11 @@ std::string advice_for(int reason) {
             "another ",
             Term::path, ", then start again with ", Term::resume, ".");
     }
+    constexpr std::array kNotOffered = {EINVAL, ENOSYS, EOPNOTSUPP};
+    if (std::ranges::find(kNotOffered, reason) != kNotOffered.end()) {
+        return text("the file system does not offer this operation; choose a ", Term::path,
+                    " on another one, such as ext4 or XFS.");
+    }
     return text("check the drive and its cables, then start again with ", Term::resume,
                 "; if it happens again, "
                 "on another ",
@@ -66,7 +69,40 @@ std::string advice_for(int reason) {
 
 File::File(std::string path, Storage* storage)
     : path_(std::move(path)), storage_(storage != nullptr ? storage : &system_) {
-    PlainFile opened = open_plain(path_, O_RDWR | O_CREAT, kOwnerAndGroup);
+    PlainFile opened = open_plain(path_, O_RDWR);
+    const bool is_there = opened.file || opened.code != ENOENT;
+    if (!is_there || !hold(std::move(opened))) {
+        // What is asked before claim() is answered for a file that will be in this folder.
+        const std::string folder = folder_of(path_);
+        lies_in_memory_ = store::lies_in_memory(folder);
+        is_direct_ = examine_folder(folder).is_direct;
+    }
+}
+
+void File::claim() {
+    const std::string folder = folder_of(path_);
+    while (!descriptor_) {
+        make_writable_folder(folder);
+        PlainFile opened = open_plain(path_, O_RDWR | O_CREAT | O_EXCL, kStateMode);
+        const bool is_new = static_cast<bool>(opened.file);
+        if (opened.code == EEXIST) {  // another process was faster, and may remove it again
+            opened = open_plain(path_, O_RDWR);
+        }
+        if (opened.file || opened.code != ENOENT) {
+            is_made_ = hold(std::move(opened)) && is_new;
+        }
+    }
+}
+
+void File::withdraw() {
+    if (is_made_) {
+        ::unlink(path_.c_str());
+        is_made_ = false;
+    }
+}
+
+// Returns false if the file was removed before it could be locked.
+bool File::hold(PlainFile opened) {
     if (!opened.file) {
         throw_path_error(text("State file \"", path_, "\" cannot be opened"), opened.code,
                          text("choose a ", Term::path,
@@ -84,13 +120,18 @@ File::File(std::string path, Storage* storage)
                         EMLINK);
     }
     lock();
+    if (::fstat(descriptor_.get(), &facts) == 0 && facts.st_nlink == 0) {
+        descriptor_ = Descriptor();
+        return false;
+    }
     lies_in_memory_ = store::lies_in_memory(descriptor_.get());
     bypass_page_cache(true);
+    return true;
 }
 
 // Processes that were forked meanwhile share the lock, and hold it as long as they run.
 File::~File() {
-    if (owner_ == ::getpid()) {
+    if (descriptor_ && owner_ == ::getpid()) {
         ::flock(descriptor_.get(), LOCK_UN);
     }
 }
@@ -131,15 +172,12 @@ void File::bypass_page_cache(bool yes) {
 }
 
 void File::reserve(std::size_t bytes) {
+    claim();
     if (::ftruncate(descriptor_.get(), 0) != 0) {
         fail("empty", 0, errno);
     }
-    struct statvfs facts {};
-    if (::fstatvfs(descriptor_.get(), &facts) != 0) {
-        fail("examine", 0, errno);
-    }
-    const std::size_t free_bytes = static_cast<std::size_t>(facts.f_bavail) * facts.f_frsize;
     const std::string folder = folder_of(path_);
+    const std::size_t free_bytes = free_bytes_of(folder).value_or(bytes);
     if (bytes > free_bytes) {
         refuse_full_folder(folder, bytes, free_bytes);
     }
@@ -172,6 +210,9 @@ void File::allocate(std::size_t bytes, std::size_t free_bytes) {
 void File::sync() { transfer(IoRequest::flush()); }
 
 memory::Buffer File::map(std::size_t bytes) {
+    if (!descriptor_) {
+        refuse_absence("map");
+    }
     struct stat status {};
     if (::fstat(descriptor_.get(), &status) != 0) {
         fail("examine", 0, errno);
@@ -215,7 +256,11 @@ void File::transfer(IoRequest request, const ResultFilter& filter) {
 
 void File::settle(IoRequest& request, bool was_direct, std::int64_t result) {
     const char* verb = verb_of(request.direction);
-    if (result == 0 && request.direction == Direction::flush) {
+    const bool is_flush = request.direction == Direction::flush;
+    if (!descriptor_ && !is_flush) {
+        refuse_absence(verb);
+    }
+    if (is_flush && (result == 0 || !descriptor_)) {
         request.first = request.pieces.size();
     } else if (result > 0) {
         skip(request, static_cast<std::size_t>(result));
@@ -235,6 +280,12 @@ void File::settle(IoRequest& request, bool was_direct, std::int64_t result) {
     } else if (result != -EINTR) {
         fail(verb, request.offset, static_cast<int>(-result));
     }
+}
+
+void File::refuse_absence(const char* verb) const {
+    throw DamageError(text("Cannot ", verb, " state file \"", path_,
+                           "\" (it is not there): it was removed by something else; resume from "
+                           "the last checkpoint."));
 }
 
 void File::fail(const char* verb, std::int64_t offset, int reason) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/descriptor.hpp"
+#include "base/plain_file.hpp"
 #include "memory/buffer.hpp"
 #include "store/storage.hpp"
 
@@ -47,21 +48,28 @@ using ResultFilter = std::function<std::int64_t(const IoRequest& request, std::i
 // cache (O_DIRECT). If the filesystem refuses that, it is logged once and I/O is buffered.
 class File {
 public:
-    // Opens the file, or makes it empty, and locks it until it is closed. Waits up to 5 s for an
-    // owner that is ending. Throws PathError if it cannot be opened, and ConfigError if another
-    // process or another File holds it. `storage` carries out the calls and outlives the file;
-    // null: the system itself.
+    // Opens the file if it is there, and locks it until it is closed. Waits up to 5 s for an owner
+    // that is ending. Throws PathError if it cannot be opened, and ConfigError if another process
+    // or another File holds it. `storage` carries out the calls and outlives the file; null: the
+    // system itself.
     explicit File(std::string path, Storage* storage = nullptr);
     File(const File&) = delete;
     File& operator=(const File&) = delete;
     ~File();
 
-    // Replaces the content by `bytes` zeros and reserves their space, so that no later write runs
-    // out of space. The file and its name then survive a power cut. Throws PathError naming the
-    // bytes needed and free.
+    // Makes the file, empty and locked, with its folder, if it was not there. Throws as the
+    // constructor. A start that may still be refused does not call this.
+    void claim();
+    // Removes the name of a file that claim() made. The open file stays usable.
+    void withdraw();
+
+    // Claims the file, replaces the content by `bytes` zeros and reserves their space, so that no
+    // later write runs out of space. The file and its name then survive a power cut. Throws
+    // PathError naming the bytes needed and free.
     void reserve(std::size_t bytes);
 
-    // Transfers all bytes, or throws IoError naming file, offset, reason and what to do.
+    // Transfers all bytes, or throws IoError naming file, offset, reason and what to do:
+    // DamageError if the file is not there.
     void transfer(IoRequest request, const ResultFilter& filter = {});
 
     // The parts of transfer(), for callers that use descriptor() themselves. prepare() checks the
@@ -86,9 +94,11 @@ public:
     int descriptor() const { return descriptor_.get(); }
 
 private:
+    bool hold(PlainFile opened);
     void lock();
     void bypass_page_cache(bool yes);
     void allocate(std::size_t bytes, std::size_t free_bytes);
+    [[noreturn]] void refuse_absence(const char* verb) const;
     [[noreturn]] void fail(const char* verb, std::int64_t offset, int reason) const;
 
     std::string path_;
@@ -98,6 +108,7 @@ private:
     pid_t owner_ = ::getpid();
     std::atomic<bool> is_direct_{false};
     bool lies_in_memory_ = false;
+    bool is_made_ = false;
 };
 
 }  // namespace nearstep::store

@@ -4,10 +4,10 @@
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
 #include "base/folder_tree.hpp"
+#include "base/log.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
 #include "store/file.hpp"
-#include "store/storage.hpp"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -22,7 +22,9 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <system_error>
 #include <utility>
 
@@ -33,7 +35,7 @@ namespace {
 struct Filesystem {
     std::string folder;
     std::size_t needed_bytes = 0;
-    std::size_t free_bytes = 0;
+    std::optional<std::size_t> free_bytes = {};
 };
 
 [[noreturn]] void refuse(const std::string& folder, const std::string& what, int code) {
@@ -41,21 +43,23 @@ struct Filesystem {
                      "choose a folder that you may write to, or change its permissions.");
 }
 
-void make_writable_folder(const std::string& folder) {
-    if (const int code = make_folders(folder); code != 0) {
-        refuse(folder, "made", code);
-    }
-    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-        refuse(folder, "written", errno);
+// Throws PathError if the folder or a parent of it is a link that leads nowhere.
+void refuse_broken_link(const std::string& folder) {
+    const std::filesystem::path absolute = std::filesystem::absolute(folder);
+    for (auto at = absolute; !is_present(at.string()) && at.has_relative_path();
+         at = at.parent_path()) {
+        if (is_broken_link(at.string())) {
+            refuse(folder, text("made, since ", at.string(), " is a link that leads nowhere"),
+                   ENOENT);
+        }
     }
 }
 
-std::size_t free_bytes_of(const std::string& folder) {
-    struct statvfs facts {};
-    if (::statvfs(folder.c_str(), &facts) != 0) {
-        refuse(folder, "used", errno);
+void check_writable_folder(const std::string& folder) {
+    const std::string present = nearest_present(folder);
+    if (::access(present.c_str(), W_OK | X_OK) != 0) {
+        refuse(folder, is_present(folder) ? "written" : "made", errno);
     }
-    return static_cast<std::size_t>(facts.f_bavail) * facts.f_frsize;
 }
 
 std::string filesystem_of(const std::string& folder) {
@@ -85,6 +89,15 @@ bool is_memory(const struct statfs& facts) {
 
 }  // namespace
 
+std::optional<std::size_t> free_bytes_of(const std::string& folder) {
+    struct statvfs facts {};
+    // Some filesystems of FUSE and of networks fail here, or have no size.
+    if (::statvfs(folder.c_str(), &facts) != 0 || facts.f_blocks == 0 || facts.f_frsize == 0) {
+        return std::nullopt;
+    }
+    return static_cast<std::size_t>(facts.f_bavail) * facts.f_frsize;
+}
+
 std::string nearest_present(const std::string& folder) {
     std::filesystem::path path = std::filesystem::absolute(folder);
     while (!is_present(path.string()) && path.has_relative_path()) {
@@ -93,19 +106,41 @@ std::string nearest_present(const std::string& folder) {
     return path.string();
 }
 
+std::vector<std::string> missing_folders(const std::vector<std::string>& files) {
+    std::vector<std::string> missing;
+    for (const std::string& file : files) {
+        const std::string folder = folder_of(file);
+        const std::filesystem::path present = nearest_present(folder);
+        for (auto at = std::filesystem::absolute(folder); at != present && at.has_relative_path();
+             at = at.parent_path()) {
+            missing.push_back(at.string());
+        }
+    }
+    std::ranges::sort(missing, std::greater(), &std::string::size);
+    missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+    return missing;
+}
+
 int make_folders(const std::string& folder) {
-    const std::filesystem::path present = nearest_present(folder);
+    const std::vector<std::string> missing = missing_folders({folder + "/."});
     std::error_code failure;
     std::filesystem::create_directories(folder, failure);
     int code = failure.value();
-    for (auto made = std::filesystem::absolute(folder);
-         code == 0 && made != present && made.has_relative_path(); made = made.parent_path()) {
-        code = Storage().flush_folder(made.parent_path().string()) == 0 ? 0 : errno;
+    for (auto made = missing.begin(); code == 0 && made != missing.end(); ++made) {
+        code = flush_folder(folder_of(*made));
     }
     return code;
 }
 
+void make_writable_folder(const std::string& folder) {
+    if (const int code = make_folders(folder); code != 0) {
+        refuse(folder, "made", code);
+    }
+    check_writable_folder(folder);
+}
+
 void check_place(const std::string& folder) {
+    refuse_broken_link(folder);
     std::error_code failure;
     if (!std::filesystem::exists(folder + "/.", failure) && failure) {
         refuse(folder, "opened", failure.value());
@@ -122,14 +157,9 @@ bool is_private_folder(const std::string& folder) {
            facts.st_uid == ::geteuid() && (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-void make_private_folder(const std::string& folder) {
-    if (::mkdir(folder.c_str(), S_IRWXU) == 0) {
-        return;
-    }
-    if (errno != EEXIST) {
-        refuse(folder, "made", errno);
-    }
-    if (!is_private_folder(folder)) {
+void check_private_folder(const std::string& folder) {
+    struct stat facts {};
+    if (::lstat(folder.c_str(), &facts) == 0 && !is_private_folder(folder)) {
         throw PathError(
             text("The folder \"", folder,
                  "\" for state in memory (csd.tiers.memory) is a link, belongs to another "
@@ -138,6 +168,16 @@ void make_private_folder(const std::string& folder) {
                  Term::path, "."),
             EEXIST);
     }
+}
+
+void make_private_folder(const std::string& folder) {
+    if (::mkdir(folder.c_str(), S_IRWXU) == 0) {
+        return;
+    }
+    if (errno != EEXIST) {
+        refuse(folder, "made", errno);
+    }
+    check_private_folder(folder);
     const Descriptor opened(
         ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!opened || ::fchmod(opened.get(), S_IRWXU) != 0) {
@@ -149,6 +189,8 @@ void check_folders(const std::vector<PlannedFile>& files) {
     std::map<dev_t, Filesystem> filesystems;
     for (const PlannedFile& file : files) {
         const std::string folder = folder_of(file.path);
+        check_place(folder);
+        check_writable_folder(folder);
         const std::string present = nearest_present(folder);
         struct stat facts {};
         if (::stat(present.c_str(), &facts) != 0) {
@@ -160,17 +202,21 @@ void check_folders(const std::vector<PlannedFile>& files) {
         }
         filesystem.needed_bytes += file.bytes;
         // Replacing a file frees its space first.
-        if (::stat(file.path.c_str(), &facts) == 0) {
-            filesystem.free_bytes += static_cast<std::size_t>(facts.st_blocks) * 512;
+        if (filesystem.free_bytes && ::stat(file.path.c_str(), &facts) == 0) {
+            *filesystem.free_bytes += static_cast<std::size_t>(facts.st_blocks) * 512;
         }
     }
     for (const auto& [id, filesystem] : filesystems) {
-        if (filesystem.needed_bytes > filesystem.free_bytes) {
-            refuse_full_folder(filesystem.folder, filesystem.needed_bytes, filesystem.free_bytes);
+        if (!filesystem.free_bytes) {
+            static std::once_flag once;
+            std::call_once(once, [&one = filesystem] {
+                log_event("free_space_unknown",
+                          {{"folder", one.folder},
+                           {"needed", human_bytes(static_cast<double>(one.needed_bytes))}});
+            });
+        } else if (filesystem.needed_bytes > *filesystem.free_bytes) {
+            refuse_full_folder(filesystem.folder, filesystem.needed_bytes, *filesystem.free_bytes);
         }
-    }
-    for (const PlannedFile& file : files) {
-        make_writable_folder(folder_of(file.path));
     }
 }
 

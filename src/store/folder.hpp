@@ -4,13 +4,14 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace nearstep::store {
 
-// Mode of new state files.
-constexpr mode_t kOwnerAndGroup = 0660;
+// Mode of new files of state: the group reads them, and nobody else does.
+constexpr mode_t kStateMode = 0640;
 
 // A file that will be made, or replaced, with `bytes` bytes.
 struct PlannedFile {
@@ -29,14 +30,27 @@ int make_folders(const std::string& folder);
 // Changes nothing.
 void check_place(const std::string& folder);
 
-// Checks that each filesystem has space for all of its files together, then makes the folders and
-// checks that they are writable. Throws PathError naming the folder, the reason or the bytes
+// The folders of the files, and parents of these, that are not there: each before those it lies in.
+std::vector<std::string> missing_folders(const std::vector<std::string>& files);
+
+// The same as make_folders(). Throws PathError if the folder cannot be made or written.
+void make_writable_folder(const std::string& folder);
+
+// Bytes that a user's files may still take on the filesystem of the folder, which is there; nullopt
+// if the filesystem does not tell.
+std::optional<std::size_t> free_bytes_of(const std::string& folder);
+
+// Checks that each filesystem has space for all of its files together, and that the folders can be
+// written or made. Changes nothing. Throws PathError naming the folder, the reason or the bytes
 // needed and free, and what to do.
 void check_folders(const std::vector<PlannedFile>& files);
 
-// Makes a folder for this user alone (mode 700), in a folder where all users may make files. Throws
-// PathError if that fails, or if what has its name is a link, or belongs to another user, or may be
+// Throws PathError if what has the folder's name is a link, or belongs to another user, or may be
 // written by others.
+void check_private_folder(const std::string& folder);
+
+// Makes a folder for this user alone (mode 700), in a folder where all users may make files. Throws
+// PathError if that fails, and as check_private_folder().
 void make_private_folder(const std::string& folder);
 
 // True if there is such a folder.
@@ -49,8 +63,8 @@ void check_unused(const std::vector<std::string>& files);
 struct FolderFacts {
     bool is_there = false;  // if not, the facts are those of the closest existing parent
     std::string filesystem{};
-    std::size_t free_bytes = 0;
-    bool is_direct = false;  // direct I/O of a page works and does not copy
+    std::optional<std::size_t> free_bytes{};  // nullopt: the filesystem does not tell
+    bool is_direct = false;                   // direct I/O of a page works and does not copy
     std::string obstacle{};  // why files cannot be written or I/O is not direct; empty: none
 };
 

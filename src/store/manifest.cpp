@@ -290,9 +290,15 @@ void ManifestFile::replace(const Manifest& manifest) {
     const std::string content = print_manifest(manifest);
     const std::string partial = path_ + ".partial";
     {
-        const Descriptor file = make_plain(partial, kOwnerAndGroup);
+        struct stat old {};
+        const bool replaces = ::lstat(path_.c_str(), &old) == 0 && S_ISREG(old.st_mode);
+        is_made_ = is_made_ || !replaces;
+        const Descriptor file = make_plain(partial, kStateMode);
         if (!file) {
             fail("make", partial, errno);
+        }
+        if (replaces) {  // not everywhere possible, and then the mode is that of a new file
+            ::fchmod(file.get(), old.st_mode & 07777U);
         }
         if (storage_->write_all(file.get(), std::as_bytes(std::span(content)), 0) != 0) {
             fail("write", partial, errno);
@@ -315,6 +321,13 @@ void ManifestFile::remove() {
         fail("remove", path_, errno);
     }
     flush_folder();
+}
+
+void ManifestFile::withdraw() {
+    if (is_made_) {
+        remove();
+        is_made_ = false;
+    }
 }
 
 void ManifestFile::flush_folder() {

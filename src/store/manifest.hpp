@@ -89,6 +89,9 @@ public:
     // old content. Throws IoError.
     void replace(const Manifest& manifest);
 
+    // Removes a manifest that replace() made where there was none.
+    void withdraw();
+
     // On return the file is gone, even after a power cut. Throws IoError.
     void remove();
 
@@ -99,6 +102,7 @@ private:
     std::string path_;
     Storage system_;
     Storage* storage_;
+    bool is_made_ = false;
 };
 
 }  // namespace nearstep::store

@@ -22,7 +22,6 @@ namespace {
 
 constexpr std::size_t kAboutBytes = 128;  // text, filled up with spaces
 constexpr std::size_t kMostRun = 32;
-constexpr mode_t kProgramMode = 0640;
 
 [[noreturn]] void fail_to(const char* verb, const std::string& path, int reason) {
     throw IoError(text("Cannot ", verb, " \"", path, "\" (", std::strerror(reason),
@@ -150,7 +149,7 @@ ProgramRecord write_program_state(const std::string& path, const std::string& ru
     expect_replaceable(path);
     const std::string partial = path + ".partial";
     {
-        const Descriptor file = make_plain(partial, kProgramMode);
+        const Descriptor file = make_plain(partial, kStateMode);
         if (!file) {
             fail_to("make", partial, errno);
         }

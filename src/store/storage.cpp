@@ -1,9 +1,8 @@
 // System calls on state files, with faults on request. Used by File and ManifestFile.
 #include "store/storage.hpp"
 
-#include "base/descriptor.hpp"
+#include "base/folder_tree.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -39,8 +38,9 @@ int Storage::rename(const std::string& from, const std::string& to) {
 }
 
 int Storage::flush_folder(const std::string& folder) {
-    const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    return opened ? ::fsync(opened.get()) : -1;
+    const int code = nearstep::flush_folder(folder);
+    errno = code;
+    return code == 0 ? 0 : -1;
 }
 
 bool FaultyStorage::fails(FaultPhase phase, const std::function<void()>& before_end) {

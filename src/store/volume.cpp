@@ -45,6 +45,18 @@ Volume::Volume(const VolumeSettings& settings)
                  !settings.filter;
 }
 
+void Volume::claim() {
+    for (const std::unique_ptr<File>& file : files_) {
+        file->claim();
+    }
+}
+
+void Volume::withdraw() {
+    for (const std::unique_ptr<File>& file : files_) {
+        file->withdraw();
+    }
+}
+
 void Volume::reserve() {
     for (const std::unique_ptr<File>& file : files_) {
         file->reserve(bytes_of_file_);

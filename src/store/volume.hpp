@@ -40,8 +40,13 @@ enum class Speed { shaped, full };
 // stays valid until its ticket was waited for. Alignment: kPageBytes.
 class Volume {
 public:
-    // Opens and locks the files; their content stays. Throws as File and Transport::make do.
+    // Opens and locks the files that are there; their content stays. Throws as File and
+    // Transport::make do.
     explicit Volume(const VolumeSettings& settings);
+
+    // See File.
+    void claim();
+    void withdraw();
 
     // Replaces the files' content by zeros and reserves their space. Throws as File does.
     void reserve();

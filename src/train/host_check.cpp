@@ -85,14 +85,14 @@ bool is_up(const std::string& interface) {
 
 // Open MPI keeps files there that its ranks share.
 void check_temporary_folder() {
-    constexpr std::uintmax_t kLeastBytes = 16 * MiB;
+    constexpr std::size_t kLeastBytes = 16 * MiB;
     std::error_code error;
     const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
     if (error) {
         throw ConfigError(text("The temporary folder that TMPDIR names cannot be used (",
                                error.message(), "): make it, or set TMPDIR to another one."));
     }
-    const std::uintmax_t free = std::filesystem::space(folder).available;
+    const std::size_t free = store::free_bytes_of(folder.string()).value_or(kLeastBytes);
     if (free < kLeastBytes) {
         throw ConfigError(text("The temporary folder ", folder.string(), " has ",
                                human_bytes(static_cast<double>(free)),
@@ -185,7 +185,7 @@ HostFacts check_host(const config::RunSettings& run, int ranks, const config::Ho
             files.push_back(file);
         }
     }
-    engine::make_memory_folder(placed);
+    engine::check_memory_folder(placed);
     store::check_folders(files);
     std::vector<std::string> paths;
     std::ranges::transform(files, std::back_inserter(paths), &store::PlannedFile::path);

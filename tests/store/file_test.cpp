@@ -146,7 +146,8 @@ TEST(FileTest, SaysHowMuchSpaceIsMissing) {
 TEST(FileTest, IsHeldByOneOwnerAtATime) {
     const ScratchFolder folder;
     {
-        const File file(folder.file("state"));
+        File file(folder.file("state"));
+        file.claim();
         const std::string message =
             message_of<ConfigError>([&] { const File second(folder.file("state")); });
         EXPECT_THAT(message, states(folder.file("state")));
@@ -157,11 +158,50 @@ TEST(FileTest, IsHeldByOneOwnerAtATime) {
 TEST(FileTest, WaitsForAnOwnerThatIsEnding) {
     const ScratchFolder folder;
     std::optional<File> first(folder.file("state"));
+    first->claim();
     std::jthread ending([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         first.reset();
     });
     EXPECT_NO_THROW(const File second(folder.file("state")));
+}
+
+TEST(FileTest, IsMadeWhenItIsClaimedAndGoneWhenThatIsWithdrawn) {
+    const ScratchFolder folder;
+    const std::string path = folder.file("made/state");
+    const mode_t before = ::umask(0);
+    File file(path);
+    EXPECT_FALSE(fs::exists(folder.file("made")));
+    memory::Buffer memory(kPageBytes);
+    EXPECT_THAT(message_of<DamageError>([&] { move(file, Direction::read, memory.span(), 0); }),
+                HasSubstr("is not there"));
+    file.claim();
+    ::umask(before);
+    EXPECT_EQ(fs::status(path).permissions(), fs::perms(0640));
+    file.withdraw();
+    EXPECT_FALSE(fs::exists(path));
+    folder.write("made/state", "of an earlier run");
+    fs::permissions(path, fs::perms(0600));
+    File old(path);
+    old.claim();
+    old.withdraw();
+    EXPECT_EQ(bytes_of(path), "of an earlier run");
+    EXPECT_EQ(fs::status(path).permissions(), fs::perms(0600));
+}
+
+// A start that is refused removes the file that another start may be waiting for.
+TEST(FileTest, IsNotHeldOnceItsNameIsGone) {
+    const ScratchFolder folder;
+    std::optional<File> first(folder.file("state"));
+    first->claim();
+    std::jthread refused([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        first->withdraw();
+        first.reset();
+    });
+    File second(folder.file("state"));
+    second.claim();
+    EXPECT_TRUE(fs::exists(folder.file("state")));
 }
 
 // In a folder that others write to, they could lead a run to any file of its user's.

@@ -8,12 +8,29 @@
 namespace nearstep::store {
 namespace {
 
-TEST(FolderTest, MakesTheFoldersAndNoFile) {
+TEST(FolderTest, ChecksFoldersAndMakesNone) {
     const ScratchFolder folder;
-    check_folders({{folder.file("a/b/state"), MiB}, {folder.file("c/state"), MiB}});
-    EXPECT_TRUE(std::filesystem::is_directory(folder.file("a/b")));
-    EXPECT_TRUE(std::filesystem::is_directory(folder.file("c")));
-    EXPECT_TRUE(std::filesystem::is_empty(folder.file("a/b")));
+    const std::vector<PlannedFile> files = {{folder.file("a/b/state"), MiB},
+                                            {folder.file("a/state"), MiB}};
+    check_folders(files);
+    EXPECT_TRUE(fs::is_empty(folder.path()));
+    EXPECT_EQ(missing_folders({files.front().path, files.back().path}),
+              (std::vector{folder.file("a/b"), folder.file("a")}));
+    make_writable_folder(folder.file("a/b"));
+    EXPECT_TRUE(fs::is_empty(folder.file("a/b")));
+    EXPECT_TRUE(missing_folders({files.front().path}).empty());
+}
+
+TEST(FolderTest, NamesALinkThatLeadsNowhere) {
+    const ScratchFolder folder;
+    fs::create_symlink("gone", folder.file("link"));
+    fs::create_symlink("loop", folder.file("loop"));
+    for (const std::string& link : {folder.file("link"), folder.file("loop")}) {
+        for (const std::string& path : {link, link + "/state"}) {
+            const std::string message = message_of<PathError>([&] { check_place(path); });
+            EXPECT_THAT(message, HasSubstr(link + " is a link that leads nowhere"));
+        }
+    }
 }
 
 TEST(FolderTest, NamesBytesNeededAndFree) {

@@ -322,7 +322,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         shard::DeviceMap(config::devices_per_rank(settings, world.size())).first(rank);
     const std::vector<std::string> files =
         around.files.empty() ? state_files(settings, rank, world.size(), around.set) : around.files;
-    make_memory_folder(settings);
+    check_memory_folder(settings);
     std::vector<std::unique_ptr<csd::Device>> devices;
     const int count = devices_in(copy, rank).count;
     const std::vector<config::Tier> tiers = tiers_of(settings, rank, world.size());

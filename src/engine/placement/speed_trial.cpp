@@ -34,11 +34,12 @@ constexpr std::chrono::duration<double> kLeastSeconds(0.7);
 constexpr std::size_t kSubgroups = 8;  // of each device
 constexpr std::size_t kMostTiles = 8;  // of a subgroup
 
-// Names of files that are about to be made. Removes them at the end of the scope; an open file
-// stays usable until it is closed.
+// Names of files that are about to be made, and the folders that are made for them. Removes them at
+// the end of the scope; an open file stays usable until it is closed.
 class TemporaryNames {
 public:
-    explicit TemporaryNames(std::vector<std::string> names) {
+    TemporaryNames(std::vector<std::string> names, std::vector<std::string> folders)
+        : folders_(std::move(folders)) {
         for (const std::string& name : names) {
             if (is_present(name)) {
                 throw ConfigError(text("The file ", name,
@@ -54,12 +55,16 @@ public:
         for (const std::string& name : names_) {
             ::unlink(name.c_str());
         }
+        for (const std::string& folder : folders_) {
+            ::rmdir(folder.c_str());  // fails unless it is empty
+        }
     }
 
     const std::vector<std::string>& names() const { return names_; }
 
 private:
     std::vector<std::string> names_;
+    std::vector<std::string> folders_;
 };
 
 // One beside each state file.
@@ -233,9 +238,11 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
         memory::Buffer::untouched(run.tiles * kTileElems * size_bytes(run.dtype));
     std::vector<std::unique_ptr<csd::Device>> devices;
     std::vector<Trial> trials;
+    const std::vector<std::string> states = state_files(run.settings, world.rank(), world.size());
+    std::vector<std::string> folders;
+    world.together([&] { folders = store::missing_folders(states); });
     world.together([&] {
-        const TemporaryNames files(
-            names_beside(state_files(run.settings, world.rank(), world.size())));
+        const TemporaryNames files(names_beside(states), folders);
         devices = make_devices(run.settings, world, owners, route,
                                {.dtype = run.dtype,
                                 .links = links.get(),
@@ -244,6 +251,7 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
                                 .files = files.names()},
                                traffic);
         for (const auto& device : devices) {
+            device->claim();
             trials.emplace_back(*device, handler_kind(run.settings.mode), landing.span(),
                                 run.settings.csd.durability == config::Durability::step);
         }

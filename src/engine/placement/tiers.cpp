@@ -210,6 +210,12 @@ std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& setti
     return bytes;
 }
 
+void check_memory_folder(const config::EngineSettings& settings) {
+    if (config::is_used(settings.csd.tiers.memory)) {
+        store::check_private_folder(config::memory_folder(settings));
+    }
+}
+
 void make_memory_folder(const config::EngineSettings& settings) {
     if (config::is_used(settings.csd.tiers.memory)) {
         store::make_private_folder(config::memory_folder(settings));

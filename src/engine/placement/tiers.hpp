@@ -55,7 +55,11 @@ std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& setti
                                              const std::vector<std::string>& state_files,
                                              const DeviceSurroundings& around);
 
-// Makes the folder of csd.tiers.memory, if the run has one, for this user alone. Throws PathError.
+// Throws PathError if the folder of csd.tiers.memory, if the run has one, is there and not this
+// user's alone.
+void check_memory_folder(const config::EngineSettings& settings);
+
+// Makes that folder, for this user alone. Throws PathError.
 void make_memory_folder(const config::EngineSettings& settings);
 
 // A sentence on each tier and what it survives; none if all state lies on drives.
