@@ -230,7 +230,9 @@ void Conductor::read_parameters(shard::ElementRange range, std::span<std::byte> 
 
 bool Conductor::open(const engine::Wish& wish) {
     do_and_wait([&] {
-        mpi::start_for_library();
+        if (plan_.processes_beside == 0) {
+            mpi::start_for_library();
+        }
         meet(Purpose::open);
         open_run(wish);
     });
@@ -294,7 +296,8 @@ void Conductor::open_run(const engine::Wish& wish) {
     }
     opened_ = engine::Run::open(
         world, run_, layout_, wish, identity,
-        {.gpu = plan_.gpu,
+        {.processes_beside = std::max(plan_.processes_beside, 1),
+         .gpu = plan_.gpu,
          .gradient_stream = gradient_stream_.handle(),
          .fills_gpu = plan_.fills_gpu,
          .grant = grant_,
@@ -342,10 +345,52 @@ void Conductor::fill_state(std::span<const StartValues> values) {
         return;
     }
     Stopwatch watch;
+    const engine::Carried carried = carried_state();
     opened_->fill(
-        [&](std::size_t first, std::span<float> masters) { fill(values, first, masters); });
+        [&](std::size_t first, std::span<float> masters) { fill(values, first, masters); },
+        carried_.empty() ? nullptr : &carried);
     const std::lock_guard lock(mutex_);
     start_.seconds += watch.lap();
+    if (!carried_.empty()) {  // no step is posted before
+        steps_ = engine().steps_done();
+        loss_scale_ = engine().loss_scale();
+        carried_.clear();
+    }
+}
+
+void Conductor::keep_to(std::int64_t step) {
+    do_and_wait([&] { opened_->keep_to(step); });
+}
+
+void Conductor::carry(const store::Commit& position, std::vector<CarriedTensor> tensors) {
+    expects(tensors.size() == layout_.tensors.size(), "all tensors are carried over");
+    carried_position_ = position;  // the MPI thread reads it in later work
+    carried_position_.missed.clear();
+    for (const CarriedTensor& one : tensors) {
+        carried_position_.missed.push_back(position.generation - one.updates);
+    }
+    while (!carried_position_.missed.empty() && carried_position_.missed.back() == 0) {
+        carried_position_.missed.pop_back();
+    }
+    carried_ = std::move(tensors);
+}
+
+engine::Carried Conductor::carried_state() const {
+    return {
+        .position = carried_position_,
+        .moments = [this](std::size_t first, std::span<float> moments1, std::span<float> moments2) {
+            for (std::size_t i = 0; i < carried_.size(); ++i) {
+                const auto [begin, end] = overlap(i, first, moments1.size());
+                if (begin >= end) {
+                    continue;
+                }
+                const std::size_t from = begin - layout_.tensors[i].offset;
+                std::copy_n(carried_[i].moments[0] + from, end - begin,
+                            moments1.subspan(begin - first).begin());
+                std::copy_n(carried_[i].moments[1] + from, end - begin,
+                            moments2.subspan(begin - first).begin());
+            }
+        }};
 }
 
 bool Conductor::holds(Dtype dtype) const {

@@ -79,6 +79,9 @@ struct OptimizerPlan {
     CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; never destroyed
     bool fills_gpu = true;                   // see engine::EngineOptions
     int threads = 0;                         // see engine::Identity
+    // Processes of this host that each have an engine of one rank, though they are ranks of another
+    // library's; 0: ranks find each other by MPI.
+    int processes_beside = 0;
     engine::ParameterHome parameters = engine::ParameterHome::vector;
     engine::ProgramUse program = engine::ProgramUse::optional;
     std::string checkpoint_folder = {};  // empty: as the settings say
@@ -90,6 +93,12 @@ struct StartFacts {
     double state_bytes = 0;  // of all ranks; a step reads and writes this much each
     double seconds = 0;      // time to write it for a new run, as far as it is, else to read it
     double rated_tbw = 0;    // TB, of a device's drive; 0: unknown
+};
+
+// A tensor's state in memory, from another layout; and the updates that it has had.
+struct CarriedTensor {
+    std::array<const float*, 2> moments = {};
+    std::int64_t updates = 0;
 };
 
 // Facts about the last finished step.
@@ -131,6 +140,12 @@ public:
     // begin() needs start values. From here on vector() is there, and may hold them. Waits for all
     // ranks.
     bool open(const engine::Wish& wish);
+    // Between open() and begin(): see engine::Run.
+    std::int64_t newest_step() const { return opened_->newest_step(); }
+    void keep_to(std::int64_t step);
+    // Before the begin() of a new state: it goes on from this one, whose masters are the start
+    // values. Keep the moments until is_done(start_work()), and begin no step before.
+    void carry(const store::Commit& position, std::vector<CarriedTensor> tensors);
     // Initialises or resumes the state. All ranks use rank 0's start values in host memory, and
     // must have the same files. Returns messages for the user. Waits for all ranks, but a new
     // state's values are written in the background: keep `values` until is_done(start_work()).
@@ -188,6 +203,8 @@ public:
     std::uint64_t masters_digest();
     // Masters and both moments of a tensor, on one rank.
     std::array<std::vector<float>, 3> read_state(std::size_t tensor);
+    // The last step's place in the state, as its commit. Not collective.
+    store::Commit position();
     // Updates that each tensor has had, after the last step has ended. Not collective.
     std::vector<std::int64_t> updates();
     // What keep() or save() kept for the step that the run began from: see
@@ -254,6 +271,7 @@ private:
     engine::Engine& engine() { return opened_->engine(); }
     std::vector<std::string> prepare_state(std::span<const StartValues> values);
     void fill_state(std::span<const StartValues> values);
+    engine::Carried carried_state() const;
     void share_start_values(std::span<const StartValues> values);
     void pass_to_servers(std::span<const StartValues> values);
     std::vector<StartValues> take_from_rank_0(const std::string& formats);
@@ -302,9 +320,11 @@ private:
     std::uint64_t number_ = 0;                  // see Order
     std::optional<csd::GpuTensors> tensors_;    // of one rank with a GPU; set in open()
     std::optional<engine::Run> opened_;
-    Stopwatch begun_;       // of the step
-    bool is_void_ = false;  // the step was given up before it began
-    std::string program_;   // of the step that ends
+    store::Commit carried_position_;
+    std::vector<CarriedTensor> carried_;  // by tensor; empty: none
+    Stopwatch begun_;                     // of the step
+    bool is_void_ = false;                // the step was given up before it began
+    std::string program_;                 // of the step that ends
     std::int64_t skipped_ = 0;
     std::int64_t guesses_ = 0;
     std::int64_t misses_ = 0;

@@ -58,21 +58,28 @@ std::array<std::vector<float>, 3> Conductor::read_state(std::size_t tensor) {
         array.resize(end - begin);
     }
     do_and_wait([&] {
-        engine().see_state([&](std::size_t first, std::span<const float> masters,
-                               std::span<const float> moments1, std::span<const float> moments2) {
-            const std::size_t from = std::max(begin, first);
-            const std::size_t to = std::min(end, first + masters.size());
-            if (from < to) {
-                std::size_t i = 0;
-                for (const std::span<const float> array : {masters, moments1, moments2}) {
-                    std::ranges::copy(
-                        array.subspan(from - first, to - from),
-                        found.at(i++).begin() + static_cast<std::ptrdiff_t>(from - begin));
+        engine().see_state(
+            {begin, end}, [&](std::size_t first, std::span<const float> masters,
+                              std::span<const float> moments1, std::span<const float> moments2) {
+                const std::size_t from = std::max(begin, first);
+                const std::size_t to = std::min(end, first + masters.size());
+                if (from < to) {
+                    std::size_t i = 0;
+                    for (const std::span<const float> array : {masters, moments1, moments2}) {
+                        std::ranges::copy(
+                            array.subspan(from - first, to - from),
+                            found.at(i++).begin() + static_cast<std::ptrdiff_t>(from - begin));
+                    }
                 }
-            }
-        });
+            });
     });
     return found;
+}
+
+store::Commit Conductor::position() {
+    store::Commit position;
+    do_and_wait([&] { position = engine().position(); });
+    return position;
 }
 
 std::vector<std::int64_t> Conductor::updates() {

@@ -141,7 +141,7 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
                                     const std::string& dtype, std::string model,
                                     std::string granted_devices, std::optional<int> gpu,
                                     std::uintptr_t stream, bool fills_gpu, int threads,
-                                    bool keeps_parameters, bool needs_program) {
+                                    bool keeps_parameters, bool needs_program, int processes_beside) {
     OptimizerPlan plan{
         .settings = std::move(settings),
         .granted_devices = std::move(granted_devices),
@@ -153,6 +153,7 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
         .gradient_stream = at<CUstream_st>(stream),
         .fills_gpu = fills_gpu,
         .threads = threads,
+        .processes_beside = processes_beside,
         .parameters =
             keeps_parameters ? engine::ParameterHome::vector : engine::ParameterHome::state,
         .program = needs_program ? engine::ProgramUse::needed : engine::ProgramUse::optional};
@@ -279,13 +280,42 @@ NB_MODULE(_engine, m) {
         .value("FRESH", Wish::Kind::fresh);
     wish.def(nb::init<Wish::Kind, std::string>(), nb::arg("kind"), nb::arg("path") = "")
         .def_ro("path", &Wish::path);
+    nb::class_<store::Commit>(m, "Position")
+        .def(nb::new_([](std::int64_t step, std::int64_t generation, double loss_scale,
+                         std::int64_t good_steps) {
+                 return store::Commit{.step = step,
+                                      .generation = generation,
+                                      .loss_scale = loss_scale,
+                                      .good_steps = good_steps};
+             }),
+             nb::arg("step"), nb::arg("generation"), nb::arg("loss_scale"), nb::arg("good_steps"))
+        .def_ro("step", &store::Commit::step)
+        .def_ro("generation", &store::Commit::generation)
+        .def_ro("loss_scale", &store::Commit::loss_scale)
+        .def_ro("good_steps", &store::Commit::good_steps);
     nb::class_<Driver>(m, "Conductor")
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
              nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
              nb::arg("fills_gpu"), nb::arg("threads") = 0, nb::arg("keeps_parameters") = true,
-             nb::arg("needs_program") = false)
+             nb::arg("needs_program") = false,
+             nb::arg("processes_beside") = 0)
         .def("open", &Driver::open, nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("newest_step", &Conductor::newest_step)
+        .def("keep_to", &Conductor::keep_to, nb::call_guard<nb::gil_scoped_release>())
+        .def("carry",
+             [](Driver& self, const store::Commit& position,
+                const std::vector<std::tuple<std::uintptr_t, std::uintptr_t, std::int64_t>>&
+                    tensors) {
+                 std::vector<CarriedTensor> carried;
+                 carried.reserve(tensors.size());
+                 for (const auto& [moments1, moments2, updates] : tensors) {
+                     carried.push_back(
+                         {{at<const float>(moments1), at<const float>(moments2)}, updates});
+                 }
+                 self.carry(position, std::move(carried));
+             })
+        .def("position", &Conductor::position, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "begin",
             [](Driver& self, const Pieces& values, const Safetensors* weights,

@@ -108,7 +108,8 @@ std::vector<std::unique_ptr<csd::Device>> Engine::own_devices(bool has_gpu, bool
              .timeline = timeline_,
              .set = set_,
              .executor = &beside_,
-             .ranks_beside = static_cast<int>(nodes_.ranks_beside(world_.rank()).size()),
+             .ranks_beside = options_.processes_beside *
+                             static_cast<int>(nodes_.ranks_beside(world_.rank()).size()),
              .gpu = is_pinned && route_.has_kernels() ? options_.gpu : std::nullopt,
              .own_gpu = has_gpu ? options_.gpu : std::nullopt,
              .fills_gpu = options_.fills_gpu,

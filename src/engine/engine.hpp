@@ -158,17 +158,18 @@ public:
     // crash leaves one or the other. parameters() has the rounded masters on return.
     using Change = std::function<void(std::size_t first, std::span<float> masters)>;
     void change_masters(const Change& change);
-    // Shows the state of this rank's devices, subgroup by subgroup, between two steps. `see` gets
-    // arrays of the elements from `first` on. Not collective.
+    // Shows the state of this rank's devices that has elements of the range, subgroup by subgroup,
+    // between two steps. `see` gets arrays of the elements from `first` on. Not collective.
     using See =
         std::function<void(std::size_t first, std::span<const float> masters,
                            std::span<const float> moments1, std::span<const float> moments2)>;
-    void see_state(const See& see);
+    void see_state(shard::ElementRange range, const See& see);
     // Updates that each tensor has had. Not collective.
     std::vector<std::int64_t> updates() const;
 
     // Not collective.
     std::int64_t steps_done() const { return steps_done_; }
+    store::Commit position() const;                            // that commit() lists
     double loss_scale() const { return loss_scale_.value(); }  // of the next step
     double waited_seconds() const {
         return pipeline_->waited_seconds();
@@ -211,8 +212,9 @@ private:
     void claim_files(const Found& found);
     // Removes the folders and files that this start has made. Collective.
     void withdraw();
-    // After the begin() of a fresh start: writes start values of all parameters as generation 0.
-    void fill(const Start& start, const Fill& fill);
+    // After the begin() of a fresh start: writes start values of all parameters as generation 0, or
+    // what the client carries over from another state.
+    void fill(const Start& start, const Fill& fill, const Carried* carried);
     void resume(const Start& start, BeginReport& begun);
     void load(const Start& start, BeginReport& begun);
 
@@ -281,7 +283,6 @@ private:
     }
     void restore_residual(checkpoint::Reader& reader);
     store::Manifest manifest() const;
-    store::Commit position() const;
     std::string draw_id() const;
     void choose_line(const Decision& decision, const Writer& writer, std::int64_t step);
     void empty_state_files(const std::string& replaced, const Claimed& claimed = {});

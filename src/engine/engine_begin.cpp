@@ -383,7 +383,8 @@ BeginReport Engine::do_what_was_decided(const Start& start) {
     return begun;
 }
 
-void Engine::fill(const Start& start, const Fill& fill) {
+void Engine::fill(const Start& start, const Fill& fill, const Carried* carried) {
+    const std::int64_t generation = carried == nullptr ? 0 : carried->position.generation;
     const auto write_values = [&] {
         move_state(
             [&](const auto& of, const csd::StateArrays& state) {
@@ -391,9 +392,16 @@ void Engine::fill(const Start& start, const Fill& fill) {
                     std::min(state.master.size(), layout_.elems - of.first_elem());
                 fill(of.first_elem(), state.master.first(elems));
                 std::ranges::fill(state.master.subspan(elems), 0.0F);  // padding
+                if (carried != nullptr) {
+                    std::ranges::fill(state.moment1.subspan(elems), 0.0F);
+                    std::ranges::fill(state.moment2.subspan(elems), 0.0F);
+                    carried->moments(of.first_elem(), state.moment1.first(elems),
+                                     state.moment2.first(elems));
+                }
             },
-            [](const auto& of, const csd::StateArrays& state) {
-                of.write(0, {state.master, {}, {}});
+            [&](const auto& of, const csd::StateArrays& state) {
+                of.write(generation,
+                         carried == nullptr ? csd::StateArrays{state.master, {}, {}} : state);
             });
     };
     try {
@@ -402,8 +410,12 @@ void Engine::fill(const Start& start, const Fill& fill) {
         withdraw();
         throw;
     }
-    go_on_from(0);
-    pipeline_->gather();
+    if (carried == nullptr) {
+        go_on_from(0);
+        pipeline_->gather();
+    } else {
+        go_on_at(carried->position, {});
+    }
     commit();
     replace_runs(start.found);
     count_from_here();

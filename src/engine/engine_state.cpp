@@ -441,9 +441,12 @@ void Engine::change_masters(const Change& change) {
     commit();
 }
 
-void Engine::see_state(const See& see) {
+void Engine::see_state(shard::ElementRange range, const See& see) {
     expects(!is_under_way(), "a step is finished before its state is read");
     visit_states(alone_, [&](const auto& of, const csd::StateArrays& state) {
+        if (of.first_elem() >= range.end || of.first_elem() + of.elems() <= range.begin) {
+            return;
+        }
         of.read(pipeline_->generation(), state);
         see(of.first_elem(), state.master, state.moment1, state.moment2);
     });

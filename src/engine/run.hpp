@@ -13,6 +13,7 @@
 #include "engine/restart/start.hpp"
 #include "mpi/communicator.hpp"
 
+#include <cstdint>
 #include <memory>
 
 namespace nearstep::engine {
@@ -38,7 +39,15 @@ public:
     // was refused. If begins_anew(), fill() comes next, and may take its time: it writes the
     // values.
     BeginReport prepare() { return engine_->begin(start_); }
-    void fill(const Engine::Fill& fill) { engine_->fill(start_, fill); }
+    void fill(const Engine::Fill& fill, const Carried* carried = nullptr) {
+        engine_->fill(start_, fill, carried);
+    }
+
+    // The step that begin() goes on from; -1: it begins anew.
+    std::int64_t newest_step() const;
+    // Before begin(): goes on from the state of an earlier step, where programs that each have an
+    // engine of one rank meet. Throws ConfigError if that state is not kept.
+    void keep_to(std::int64_t step);
 
     Engine& engine() { return *engine_; }
     const Engine& engine() const { return *engine_; }

@@ -234,14 +234,15 @@ TEST_F(SkippedTensors, KeepTheirMomentsWhenMastersChange) {
     open(resuming(), 1);
     take_steps(2, Known::at_end);
     expect_masters();
-    run_->engine().see_state([&](std::size_t first, std::span<const float> masters,
-                                 std::span<const float> moments1,
-                                 std::span<const float> /*moments2*/) {
-        for (std::size_t i = 0; i < masters.size() && first + i < layout_.elems; ++i) {
-            EXPECT_NEAR(masters[i], oracle_.masters[first + i], 1e-5);
-            EXPECT_NEAR(moments1[i], oracle_.moments1[first + i], 1e-5);
-        }
-    });
+    run_->engine().see_state(
+        {0, layout_.elems},
+        [&](std::size_t first, std::span<const float> masters, std::span<const float> moments1,
+            std::span<const float> /*moments2*/) {
+            for (std::size_t i = 0; i < masters.size() && first + i < layout_.elems; ++i) {
+                EXPECT_NEAR(masters[i], oracle_.masters[first + i], 1e-5);
+                EXPECT_NEAR(moments1[i], oracle_.moments1[first + i], 1e-5);
+            }
+        });
 }
 
 // Another job went on between this job's search and its locks.

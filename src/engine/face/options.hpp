@@ -6,13 +6,16 @@
 #include "engine/face/layout.hpp"
 #include "engine/face/placed.hpp"
 #include "engine/face/wish.hpp"
+#include "store/manifest.hpp"
 #include "trace/run_facts.hpp"
 #include "trace/timeline.hpp"
 #include "trace/traffic.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +35,8 @@ enum class ProgramUse {
 };
 
 struct EngineOptions {
+    // Processes of this host that have an engine of one rank each, and share its memory.
+    int processes_beside = 1;
     std::optional<int> gpu = std::nullopt;  // this rank's GPU; none: the CPU
     // The cudaStream_t in whose order gradient_space() is used; it outlives the engine. Null: the
     // GPU's default stream. In a stream of high priority gradients leave while backward, which was
@@ -103,6 +108,14 @@ struct CheckpointTime {
 struct StateTransfer {
     double bytes = 0;
     double seconds = 0;
+};
+
+// State of another layout that the client has, in place of start values alone.
+struct Carried {
+    store::Commit position = {};  // that it belongs to
+    // Writes the moments of the elements from `first` on. Called by several threads at once.
+    std::function<void(std::size_t first, std::span<float> moments1, std::span<float> moments2)>
+        moments = {};
 };
 
 struct BeginReport {
