@@ -11,6 +11,8 @@ from . import _engine, _hooks, _ranks
 from ._model import sharded
 from ._gradients.clipping import answer_clipping
 from ._gradients.intake import Intake
+from ._local.optimizer import make_local
+from ._local.wanted import wants_local
 from ._model.empty import guard, is_empty, open_guarded
 from ._model.groups import DTYPES, lay_out, trained_of
 from ._saving import export, state_dicts
@@ -67,6 +69,7 @@ class Optimizer(torch.optim.Optimizer):
 
     _name = ""  # the engine's name of the optimizer
     _like: type | None = None  # PyTorch's class of it
+    _is_part = False  # of an optimizer of several ranks, see _local
     _moments: tuple = ()  # PyTorch's names of the engine's arrays; None: not used
 
     def __init_subclass__(cls, **settings):
@@ -78,8 +81,6 @@ class Optimizer(torch.optim.Optimizer):
                  accumulation=None, keep_gradients=False, keep_random=False, devices=None, durability=None, seed=None, fresh=False,
                  weights=None, stream: Stream | None = None, gpu_memory_gb=None, config=None, **unknown):
         self._is_ready = False
-        _ranks.check_launcher()
-        _ranks.check_group()
         keywords.refuse(type(self), unknown)
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         super().__init__(trained_of(params), defaults)
@@ -100,6 +101,12 @@ class Optimizer(torch.optim.Optimizer):
         settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {}, elements=sum(block.elements for block in layout.blocks))
         _engine.check_settings(DTYPES[layout.dtype], settings)
         self._params, self._names, self._dtype = layout.params, layout.names, layout.dtype
+        given = {"path": path, "state": state, "codec": codec, "clip_norm": clip_norm, "clipping": clipping, "accumulation": accumulation,
+                 "keep_gradients": keep_gradients, "keep_random": keep_random, "devices": devices, "durability": durability, "seed": seed, "fresh": fresh,
+                 "weights": weights, "stream": stream, "gpu_memory_gb": gpu_memory_gb, "config": config}
+        if not self._is_part and wants_local(layout.params, given):
+            make_local(self, Optimizer, module, given)
+            return
         refuse_empty_without_module(self._params, module)
         weights = None if weights is None else Weights(weights, module)
         streaming = stream and Streaming(stream, module, self._params, layout.block_of, self._dtype)
@@ -185,7 +192,8 @@ class Optimizer(torch.optim.Optimizer):
             return
         self._check_open()
         parameters = [] if self._module is None else list(self._module.parameters())
-        _ranks.check_group()
+        if not self._is_part:
+            _ranks.check_group()
         sharded.refuse(zip(self._names, self._params))  # the model may have been wrapped since the optimizer was made
         open_guarded(parameters)
         try:
@@ -236,7 +244,8 @@ class Optimizer(torch.optim.Optimizer):
         of_module = [] if self._module is None else list(self._module.parameters())
         sharded.refuse(zip(self._names, self._params))
         _hooks.refuse_replaced(self._of_module, of_module)
-        _ranks.check_group()
+        if not self._is_part:
+            _ranks.check_group()
         self._begin()
         with torch._C.DisableTorchFunctionSubclass():
             self._refuse_unfrozen(of_module)

@@ -76,21 +76,28 @@ def _program() -> list:
     return ["-m", spec.name.removesuffix(".__main__"), *sys.argv[1:]]
 
 
-def check_launcher() -> None:
-    """Raises RuntimeError if several processes were started without MPI: each would take itself for the only one."""
+def are_of_mpi() -> bool:
+    """Whether this process is one of several ranks that find each other by MPI. What torchrun starts within a job of Slurm's is none."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return False
+    return any(all(name in os.environ for name in names) and _number(names[1]) > 1 for names in _LAUNCHERS)
+
+
+def check_launcher(find_each_other: bool) -> None:
+    """Raises RuntimeError if several processes were started that do not find each other: each would take itself for the only one."""
     told = _number("WORLD_SIZE")
-    if told > 1 and not _names_of_launcher():
+    if told > 1 and not find_each_other:
         here = _number("LOCAL_WORLD_SIZE", told)
         hosts = f" --nnodes {told // here} --hostfile HOSTS" if told > here else ""
         raise RuntimeError(
-            f"This is one of {told} processes of torchrun, accelerate launch or another launcher that MPI does not know. Start the "
-            f"ranks with: nearstep-run --nproc-per-node {here}{hosts} {shlex.join(_program())}"
+            f"This is one of {told} processes that cannot find each other, since RANK, MASTER_ADDR or MASTER_PORT is not set: call torch.distributed.init_process_group(), or start the "
+            f"ranks with torchrun or with: nearstep-run --nproc-per-node {here}{hosts} {shlex.join(_program())}"
         )
 
 
 def check_group() -> None:
-    """Raises RuntimeError if torch.distributed joins more processes than MPI, as after torch.multiprocessing.spawn(): each
-    would take itself for one of fewer ranks, or for the only one."""
+    """Raises RuntimeError if torch.distributed joined more processes after an optimizer was made that does not train with
+    them: each process would take itself for one of fewer ranks, or for the only one."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return
@@ -98,9 +105,8 @@ def check_group() -> None:
     known = _number(names[1]) if names else 1
     if joined > known:
         raise RuntimeError(
-            f"torch.distributed joins {joined} processes that nearstep does not know as its ranks, such as those of torch.multiprocessing.spawn(), "
-            f"and they would not train one model. Leave out what starts them, and start the program with: "
-            f"nearstep-run --nproc-per-node {joined} {shlex.join(_program())}"
+            f"torch.distributed joined {joined} processes after the optimizer was made for {known}, and they would not train one "
+            "model: call init_process_group() before you make the optimizer."
         )
 
 
@@ -221,7 +227,7 @@ def _end() -> None:
             has_lost_step = True
     sys.stdout.flush()
     sys.stderr.flush()
-    _engine.end(has_failed or (several and has_lost_step), others_wait=_has_made and int(os.environ.get("WORLD_SIZE", 1)) > 1)
+    _engine.end(has_failed or (several and has_lost_step), others_wait=_has_made and are_of_mpi())
     if has_lost_step:
         os._exit(1)
 

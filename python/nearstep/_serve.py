@@ -27,6 +27,6 @@ def serve(path=None, config: dict | None = None) -> None:
     refused = sorted(flattened(config or {}).keys() - set(_OWN))
     if refused:
         raise ValueError(f"config has {refused[0]!r}, which the ranks that train say for all: leave it out here.")
-    _ranks.check_launcher()
+    _ranks.check_launcher(_ranks.are_of_mpi())
     _ranks.note_serving()
     _engine.serve([one for one in settings if one.partition("=")[0] in kept], os.environ.get("NEARSTEP_CSDS", ""))

@@ -39,6 +39,9 @@ class Session:
         self._start_seconds: dict = {}
         self._said_skipped = 0
         self._is_expected = False  # whether the engine knows that a step comes
+        # Where this rank is one of several that have an engine each, see _local: opens the engine as Conductor.open() when the ranks meet; the
+        # state of another layout, or None; whether this rank speaks for all; processes of the host, 0: ranks find each other by MPI.
+        self.meet, self.carried, self.speaks, self.processes_beside = None, None, True, 0
 
     @property
     def has_begun(self) -> bool:
@@ -83,6 +86,7 @@ class Session:
             threads=0 if on_gpu else torch.get_num_threads(),
             keeps_parameters=self.streaming is None or not self.streaming.is_from_storage,
             needs_program=self.program.is_needed,
+            processes_beside=self.processes_beside,
         )
 
     @torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack()  # also in torch.func's transforms
@@ -98,14 +102,16 @@ class Session:
         _ranks.close_others(optimizer, conductor.paths)
         going_on = _Kind.FROM if checkpoint else _Kind.RESUME_IF_ANY
         kind = _Kind.FRESH if self._is_fresh else going_on if is_resuming else _Kind.NONE
-        needs_values = conductor.open(_engine.Wish(kind, checkpoint))
+        needs_values = (self.meet or type(conductor).open)(conductor, _engine.Wish(kind, checkpoint))
+        if self.carried is not None:
+            self.carried.tell(conductor)
         opened = time.perf_counter()
         vector = conductor.vector().view(layout.dtype)
         self.parameters = Parameters(layout.params, layout.names, [block.tensors for block in layout.blocks], conductor, vector, self.device, self.streaming)
         try:
             if self.streaming:
                 self.streaming.prepare(conductor, self.parameters, self.device, self.intake.host_bytes(self.device))
-            lines, is_beside = begin_state(conductor, self.parameters, layout.params, self.module, self._weights, self._seed, needs_values, self.streaming)
+            lines, is_beside = begin_state(conductor, self.parameters, layout.params, self.module, self._weights, self._seed, needs_values, self.streaming, self.carried)
             kept = conductor.program_state
             if kept:
                 self.program.restore(kept, self.device)
@@ -118,7 +124,7 @@ class Session:
         self._start_seconds = {"open": opened - began, "values": time.perf_counter() - opened}
         self.extra = (extra.read(os.path.dirname(checkpoint), conductor.steps) if checkpoint
                       else extra.read(conductor.checkpoint_folder, conductor.steps, conductor.lines))
-        if conductor.rank == 0:
+        if conductor.rank == 0 and self.speaks:
             print(f"nearstep {_engine.version()}: {description.of_run(conductor, layout.params, self.device, is_beside)}", *lines, sep="\nnearstep: ", file=sys.stderr)
         if self.streaming:
             self.streaming.open()
@@ -163,7 +169,7 @@ class Session:
         """A line when gradients were not finite: at the first time, and whenever the number has doubled."""
         skipped = self.conductor.stats()["skipped"]
         first = 16 if self.layout.dtype == torch.float16 else 1  # fp16 finds its loss scale by skipping
-        if self.conductor.rank == 0 and skipped >= max(first, 2 * self._said_skipped):
+        if self.conductor.rank == 0 and self.speaks and skipped >= max(first, 2 * self._said_skipped):
             self._said_skipped = skipped
             steps = "1 step was" if skipped == 1 else f"{skipped} steps were"
             print(f"nearstep: {steps} skipped, since a gradient was infinite or NaN; parameters and state stay as they are", file=sys.stderr)

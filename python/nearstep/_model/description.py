@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 
 from .groups import plain_module
 
@@ -13,10 +14,14 @@ def _elements(params) -> int:
 
 def of_model(module, names: list, params: list, moments: str) -> str:
     """The engine refuses the state of a model with another description."""
-    shapes = [(name, tuple(p.shape)) for name, p in zip(names, params)]
     kind = type(plain_module(module)).__name__ if module is not None else "tensors"
+    return of_tensors(kind, [(name, tuple(p.shape)) for name, p in zip(names, params)], moments)
+
+
+def of_tensors(kind: str, shapes: list, moments: str) -> str:
+    """``shapes``: names and shapes."""
     digest = hashlib.sha256(repr(shapes).encode()).hexdigest()[:12]
-    return f"torch {kind}, {len(shapes)} tensors, {_elements(params)} parameters, shapes {digest}, moments of {moments}"
+    return f"torch {kind}, {len(shapes)} tensors, {sum(math.prod(shape) for _, shape in shapes)} parameters, shapes {digest}, moments of {moments}"
 
 
 def _counted(count: int, noun: str) -> str:

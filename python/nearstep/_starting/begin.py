@@ -15,9 +15,9 @@ def refuse_empty_without_module(params: list, module) -> None:
         raise ValueError("Parameters from nearstep.empty() get their values by their modules: make the optimizer from the module, or from nearstep.groups(module).")
 
 
-def begin_state(conductor, parameters: Parameters, params: list, module, weights, seed: int, needs_values: bool, streaming) -> tuple:
+def begin_state(conductor, parameters: Parameters, params: list, module, weights, seed: int, needs_values: bool, streaming, carried) -> tuple:
     """Fills or resumes the state, and then the module. ``weights``: see Weights; None: empty parameters are drawn.
-    ``streaming``: see Streaming; or None. Returns the engine's messages, and whether the state is written in the background from
+    ``streaming``: see Streaming; or None. ``carried``: see Carried; or None. Returns the engine's messages, and whether the state is written in the background from
     here on. If it fails, empty parameters are empty again."""
     trained = set(map(id, params))
     frozen = [] if module is None else [p for p in module.parameters() if is_empty(p) and id(p) not in trained]
@@ -37,8 +37,8 @@ def begin_state(conductor, parameters: Parameters, params: list, module, weights
             weights.read_buffers(module)
         elif drawn or frozen:
             initial.draw(module, drawn + frozen, seed, parameters.device)
-        lines = _fill_state(conductor, parameters, params, weights, needs_values)
-        is_beside = needs_values and weights is None and parameters.keep_start()
+        lines = _fill_state(conductor, parameters, params, weights, needs_values, carried)
+        is_beside = needs_values and weights is None and carried is None and parameters.keep_start()
         if not is_beside:
             conductor.await_start()
             parameters.take_start()
@@ -55,9 +55,11 @@ def begin_state(conductor, parameters: Parameters, params: list, module, weights
 
 
 @torch.no_grad()
-def _fill_state(conductor, parameters, params, weights, needs_values) -> list[str]:
+def _fill_state(conductor, parameters, params, weights, needs_values, carried) -> list[str]:
     if not needs_values:
         return conductor.begin([], None, [], None)
+    if carried is not None:
+        return conductor.begin([(one.data_ptr(), "fp32") for one in carried.masters], None, [""] * len(params), carried)
     were_empty = set(parameters.were_empty)
     kept, pieces, names = [], [], []
     for i, p in enumerate(params):

@@ -1,0 +1,132 @@
+"""Where the ranks' states lie in the folders of ``path``, and which parts of the parameters they are.
+
+Each rank has a folder of its own, rank-R-of-N, in which the engine keeps its state. Beside it parts.json says which elements of
+which parameters that is. A run that goes on with other parts writes new folders, whose names end in the number of the layout, and
+then removes the old ones."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+
+from .boxes import Range, range_of
+
+_NAME = re.compile(r"rank-(0|[1-9][0-9]{0,6})-of-([1-9][0-9]{0,6})(?:\.layout-([1-9][0-9]{0,6}))?")
+_FILE = "parts.json"
+_MOST_BYTES = 1 << 28
+_OF_ENGINE = re.compile(r"rank-0\..*|parts\.json(\.partial)?|\..*")
+
+
+def name_of(rank: int, ranks: int, number: int) -> str:
+    return f"rank-{rank}-of-{ranks}" + (f".layout-{number}" if number else "")
+
+
+class Part:
+    """A rank's state: its tensors are ``ranges`` of parameters, each of a parameter group."""
+
+    def __init__(self, run: str, number: int, rank: int, ranks: int, dtype: str, ranges: list, groups: list):
+        self.run, self.number, self.rank, self.ranks, self.dtype = run, number, rank, ranks, dtype
+        self.ranges: list[Range] = ranges
+        self.groups: list[int] = groups
+
+    @property
+    def name(self) -> str:
+        return name_of(self.rank, self.ranks, self.number)
+
+    @property
+    def layout(self) -> tuple:
+        """The same of all ranks of a state."""
+        return self.number, self.ranks, self.run
+
+    def has_same_elements(self, other: Part) -> bool:
+        return (self.dtype, self.ranges, self.groups) == (other.dtype, other.ranges, other.groups)
+
+    def write(self, folder: str) -> None:
+        """After a crash the file is whole or missing."""
+        about = {"run": self.run, "number": self.number, "rank": self.rank, "ranks": self.ranks, "dtype": self.dtype, "groups": self.groups,
+                 "ranges": [one.as_json() for one in self.ranges]}
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, _FILE)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path + ".partial")
+        with open(path + ".partial", "x") as file:
+            json.dump(about, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".partial", path)
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def forget(folder: str) -> None:
+    """What the folder holds is no state to go on from."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(os.path.join(folder, _FILE))
+
+
+def _read(path: str, named: tuple) -> Part:
+    try:
+        with open(path, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+                raise ValueError("it is no plain file of a size that it may have")
+            about = json.load(file)
+        part = Part(about["run"], about["number"], about["rank"], about["ranks"], about["dtype"], [range_of(one) for one in about["ranges"]], about["groups"])
+        if (part.rank, part.ranks, part.number) != named or not isinstance(part.run, str) or len(part.groups) != len(part.ranges) \
+                or part.dtype not in ("fp32", "bf16", "fp16", "") or not all(type(group) is int and 0 <= group < 1 << 16 for group in part.groups):
+            raise ValueError("it is of another folder")
+        return part
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path} does not say which part of a model lies beside it ({error}): bring the file back, or start anew with fresh=True.") from error
+
+
+def look(path: str) -> list:
+    """The parts whose states are in the folder."""
+    found = []
+    for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
+        named, file = _NAME.fullmatch(name), os.path.join(path, name, _FILE)
+        if named and os.path.lexists(file):
+            found.append(_read(file, (int(named[1]), int(named[2]), int(named[3] or 0))))
+    return found
+
+
+def newest_number(path: str) -> int:
+    """Of the layouts that have folders, also begun ones; -1: none."""
+    names = [_NAME.fullmatch(name) for name in os.listdir(path)] if os.path.isdir(path) else []
+    return max((int(named[3] or 0) for named in names if named), default=-1)
+
+
+def remove(paths: list, keep: int) -> None:
+    """Removes this user's files of all layouts but one."""
+    _remove_all(paths, lambda number: number != keep)
+
+
+def remove_newer(paths: list, newest: int) -> None:
+    """Removes what a start that was killed has left of newer layouts."""
+    _remove_all(paths, lambda number: number > newest)
+
+
+def _remove_all(paths: list, is_left) -> None:
+    for path in paths:
+        for name in os.listdir(path) if os.path.isdir(path) else ():
+            named = _NAME.fullmatch(name)
+            if named and is_left(int(named[3] or 0)):
+                _remove(os.path.join(path, name))
+
+
+def _remove(folder: str) -> None:
+    with contextlib.suppress(OSError):  # another rank may be removing it
+        if stat.S_ISLNK(os.lstat(folder).st_mode):
+            return
+        forget(folder)
+        for entry in list(os.scandir(folder)):
+            found = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and _OF_ENGINE.fullmatch(entry.name):
+                os.remove(entry.path)
+        os.rmdir(folder)

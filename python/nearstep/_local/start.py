@@ -1,0 +1,200 @@
+"""Opens the ranks' states at the same step, and writes their checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import sys
+
+from .._model.groups import DTYPES
+from .._starting.names import file_name, whole_path
+from .._starting.settings import flattened
+from . import folders
+from .carry import carry
+from .world import of_all_ranks
+
+
+class _StartAnew(Exception):
+    """No rank has taken a step, and not all have a state."""
+
+
+def paths_of(given: dict) -> list:
+    path = given["path"] if given["path"] is not None else flattened(given["config"] or {}).get("csd.path", "runs/state")
+    return [whole_path("path", one) for one in (path if isinstance(path, (list, tuple)) else [path])]
+
+
+class _Start:
+    def __init__(self, optimizer, parts, world, is_resuming: bool):
+        self._optimizer, self._parts, self._world, self._is_resuming = optimizer, parts, world, is_resuming
+        self._paths = paths_of(optimizer._given)
+
+    # --- What is there ---
+
+    def _look(self) -> tuple:
+        """The layout to go on from, or None; and the parts of it that this rank sees."""
+        here = self._world.together(lambda: folders.look(self._paths[0]))
+        seen: dict = {}
+        for of_rank in self._world.gather_objects([(part.layout, part.rank) for part in here]):
+            for layout, rank in of_rank:
+                seen.setdefault(layout, set()).add(rank)
+        whole = [layout for layout, ranks in seen.items() if len(ranks) == layout[1]]
+        if seen and not whole:
+            number, ranks, _ = max(seen)
+            missing = next(rank for rank in range(ranks) if rank not in seen[max(seen)])
+            raise of_all_ranks(ValueError(f"{self._paths[0]} lacks the folder {folders.name_of(missing, ranks, number)}, which holds a part of the state: bring it back, "
+                                          "or start anew with fresh=True."))
+        layout = max(whole, default=None)
+        return layout, [part for part in here if part.layout == layout]
+
+    def _part(self, run: str, number: int) -> folders.Part:
+        layout = self._parts.layout
+        return folders.Part(run, number, self._world.rank, self._world.size, DTYPES[layout.dtype], [piece.place for piece in self._parts.pieces],
+                            [layout.group_of[piece.number] for piece in self._parts.pieces])
+
+    def _is_in_place(self, layout: tuple, here: list) -> bool:
+        mine = self._part(layout[2], layout[0])
+        is_mine = layout[1] == self._world.size and any(part.rank == mine.rank and part.has_same_elements(mine) for part in here)
+        return all(self._world.gather_objects(is_mine))
+
+    # --- Beginning ---
+
+    def begin(self, checkpoint: str | None) -> int:
+        is_fresh = bool(self._optimizer._given["fresh"])
+        if is_fresh:
+            self._world.together(lambda: folders.remove(self._paths, keep=-1))
+        layout, here = (None, []) if is_fresh else self._look()
+        if layout is None or self._is_in_place(layout, here):
+            return self._begin_in_place(layout, is_fresh, checkpoint)
+        if not self._is_resuming:
+            raise of_all_ranks(ValueError(f"{self._paths[0]} holds the state of {layout[1]} ranks or of other parts of the model: call opt.resume() to go on from it, or start anew with "
+                                          "fresh=True."))
+        if checkpoint:
+            raise of_all_ranks(ValueError("A checkpoint of several ranks is for the same ranks and parts as those that wrote it: call opt.resume() without it, which reads the state in path."))
+        return self._begin_elsewhere(layout, here)
+
+    def _begin_in_place(self, layout: tuple | None, is_fresh: bool, checkpoint: str | None) -> int:
+        run, number = (self._new_run(), 0) if layout is None else (layout[2], layout[0])
+        part = self._part(run, number)
+        if layout is None:
+            self._world.together(lambda: part.write(os.path.join(self._paths[0], part.name)))
+        try:
+            return self._open(part, is_fresh, checkpoint)
+        except _StartAnew:
+            return self._open(part, True, None)
+
+    def _begin_elsewhere(self, layout: tuple, here: list) -> int:
+        part = self._part(layout[2], layout[0] + 1)
+        self._world.together(lambda: folders.remove_newer(self._paths, layout[0]))
+        carried = carry(self._optimizer, self._world, self._paths, layout, here, self._parts.pieces)
+        done = self._open(part, True, None, carried)
+        self._world.together(lambda: part.write(os.path.join(self._paths[0], part.name)))
+        self._world.together(lambda: folders.remove(self._paths, keep=part.number))
+        if self._world.rank == 0:
+            print(f"nearstep: the state of {layout[1]} ranks at step {done} is that of {self._world.size} from here on", file=sys.stderr)
+        return done
+
+    def _new_run(self) -> str:
+        return self._world.gather_objects(secrets.token_hex(8))[0]
+
+    def _open(self, part: folders.Part, is_fresh: bool, checkpoint: str | None, carried=None) -> int:
+        optimizer, world = self._optimizer, self._world
+        own = world.together(lambda: optimizer.make_own([os.path.join(path, part.name) for path in self._paths], part.name, is_fresh))
+        meeting = _Meeting(world, self._parts, carried)
+        if own._params:
+            own._session.meet, own._session.carried, own._session.speaks = meeting, carried and carried.of(own), world.rank == 0
+            own._session.processes_beside = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) or world.size
+            mine = "" if checkpoint is None else world.together(lambda: checkpoint_of(checkpoint, part))
+            world.together(lambda: own._begin(is_resuming=self._is_resuming, checkpoint=mine))
+        else:
+            if checkpoint is not None:
+                world.together(lambda: None)
+            meeting(None, None)
+            world.together(lambda: None)
+        if carried is not None and carried.program and own._params:
+            own._session.program.restore(carried.program, own._session.device)
+        done = meeting.step
+        if any(row != [done] for row in world.gather([own._conductor.steps if own._params else done])):
+            raise RuntimeError(f"The state of one rank is damaged at step {done}, which the other ranks have: go on from a checkpoint by opt.resume(checkpoint).")
+        optimizer._own, optimizer.extra, optimizer._part = own, own.extra, part
+        return done
+
+
+class _Meeting:
+    """The ranks agree on the step between the open and the begin of their engines."""
+
+    def __init__(self, world, parts, carried):
+        self._world, self._parts, self._carried = world, parts, carried
+        self.step = 0
+
+    def __call__(self, conductor, wish) -> bool:
+        """Opens the engine, and returns whether it needs start values. None: this rank has no part of the parameters."""
+        needs_values = self._world.together(lambda: conductor is not None and conductor.open(wish))
+        rows = self._world.gather([math.inf if conductor is None else conductor.newest_step])
+        steps = {rank: int(row[0]) for rank, row in enumerate(rows) if row[0] != math.inf}
+        if self._carried is not None:
+            self.step = self._carried.position.step
+        elif max(steps.values(), default=-1) < 0:
+            self._parts.share_start()
+        elif min(steps.values()) >= 0:
+            self.step = min(steps.values())
+            self._world.together(lambda: conductor is not None and conductor.keep_to(self.step))
+        elif max(steps.values()) == 0:
+            if conductor is not None:
+                conductor.close()
+            raise of_all_ranks(_StartAnew())
+        else:
+            lacking = next(rank for rank, step in steps.items() if step < 0)
+            raise of_all_ranks(RuntimeError(f"Rank {lacking} finds no state, and others are at step {max(steps.values())}: bring its folder back, or start anew with fresh=True."))
+        return needs_values
+
+
+def begin(optimizer, parts, world, is_resuming: bool, checkpoint: str | None) -> int:
+    """Makes the optimizer of this rank's part, and opens its state. Returns the steps done."""
+    return _Start(optimizer, parts, world, is_resuming).begin(checkpoint and whole_path("checkpoint", checkpoint))
+
+
+# --- Checkpoints ---
+
+
+def save(optimizer, folder: str | None, extra) -> str:
+    """Each rank writes a checkpoint of its part. Returns the path of a file that names them."""
+    own, world, part = optimizer._own, optimizer._world, optimizer._part
+    given = flattened(optimizer._given["config"] or {}).get("checkpoint.path")
+    folder = whole_path("folder", folder or given or os.path.join(paths_of(optimizer._given)[0], "checkpoints"))
+
+    def write() -> str:
+        mine = os.path.join(folder, part.name)
+        path = own.save(mine, extra) if own._params else ""
+        part.write(mine)
+        return path and os.path.relpath(path, folder)
+
+    names = world.gather_objects(world.together(write))
+    path = os.path.join(folder, f"step-{optimizer._done:08}.ranks.json")
+
+    def publish() -> None:
+        if world.rank == 0:
+            with open(path + ".partial", "w") as file:
+                json.dump({"checkpoints": names}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(path + ".partial", path)
+
+    world.together(publish)
+    return path
+
+
+def checkpoint_of(path: str, part: folders.Part) -> str:
+    """This rank's checkpoint among those that save() has named. Raises ValueError if it is of another part."""
+    try:
+        with open(path) as file:
+            names = json.load(file)["checkpoints"]
+        name = names[part.rank] if len(names) == part.ranks else None
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"{path} names no checkpoints of several ranks ({error}): give the path that opt.save() returned.") from error
+    folder = os.path.dirname(path)
+    others = [] if name is None else folders.look(folder)
+    if not any(one.rank == part.rank and one.has_same_elements(part) for one in others):
+        raise ValueError(f"The checkpoint {path} is of other ranks or other parts of the model: start as many ranks as wrote it, with the same mesh.")
+    return os.path.join(folder, file_name("checkpoint", name))

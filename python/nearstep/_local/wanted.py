@@ -1,0 +1,31 @@
+"""Whether an optimizer is of ranks that PyTorch has started, and what is refused there."""
+
+from __future__ import annotations
+
+from .. import _ranks
+from . import folders, start, world
+from .parts import is_sharded
+
+_INSTEAD = {
+    "stream": "fully_shard() divides the layers over the ranks, and its CPUOffloadPolicy keeps them on the host",
+    "weights": "load the model as its own program does, such as by torch.distributed.checkpoint",
+    "gpu_memory_gb": "gradients stay where PyTorch has them",
+}
+
+
+def wants_local(params: list, given: dict) -> bool:
+    """Raises ValueError for settings that ranks of PyTorch's do not have, and RuntimeError for ranks that cannot find each other."""
+    has_shards = any(map(is_sharded, params))
+    if _ranks.are_of_mpi():
+        if has_shards:
+            raise ValueError("The parameters are DTensors, which PyTorch divides over ranks that it starts itself: start them with torchrun in place of nearstep-run.")
+        return False
+    _ranks.check_launcher(world.are_several())
+    if not has_shards and not world.are_several() and folders.newest_number(start.paths_of(given)[0]) < 0:
+        return False
+    for name, instead in _INSTEAD.items():
+        if given[name] is not None:
+            raise ValueError(f"{name}= is for ranks that nearstep-run starts, and these are PyTorch's: leave it out; {instead}.")
+    if given["clipping"] != "exact":
+        raise ValueError('clipping="delayed" lets an update begin in backward, and ranks of PyTorch\'s begin it in step(): leave it out.')
+    return True

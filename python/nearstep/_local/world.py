@@ -1,0 +1,82 @@
+"""The ranks of torch.distributed, and how they act together."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed as dist
+
+
+def all_gather(whole, mine, group=None) -> None:
+    """The ranks' tensors one after the other. PyTorch has renamed this."""
+    getattr(dist, "all_gather_single", dist.all_gather_into_tensor)(whole, mine, group=group)
+
+
+def are_several() -> bool:
+    """Whether torch.distributed runs with several ranks, or a launcher such as torchrun has said how it can start."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size() > 1
+    return (os.environ.get("WORLD_SIZE") or "1") != "1" and all(name in os.environ for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"))
+
+
+class World:
+    """Starts torch.distributed if that is left to do. All ranks make the same calls in the same order."""
+
+    def __init__(self):
+        if are_several() and not dist.is_initialized():
+            dist.init_process_group()
+        self.is_several = are_several()
+        self.rank, self.size = (dist.get_rank(), dist.get_world_size()) if self.is_several else (0, 1)
+
+    def _device(self) -> torch.device:
+        """Where the default group takes tensors: on the host if it can."""
+        return torch.device("cpu") if "cpu:" in str(dist.get_backend_config()) else torch.device("cuda", torch.cuda.current_device())
+
+    def gather(self, numbers: list) -> list:
+        """The numbers of all ranks, by rank; one small message of doubles."""
+        if not self.is_several:
+            return [list(numbers)]
+        mine = torch.tensor(numbers, dtype=torch.float64, device=self._device())
+        rows = torch.empty(self.size * len(numbers), dtype=torch.float64, device=mine.device)
+        all_gather(rows, mine)
+        return rows.view(self.size, len(numbers)).tolist()
+
+    def gather_objects(self, one) -> list:
+        if not self.is_several:
+            return [one]
+        found: list = [None] * self.size
+        dist.all_gather_object(found, one)
+        return found
+
+    def broadcast(self, tensor, source: int) -> None:
+        """A tensor on the host, in place."""
+        if self.is_several:
+            there = tensor.to(self._device())
+            dist.broadcast(there, source)
+            if self.rank != source:
+                tensor.copy_(there)
+
+    def together(self, work):
+        """What ``work`` returns on this rank. What it raises on one rank ends it on all."""
+        failure, result = None, None
+        try:
+            result = work()
+        except Exception as error:
+            if getattr(error, "is_of_all_ranks", False):
+                raise
+            failure = error
+        said = self.gather_objects(None if failure is None else str(failure))
+        if failure is None:
+            text = next((f"Rank {rank}: {one}" for rank, one in enumerate(said) if one is not None), None)
+            failure = None if text is None else RuntimeError(text)
+        if failure is not None:
+            failure.is_of_all_ranks = True
+            raise failure
+        return result
+
+
+def of_all_ranks(error: Exception) -> Exception:
+    """The error, which all ranks raise alike: see World.together()."""
+    error.is_of_all_ranks = True
+    return error

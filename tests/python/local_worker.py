@@ -1,0 +1,206 @@
+"""Trains on ranks that find each other by torch.distributed: forks of this process, with torchrun's variables.
+
+    local_worker.py FOLDER RANKS FORM STEPS [KILL]
+
+Prints the first step, the digest, and by how much the parameters differ from those of torch.optim.AdamW on one rank at most. FORM: of
+_FORMS. KILL: RANK@STEP@WHERE; that rank kills itself in that step, before it meets the others or when they have agreed.
+"""
+import os
+import pathlib
+import signal
+import socket
+import sys
+
+import torch
+import torch.distributed as dist
+
+import nearstep
+from nearstep._local import optimizer as local
+
+WIDTH, ROWS = 24, 8
+CLIP = 0.4
+
+
+class Net(torch.nn.Module):
+    """Layers of odd sizes, so that shards are uneven, and a scale of one element, so that some are empty."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH - 2), torch.nn.GELU(), torch.nn.Linear(WIDTH - 2, WIDTH)) for _ in range(3))
+        self.norm = torch.nn.LayerNorm(WIDTH)
+        self.head = torch.nn.Linear(WIDTH, 5)
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x):
+        self.seen += 1
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.head(self.norm(x)) * self.scale
+
+
+def loss_of(model, step, share=0, shares=1):
+    x, y = torch.randn(2, ROWS, WIDTH, generator=torch.Generator().manual_seed(step)).chunk(shares, 1)[share]
+    return (model(x) - y[:, :5]).square().mean()
+
+
+# --- Forms: each takes the model and the number of ranks, and returns the model, the shares of a batch and its keywords ---
+
+def plain(model, ranks):
+    return model, ranks
+
+
+def ddp(model, ranks):
+    return torch.nn.parallel.DistributedDataParallel(model), ranks
+
+
+def _shard(model, mesh, **settings):
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh, **settings)
+    return fully_shard(model, mesh=mesh, **settings)
+
+
+def _mesh(*shape, names=None):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh("cpu", shape, mesh_dim_names=names)
+
+
+def fsdp(model, ranks, **settings):
+    return _shard(model, _mesh(ranks), **settings), ranks
+
+
+def offloaded(model, ranks):
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    return fsdp(model, ranks, offload_policy=CPUOffloadPolicy(pin_memory=False), reshard_after_forward=False)
+
+
+def from_meta(model, ranks):
+    """Parameters get memory and values after fully_shard()."""
+    with torch.device("meta"):
+        empty = Net()
+    _shard(empty, _mesh(ranks))
+    empty.to_empty(device="cpu")
+    for p, value in zip(empty.parameters(), model.parameters()):
+        from torch.distributed.tensor import distribute_tensor
+
+        p.data.copy_(distribute_tensor(value.detach(), p.device_mesh, p.placements))
+    empty.seen.zero_()
+    return empty, ranks
+
+
+def hsdp(model, ranks):
+    return _shard(model, _mesh(2, ranks // 2, names=("copies", "shards"))), ranks
+
+
+def _parallel(model, mesh):
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    for layer in model.layers:
+        parallelize_module(layer, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+
+def tensor_parallel(model, ranks):
+    _parallel(model, _mesh(ranks))
+    return model, 1
+
+
+def tensor_parallel_in_shards(model, ranks):
+    mesh = _mesh(2, ranks // 2, names=("data", "tensor"))
+    _parallel(model, mesh["tensor"])
+    return _shard(model, mesh["data"]), 2
+
+
+def own_clipping(model, ranks):
+    return fsdp(model, ranks)
+
+
+def accumulated(model, ranks):
+    return fsdp(model, ranks)
+
+
+_FORMS = {form.__name__: form for form in (plain, ddp, fsdp, offloaded, from_meta, hsdp, tensor_parallel, tensor_parallel_in_shards, own_clipping, accumulated)}
+
+
+# --- Training ---
+
+def _kill_when(kill, rank):
+    if not kill or int(kill.split("@")[0]) != rank:
+        return -1, ""
+    return int(kill.split("@")[1]), kill.split("@")[2]
+
+
+def _descend(model, opt, form, step, share, shares):
+    if form == "accumulated":
+        for part in range(2):
+            model.set_requires_gradient_sync(part == 1)
+            (loss_of(model, step, 2 * share + part, 2 * shares) / 2).backward()
+    else:
+        loss_of(model, step, share, shares).backward()
+    if form == "own_clipping":
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+
+
+def train(rank, folder, ranks, form, steps, kill):
+    reference = Net()
+    theirs = torch.optim.AdamW(reference.parameters(), lr=1e-2, weight_decay=0.1)
+    model, shares = _FORMS[form](Net(), ranks)
+    share = rank // (ranks // shares)
+    opt = nearstep.AdamW(model, lr=1e-2, weight_decay=0.1, clip_norm=None if form == "own_clipping" else CLIP, path=folder / "state")
+    start, (kill_at, where) = opt.resume(), _kill_when(kill, rank)
+    for step in range(steps):
+        loss_of(reference, step).backward()
+        torch.nn.utils.clip_grad_norm_(reference.parameters(), CLIP)
+        theirs.step()
+        theirs.zero_grad()
+        if step < start:
+            continue
+        _descend(model, opt, form, step, share, shares)
+        if step == kill_at and where == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if step == kill_at:
+            local.Part.take = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        opt.step()
+        opt.zero_grad()
+    opt.synchronize()
+    pairs = [(p.full_tensor() if hasattr(p, "full_tensor") else p.detach(), q.detach()) for p, q in zip(model.parameters(), reference.parameters())]
+    worst = max((p - q).abs().max().item() for p, q in pairs)
+    digest, seen = opt.masters_digest(), int((model.module if form == "ddp" else model).seen)
+    opt.close()
+    if rank == 0:
+        print(form, start, digest, worst, seen, flush=True)
+
+
+def main(folder, ranks, form, steps, kill=""):
+    ranks, processes = int(ranks), []
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    for rank in range(ranks):
+        processes.append(os.fork())
+        if processes[-1] == 0:
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+            if ranks > 1 or form != "plain":
+                dist.init_process_group("gloo")
+            for one in filter(None, form.split(",")):
+                train(rank, pathlib.Path(folder) / (one if "," in form else ""), ranks, one, int(steps), kill)
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            sys.exit(0)
+    codes = []
+    while processes:  # as torchrun does, ends the others when one has failed
+        process, status = os.wait()
+        processes.remove(process)
+        codes.append(status)
+        if status:
+            for other in processes:
+                os.kill(other, signal.SIGTERM)
+    sys.exit(1 if any(codes) else 0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
