@@ -128,6 +128,48 @@ class Near(Memory):
         return {"stats": self.optimizer.stats(), "start": self.optimizer._session.start_seconds}
 
 
+class Sharded(Memory):
+    """FSDP2 on a mesh of this process alone: with nearstep.AdamW, or with CPUOffloadPolicy and PyTorch's fused AdamW on the host."""
+
+    def __init__(self, model):
+        from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
+
+        torch.distributed.init_process_group("nccl" if DEVICE.type == "cuda" else "gloo", rank=0, world_size=1,
+                                             store=torch.distributed.HashStore())
+        self.is_near = arguments.row.startswith("fsdp2-nearstep")
+        settings = {"mesh": torch.distributed.init_device_mesh(DEVICE.type, (1,)), "reshard_after_forward": False,
+                    "offload_policy": OffloadPolicy() if self.is_near else CPUOffloadPolicy(pin_memory=DEVICE.type == "cuda")}
+        for block in model.model.layers:
+            fully_shard(block, **settings)
+        self.model = fully_shard(model, **settings)
+        if self.is_near:
+            import nearstep
+
+            self.optimizer = nearstep.AdamW(model, lr=RATE, betas=BETAS, weight_decay=DECAY, path=arguments.folder, fresh=True,
+                                            **{"clip_norm": CLIP, "devices": arguments.devices, **arguments.options})
+        else:
+            self.optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, weight_decay=DECAY, fused=True)
+        self.passes = 0
+
+    def backward(self, loss):
+        self.passes += 1
+        self.model.set_requires_gradient_sync(self.passes % arguments.accumulation == 0)
+        super().backward(loss)
+
+    def step(self):
+        if self.is_near:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        else:
+            super().step()
+
+    def told(self):
+        if not self.is_near:
+            return {}
+        self.optimizer.finish()
+        return {"stats": self.optimizer.stats()}
+
+
 class DeepSpeed:
     """DeepSpeed with the optimizer offloaded; the row's options are its own settings."""
 
@@ -190,7 +232,8 @@ def main():
         model.save_pretrained(arguments.weights)
         print("{}")
         return
-    trainer = (DeepSpeed if arguments.row.startswith("deepspeed") else Near if arguments.row.startswith("nearstep") else Memory)(model)
+    kinds = {"deepspeed": DeepSpeed, "nearstep": Near, "fsdp2": Sharded, "memory": Memory}
+    trainer = kinds[arguments.row.split("-")[0]](model)
     module = getattr(trainer, "engine", model)
     source = batches()
     seconds, losses, drive, parts = [], [], [sum(gpu_runs.drive_bytes())], []
