@@ -46,6 +46,10 @@ using Target =
 // Which files may set a key. An override may set every key.
 enum class KeyPlace { config, config_or_site, site };
 
+// Who may have a value of its own. run: all ranks of a run have the same. rank: it says what a rank
+// or its host has, and changes no results.
+enum class KeyScope { run, rank };
+
 struct Key {
     std::string name;  // includes the section
     Target target{};
@@ -53,6 +57,7 @@ struct Key {
     std::string unit{};  // empty: none
     Limits limits{};
     KeyPlace place = KeyPlace::config;
+    KeyScope scope = KeyScope::run;
     // For enumerations: words of earlier versions, and what to write instead.
     std::map<std::string, std::string> removed_words{};
 };

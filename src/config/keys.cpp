@@ -29,7 +29,8 @@ constexpr std::array kRemoved = {
     Removed{"plan.gpus_per_node", "write hosts.ranks"},
 };
 
-// A key's row: its name, target, meaning, unit, limits, and place if a config alone may not set it.
+// A key's row: its name, target, meaning, unit, limits, place if a config alone may not set it, and
+// scope if a rank may have a value of its own.
 std::vector<Key> model_keys(ModelSettings& model) {
     return {
         {"model.architecture", &model.architecture, "network: GPT-2, or Llama and Qwen2"},
@@ -86,12 +87,12 @@ std::vector<Key> layer_keys(ModelSettings& model) {
         {"model.dtype", &model.dtype, "format of parameters in memory and of dense gradients"},
         {"model.device", &model.device,
          "where the model computes; auto: on a GPU if PyTorch finds one", "", anything(),
-         KeyPlace::config_or_site},
+         KeyPlace::config_or_site, KeyScope::rank},
         {"model.compute", &model.compute, "format of matrix products"},
         {"model.gpu_memory_gb", &model.gpu_memory_gb,
          "limit of a rank's GPU memory; parameters that do not fit are streamed block by block; 0: "
          "all free memory",
-         "GB", not_negative(), KeyPlace::config_or_site},
+         "GB", not_negative(), KeyPlace::config_or_site, KeyScope::rank},
         {"model.activations", &model.activations,
          "what is kept for backward; all: what it needs of every layer; gpu, host: only block "
          "inputs, there, and backward computes forward again; auto: what it needs of as many "
@@ -105,9 +106,9 @@ std::vector<Key> data_keys(DataSettings& data) {
         {"data.train", &data.train,
          "files or folders of text, read as bytes, or one token file of nearstep-tokenize; "
          "required",
-         "", may_be_empty()},
+         "", may_be_empty(), KeyPlace::config, KeyScope::rank},
         {"data.valid", &data.valid, "held-out text or token file; empty: the end of data.train", "",
-         may_be_empty()},
+         may_be_empty(), KeyPlace::config, KeyScope::rank},
         {"data.valid_share", &data.valid_share,
          "share of data.train that is held out if data.valid is empty", "share", below_one()},
     };
@@ -187,7 +188,7 @@ std::vector<Key> device_keys(CsdSettings& csd) {
         {"csd.path", &csd.path,
          "folders for state files; device i of a rank uses the i-th, starting over at the end of "
          "the list",
-         "", anything(), KeyPlace::config_or_site},
+         "", anything(), KeyPlace::config_or_site, KeyScope::rank},
         {"csd.speed", &csd.speed,
          "relative speed of every device, or a list with one entry per device of all ranks; a "
          "device has so large a part of the state; auto: measured at start, so that all devices "
@@ -212,7 +213,7 @@ std::vector<Key> device_keys(CsdSettings& csd) {
          "least 4; of these all but 8, or from 32 on all but a quarter, keep their state from step "
          "to step, and all do if the whole state fits; state in /dev/shm needs none. For state "
          "that a GPU updates: an eighth of the GPU's free memory",
-         "slots", between(0, kMostSlots), KeyPlace::config_or_site},
+         "slots", between(0, kMostSlots), KeyPlace::config_or_site, KeyScope::rank},
         {"csd.state", &csd.state,
          "format of masters and moments in storage: 12, 8, 6.03 or 4.03 bytes per parameter"},
         {"csd.durability", &csd.durability,
@@ -220,7 +221,7 @@ std::vector<Key> device_keys(CsdSettings& csd) {
         {"csd.io", &csd.io,
          "how state moves; auto: mapped if it lies in memory (/dev/shm), else by io_uring, or by "
          "threads if io_uring is refused",
-         "", anything(), KeyPlace::config_or_site},
+         "", anything(), KeyPlace::config_or_site, KeyScope::rank},
     };
 }
 
@@ -229,8 +230,9 @@ std::vector<Key> card_keys(CsdSettings& csd) {
         {"csd.cards", &csd.cards,
          "PCI address or index of the card for each folder of csd.path; empty: the card behind the "
          "same PCIe switch as the folder's drive",
-         "", may_be_empty()},
-        {"csd.xclbin", &csd.xclbin, "file with the cards' kernels", "", may_be_empty()},
+         "", may_be_empty(), KeyPlace::site, KeyScope::rank},
+        {"csd.xclbin", &csd.xclbin, "file with the cards' kernels", "", may_be_empty(),
+         KeyPlace::site, KeyScope::rank},
         {"csd.host_engine", &csd.host_engine,
          "devices, numbered over all ranks, whose state the host updates instead of their card, "
          "for example when a card is too hot; the bits are the same",
@@ -239,7 +241,7 @@ std::vector<Key> card_keys(CsdSettings& csd) {
          "highest update rate of a device, before link.scale; not in mode base; 0: no limit",
          "Mparam/s", not_negative()},
         {"csd.rated_tbw", &csd.rated_tbw, "rated lifetime writes of a device's drive; 0: unknown",
-         "TB", not_negative()},
+         "TB", not_negative(), KeyPlace::site, KeyScope::rank},
     };
 }
 
@@ -252,6 +254,7 @@ std::vector<Key> exchange_keys(CompressSettings& compress, GatherSettings& gathe
          "",
          anything(),
          KeyPlace::config,
+         KeyScope::run,
          {{"ternary", "q4"}, {"sign", "q4"}}},
         {"compress.keep", &compress.keep, "share of a gradient's elements that topk keeps", "share",
          above_zero_to_one()},
@@ -283,7 +286,7 @@ std::vector<Key> operation_keys(RunSettings& run) {
         {"checkpoint.path", &run.checkpoint.path,
          "folder for checkpoints, which runs may share; empty: folder checkpoints in the first "
          "csd.path",
-         "", may_be_empty(), KeyPlace::config_or_site},
+         "", may_be_empty(), KeyPlace::config_or_site, KeyScope::rank},
         {"checkpoint.every", &run.checkpoint.every,
          "steps between checkpoints; 0: only at the end and where train.stop_at stops", "steps",
          between(0, kMostSteps)},
@@ -301,7 +304,7 @@ std::vector<Key> operation_keys(RunSettings& run) {
          "longest wait for other ranks; 10 times as long where a rank may have more to do than "
          "others, as in a checkpoint or an evaluation by one rank; a quarter for a card that "
          "updates or digests a subgroup",
-         "s", between(1, kMostSeconds)},
+         "s", between(1, kMostSeconds), KeyPlace::config, KeyScope::rank},
         {"site.name", &run.site, "name of the machine or cluster; a site file sets it", "",
          anything(), KeyPlace::site},
     };

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/input_file.hpp"
 #include "base/likeness.hpp"
+#include "base/wording.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
 
@@ -261,6 +262,17 @@ std::string print(const RunSettings& run) {
     return out;
 }
 
+std::vector<NamedValue> values_of_run(const RunSettings& run) {
+    RunSettings copy = run;
+    std::vector<NamedValue> values;
+    for (const Key& key : keys_of(copy)) {
+        if (key.scope == KeyScope::run) {
+            values.push_back({std::string(name_of_key(key.name)), written(key)});
+        }
+    }
+    return values;
+}
+
 std::string describe_keys(KeyTable table) {
     RunSettings defaults;
     std::vector<std::array<std::string, 4>> rows;
@@ -281,7 +293,9 @@ std::string describe_keys(KeyTable table) {
             out += rows[row][i] + std::string(widths[i] - rows[row][i].size() + 2, ' ');
         }
         const std::string limits = allowed(keys[row]);
-        out += keys[row].meaning + (limits.empty() ? "" : " (" + limits + ")") + '\n';
+        out += keys[row].meaning +
+               (keys[row].scope == KeyScope::rank ? "; each rank may have its own" : "") +
+               (limits.empty() ? "" : " (" + limits + ")") + '\n';
     }
     return out;
 }

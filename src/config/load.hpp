@@ -1,6 +1,7 @@
 // Turns TOML text into the validated settings of a run.
 #pragma once
 
+#include "base/named_value.hpp"
 #include "config/run_settings.hpp"
 #include "config/toml_text.hpp"
 
@@ -58,6 +59,9 @@ std::vector<std::string> state_folders_of(const std::string& path, const std::st
 
 // The effective settings as TOML text. As overrides, its lines give the same RunSettings.
 std::string print(const RunSettings& run);
+
+// The effective values of the keys that all ranks of a run have alike, by the reader's names.
+std::vector<NamedValue> values_of_run(const RunSettings& run);
 
 // Keys that a config may set, and those that belong to a site alone.
 enum class KeyTable { config, site };

@@ -41,6 +41,24 @@ TEST(Parse, GivesTheDefaultsForAnEmptyConfig) {
     EXPECT_EQ(print(parse_texts("")), print(defaults));
 }
 
+// What a host has may differ, what a run is may not.
+TEST(Parse, TellsWhichValuesAllRanksHaveAlike) {
+    const auto values_with = [](const std::string& override) {
+        return values_of_run(parse_overrides({override}));
+    };
+    const std::vector<NamedValue> values = values_of_run(parse_texts(""));
+    for (const char* own : {"csd.path=/other", "csd.slots=5", "csd.io=threads", "data.train=other",
+                            "model.gpu_memory_gb=5", "exchange.timeout_s=5"}) {
+        EXPECT_EQ(values_with(own), values) << own;
+    }
+    for (const char* alike : {"train.seed=5", "train.learning_rate=0.5", "train.optimizer=lion",
+                              "mode=base", "csd.state=bf16", "csd.per_rank=2", "train.steps=5",
+                              "train.clip_norm=5", "csd.durability=none", "train.beta2=0.5",
+                              "csd.subgroup_tiles=5", "train.global_batch=32"}) {
+        EXPECT_NE(values_with(alike), values) << alike;
+    }
+}
+
 TEST(Parse, ReadsEverySortOfValue) {
     const config::RunSettings run = parse_texts(R"(
         mode = "su+o+c"
