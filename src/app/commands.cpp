@@ -107,6 +107,22 @@ void check_results(const TrainArguments& arguments, const config::Sources& sourc
         inputs);
 }
 
+// Of the options those that all ranks must have alike. Rank 0 alone uses the names of results.
+mpi::NamedValues values_of(const TrainArguments& arguments) {
+    const train::RunOptions& options = arguments.options;
+    return {{"what to begin with", options.wish.in_words()},
+            {"--sample", text(options.sample_tokens)},
+            {"--prompt", options.prompt},
+            {"--trace", options.trace.empty() ? "not given" : "given"}};
+}
+
+mpi::NamedValues values_of(const std::vector<std::string>& modes,
+                           const train::CompareOptions& options) {
+    return {{"--modes", joined(modes)},
+            {"--devices", joined(options.devices)},
+            {"--steps", text(options.steps)}};
+}
+
 void add_train(CLI::App& program, Action& action, int& exit_code) {
     auto arguments = std::make_shared<TrainArguments>();
     CLI::App& command = *program.add_subcommand("train",
@@ -149,7 +165,8 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
     command.callback([arguments, &action, &exit_code] {
         arguments->options.wish = wish_of(arguments->flags);
         action = [arguments, &exit_code](const mpi::Communicator& starter) {
-            const config::Sources sources = read_sources(starter, arguments->run);
+            const config::Sources sources =
+                read_sources(starter, arguments->run, values_of(*arguments));
             const PlannedRun planned = place_by_plan(starter, sources);
             starter.on_rank_0([&] { check_results(*arguments, sources, planned.run); });
             arguments->options.calibration = planned.calibration;
@@ -194,7 +211,8 @@ void add_compare(CLI::App& program, Action& action) {
     command.add_option("--json", options.json, "write an array of summaries to this file");
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& starter) {
-            const config::Sources sources = read_sources(starter, arguments->run);
+            const config::Sources sources = read_sources(
+                starter, arguments->run, values_of(arguments->modes, arguments->options));
             std::vector<train::Column>& columns = arguments->options.columns;
             for (const std::string& mode : arguments->modes) {
                 columns.push_back(parse_column(sources, mode));

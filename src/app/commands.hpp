@@ -4,6 +4,7 @@
 #include "base/output_file.hpp"
 #include "config/load.hpp"
 #include "config/run_settings.hpp"
+#include "mpi/agreement.hpp"
 #include "mpi/communicator.hpp"
 
 #include <CLI/CLI.hpp>
@@ -62,8 +63,10 @@ std::vector<NamedPath> inputs_of(const config::Sources& sources, const config::R
 // Reads the config, the site and, if model.from is a folder, its config.json. Throws ConfigError.
 config::Sources read_sources(const RunArguments& arguments);
 
-// Rank 0 reads the files, and all ranks get the same text. Collective; throws ConfigError.
-config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments);
+// Rank 0 reads the files, and all ranks get the same text. Collective; throws ConfigError, also if
+// the command lines of ranks differ in what a run has once: in settings, or in `options`.
+config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments,
+                             mpi::NamedValues options = {});
 
 // Rank 0 reads the files and all ranks parse the same text. Collective; throws ConfigError.
 config::RunSettings read_run(const mpi::Communicator& world, const RunArguments& arguments);

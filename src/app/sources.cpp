@@ -6,7 +6,9 @@
 #include "model/hugging_face.hpp"
 #include "store/names.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <string>
 
 namespace nearstep::app {
@@ -68,7 +70,9 @@ config::Sources read_sources(const RunArguments& arguments) {
     return sources;
 }
 
-config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments) {
+// The settings of all ranks come from one text, except for those that each rank's command line has.
+config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments,
+                             mpi::NamedValues options) {
     config::Sources sources{.overrides = arguments.overrides};
     ModelFiles files;
     const auto each = [&](auto&& archive) {
@@ -85,6 +89,13 @@ config::Sources read_sources(const mpi::Communicator& world, const RunArguments&
     const std::string told = world.broadcast(read.bytes, 0);
     each(Unpacker(told));
     add_model(sources, files);
+    world.together([&] {
+        config::Sources checked = sources;
+        checked.needs_data = false;
+        std::ranges::move(config::values_of_run(config::parse(checked)),
+                          std::back_inserter(options));
+    });
+    mpi::require_equal(world, options);
     return sources;
 }
 

@@ -21,6 +21,22 @@ struct Wish {
     // run has gone on from it already.
     std::string path = {};
 
+    // For messages, behind "what to begin with is".
+    std::string in_words() const {
+        switch (kind) {
+            case Kind::none:
+                return "a new run";
+            case Kind::resume:
+                return "the run that is there";
+            case Kind::resume_if_any:
+                return "the run that is there" + (path.empty() ? "" : ", or " + path);
+            case Kind::from:
+                return path;
+            case Kind::fresh:
+                return "a new run in place of the one that is there";
+        }
+        return "";
+    }
     // Whether what is there goes on.
     bool resumes() const { return kind == Kind::resume || kind == Kind::resume_if_any; }
     bool may_start_anew() const { return kind == Kind::resume_if_any; }
