@@ -271,6 +271,7 @@ void Conductor::open_run(const engine::Wish& wish) {
     tell(Deed::open, 0, packed(plan_, wish));
     world_.emplace(mpi::Communicator::world(std::chrono::seconds(run_.exchange.timeout_s)));
     const mpi::Communicator& world = *world_;
+    mpi::require_equal(world, values_of_all(wish));
     run_.csd.storage_ranks = MpiThread::instance().serving();
     alike_.emplace(world.split(serves() ? 1 : 0));
     servers_.emplace(world.split(serves() || world.rank() == 0 ? 0 : 1));

@@ -9,6 +9,7 @@
 #include "csd/gpu_tensors.hpp"
 #include "engine/run.hpp"
 #include "memory/gpu.hpp"
+#include "mpi/agreement.hpp"
 #include "python/binding/mpi_thread.hpp"
 
 #include <array>
@@ -86,6 +87,8 @@ struct OptimizerPlan {
     engine::ProgramUse program = engine::ProgramUse::optional;
     std::string checkpoint_folder = {};  // empty: as the settings say
     std::string below_path = {};         // of a rank that serves: a folder in each of csd.path
+    // What else all ranks must have alike, and only the program uses.
+    mpi::NamedValues of_program = {};
 };
 
 // What the start measured about the drives.
@@ -120,7 +123,7 @@ struct StepStats {
 template <typename Archive>
 void list(Archive& archive, OptimizerPlan& plan) {
     archive(plan.settings, plan.tensors, plan.tensors_of_blocks, plan.dtype, plan.model,
-            plan.threads, plan.program, plan.checkpoint_folder);
+            plan.threads, plan.program, plan.checkpoint_folder, plan.of_program);
 }
 // Which tensors have values, and in which format.
 std::string formats_of(std::span<const StartValues> values);
@@ -301,8 +304,17 @@ private:
     void pass_blocks();
     void make_durable(std::int64_t step);
     void end_void_step(bool is_given_up);
-    std::vector<std::uint64_t> present_on_all(const std::vector<std::size_t>& absent,
-                                              bool is_given_up) const;
+    mpi::NamedValues values_of_all(const engine::Wish& wish) const;
+    static std::uint64_t digest_of(const engine::Step& step);
+    [[noreturn]] void refuse_unequal(const engine::Step& step);
+    // What all ranks know of a step's gradients.
+    struct Presence {
+        std::vector<std::size_t> skipped;  // tensors without a gradient on any rank
+        bool is_given_up = false;          // by any rank
+        bool is_alike = true;              // all ranks have the same digest
+    };
+    Presence presence_on_all(const std::vector<std::size_t>& absent, bool is_given_up,
+                             std::uint64_t digest) const;
 
     OptimizerPlan plan_;
     config::RunSettings run_;  // csd.storage_ranks is known from open() on

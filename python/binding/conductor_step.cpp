@@ -18,32 +18,6 @@ void Conductor::meet(Purpose purpose) {
                                kPatience * std::chrono::seconds(run_.exchange.timeout_s));
 }
 
-// For each tensor the ranks that have a gradient of it, then those that give the step up.
-std::vector<std::uint64_t> Conductor::present_on_all(const std::vector<std::size_t>& absent,
-                                                     bool is_given_up) const {
-    std::vector<std::uint64_t> present(layout_.tensors.size(), serves() ? 0 : 1);
-    for (const std::size_t tensor : absent) {
-        present.at(tensor) = 0;
-    }
-    present.push_back(is_given_up ? 1 : 0);
-    world_->sum(std::span(present));
-    return present;
-}
-
-namespace {
-
-std::vector<std::size_t> skipped_of(const std::vector<std::uint64_t>& present) {
-    std::vector<std::size_t> skipped;
-    for (std::size_t tensor = 0; tensor + 1 < present.size(); ++tensor) {
-        if (present[tensor] == 0) {
-            skipped.push_back(tensor);
-        }
-    }
-    return skipped;
-}
-
-}  // namespace
-
 void Conductor::begin_step(const engine::Step& step, const std::vector<std::size_t>& absent,
                            bool is_given_up) {
     post([this, step, absent, is_given_up] {
@@ -56,11 +30,14 @@ void Conductor::begin_on_all(const engine::Step& step, const std::vector<std::si
                              bool is_given_up) {
     tell(Deed::begin_step, 0, packed(step.clip_norm, step.groups));
     begun_.lap();
-    const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
-    is_void_ = present.back() > 0;
+    const Presence presence = presence_on_all(absent, is_given_up, digest_of(step));
+    is_void_ = presence.is_given_up;
+    if (!is_void_ && !presence.is_alike) {
+        refuse_unequal(step);
+    }
     if (!is_void_) {
         engine::Step of_all = step;
-        of_all.skipped = skipped_of(present);
+        of_all.skipped = presence.skipped;
         engine().begin_backward(of_all);
     }
 }
@@ -206,12 +183,11 @@ void Conductor::end_on_all(const std::vector<std::size_t>& absent, bool is_given
         end_void_step(is_given_up);
         return;
     }
-    const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
-    const bool is_void = present.back() > 0;
+    const Presence presence = presence_on_all(absent, is_given_up, 0);
+    const bool is_void = presence.is_given_up;
     engine().end_pass();
     StepStats stats;
-    stats.gradients =
-        engine().end_gradients({.skipped = skipped_of(present), .is_given_up = is_void});
+    stats.gradients = engine().end_gradients({.skipped = presence.skipped, .is_given_up = is_void});
     skipped_ += stats.gradients.is_finite || is_void ? 0 : 1;
     stats.skipped = skipped_;
     guesses_ += stats.gradients.guess != trace::Guess::none ? 1 : 0;

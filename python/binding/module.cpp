@@ -43,6 +43,7 @@ namespace nearstep::python {
 namespace {
 
 using checkpoint::Safetensors;
+using Values = std::vector<std::tuple<std::string, std::string>>;  // with their names
 using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::size_t>>;
 // Of tensors, by their numbers.
 using Addresses = std::vector<std::pair<std::size_t, std::uintptr_t>>;
@@ -141,7 +142,8 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
                                     const std::string& dtype, std::string model,
                                     std::string granted_devices, std::optional<int> gpu,
                                     std::uintptr_t stream, bool fills_gpu, int threads,
-                                    bool keeps_parameters, bool needs_program, int processes_beside) {
+                                    bool keeps_parameters, bool needs_program, int processes_beside,
+                                    const Values& of_program) {
     OptimizerPlan plan{
         .settings = std::move(settings),
         .granted_devices = std::move(granted_devices),
@@ -157,6 +159,9 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
         .parameters =
             keeps_parameters ? engine::ParameterHome::vector : engine::ParameterHome::state,
         .program = needs_program ? engine::ProgramUse::needed : engine::ProgramUse::optional};
+    for (const auto& [name, value] : of_program) {
+        plan.of_program.push_back({name, value});
+    }
     for (const auto& [name, shape, group] : tensors) {
         plan.tensors.push_back({.name = name, .shape = shape, .group = group});
     }
@@ -299,7 +304,8 @@ NB_MODULE(_engine, m) {
              nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
              nb::arg("fills_gpu"), nb::arg("threads") = 0, nb::arg("keeps_parameters") = true,
              nb::arg("needs_program") = false,
-             nb::arg("processes_beside") = 0)
+             nb::arg("processes_beside") = 0,
+             nb::arg("of_program") = Values())
         .def("open", &Driver::open, nb::call_guard<nb::gil_scoped_release>())
         .def_prop_ro("newest_step", &Conductor::newest_step)
         .def("keep_to", &Conductor::keep_to, nb::call_guard<nb::gil_scoped_release>())

@@ -23,7 +23,7 @@ from ._starting import keywords
 from ._starting.begin import refuse_empty_without_module
 from ._starting.names import whole_path
 from ._starting.suggestions import suggests
-from ._starting.settings import check_groups, check_values, settings_of
+from ._starting.settings import as_text, check_groups, check_values, settings_of
 from ._starting.weights import Weights
 from ._streaming.stream import Stream, Streaming
 
@@ -112,6 +112,8 @@ class Optimizer(torch.optim.Optimizer):
         streaming = stream and Streaming(stream, module, self._params, layout.block_of, self._dtype)
         if stream is not None:  # gradients of all layers do not fit the GPU, so that they must leave in backward
             accumulation = accumulation or 1
+        self._given = {"clip_norm": clip_norm, "accumulation": accumulation, "keep_gradients": bool(keep_gradients),
+                       "keep_random": bool(keep_random), "weights": "none" if weights is None else "given"}
         self._intake = Intake(layout, int(accumulation or 0), not keep_gradients, streaming, gpu_memory_gb, float(clip_norm or 0))
         self._session = Session(layout, module, settings, self._name, weights, 1 if seed is None else int(seed), bool(fresh),
                                 Program(module, keep_random), self._intake, streaming)
@@ -449,6 +451,13 @@ class Optimizer(torch.optim.Optimizer):
         if getattr(self, "_is_ready", False):
             raise RuntimeError("nearstep lays its state out when it is made: give it all parameter groups then.")
         super().add_param_group(param_group)
+
+    def _of_all_ranks(self) -> list:
+        """The names and values that all ranks must have alike, without the engine's settings."""
+        of_groups = {f"{name} of parameter group {number}": group[name]
+                     for number, group in enumerate(self.param_groups) for name in self.defaults}
+        given = {"the optimizer": self._name, **self._given, **of_groups}
+        return [(name, as_text(value)) for name, value in given.items()]
 
     def _hyper(self, group: dict) -> tuple:
         """Learning rate, two betas, epsilon and weight decay as the engine takes them."""

@@ -71,7 +71,7 @@ class Session:
             raise ValueError(f"The parameters are on {', '.join(sorted(map(str, devices)))}: nearstep takes one CPU or one CUDA device per rank.")
         self.device = devices.pop()
 
-    def _make_conductor(self, encodes):
+    def _make_conductor(self, encodes, of_program: list):
         layout, on_gpu = self.layout, self.device.type == "cuda"
         return _engine.Conductor(
             settings=self._settings,
@@ -87,6 +87,7 @@ class Session:
             keeps_parameters=self.streaming is None or not self.streaming.is_from_storage,
             needs_program=self.program.is_needed,
             processes_beside=self.processes_beside,
+            of_program=of_program,
         )
 
     @torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack()  # also in torch.func's transforms
@@ -98,7 +99,7 @@ class Session:
         # Gradients leave while backward, which was queued before, goes on.
         encodes = torch.cuda.Stream(self.device, priority=-1) if self.device.type == "cuda" else None
         began = time.perf_counter()
-        conductor = self._make_conductor(encodes)
+        conductor = self._make_conductor(encodes, optimizer._of_all_ranks())
         _ranks.close_others(optimizer, conductor.paths)
         going_on = _Kind.FROM if checkpoint else _Kind.RESUME_IF_ANY
         kind = _Kind.FRESH if self._is_fresh else going_on if is_resuming else _Kind.NONE

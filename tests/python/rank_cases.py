@@ -1,4 +1,5 @@
 """Cases of equality_worker.py: bits that repeat, what ranks do apart, and the folders of the state."""
+import contextlib
 import time
 
 import torch
@@ -124,6 +125,57 @@ def start_values_of_rank_0():
     expect(opt.ranks == RANKS and opt.rank == RANK, f"rank {opt.rank} of {opt.ranks}")
     expect(all(map(torch.equal, ours.parameters(), wanted)), "all ranks begin with rank 0's")
     opt.close()
+
+
+def _refused(what, *facts):
+    try:
+        what()
+    except ValueError as error:
+        expect(all(fact in str(error) for fact in facts), f"{facts}: {error}")
+    else:
+        raise AssertionError(f"{facts} were not refused")
+
+
+def other_settings():
+    """Those of one rank: arguments and groups are refused at the start, and a change in a step by that step."""
+    last = RANK == RANKS - 1
+
+    def begun(cls=nearstep.AdamW, **settings):
+        ours = networks.Layers(2)
+        opt = cls(nearstep.groups(ours, weight_decay=settings.pop("decay", 0.1)), **settings, **state("others"))
+        networks.descend(ours.loss(0, RANK, RANKS), opt)
+
+    others = {
+        "lr of parameter group 0": {"lr": 0.5}, "betas": {"betas": (0.5, 0.5)}, "weight_decay": {"decay": 0.5},
+        "clip_norm": {"clip_norm": 0.5}, "seed": {"seed": 7}, "codec": {"codec": "q4"}, "state": {"state": "bf16"},
+        "durability": {"durability": "none"}, "accumulation": {"accumulation": 2}, "keep_random": {"keep_random": True},
+        "devices": {"devices": 2}, "csd.subgroup_tiles": {"config": {"csd.subgroup_tiles": 3}},
+        "the optimizer": {"cls": nearstep.Lion, "betas": (0.9, 0.999)},
+    }
+    for name, settings in others.items():
+        given = {"lr": 1e-3, **(settings if last else {})}
+        _refused(lambda given=given: begun(**given), name, f"on rank {RANKS - 1}")
+
+    for change in ("lr", "clip_norm"):
+        ours = networks.Layers(2)
+        opt = nearstep.AdamW(ours, lr=1e-3, **state("others"))
+        networks.descend(ours.loss(0, RANK, RANKS), opt)
+        opt.finish()
+        if last and change == "lr":
+            opt.param_groups[0]["lr"] = 1e-4
+        elif last:
+            opt._intake.clip_norm = 1.0
+
+        def step():
+            networks.descend(ours.loss(1, RANK, RANKS), opt)
+            opt.finish()
+
+        _refused(step, "step 2", change, f"on rank {RANKS - 1}")
+        with contextlib.suppress(ValueError):
+            opt.close()
+        opt = nearstep.AdamW(networks.Layers(2), lr=1e-3, path=FOLDER / "others")
+        expect(opt.resume() == 1, f"resumed at {opt.steps}")
+        opt.close()
 
 
 # --- Paths ---

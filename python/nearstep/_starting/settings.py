@@ -71,6 +71,14 @@ def _check_keys(config: dict) -> None:
 _LARGE_ELEMENTS, _LARGE_SUBGROUP_TILES = 1 << 28, 64
 
 
+def as_text(value) -> str:
+    """The same for equal numbers of any type."""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(as_text, value))
+    is_number = hasattr(value, "__float__") and not isinstance(value, bool)
+    return repr(float(value)).removesuffix(".0") if is_number else str(value)
+
+
 def check_memory(name: str, gb) -> None:
     """Raises ValueError for what is no amount of memory; None: not given."""
     if gb is not None and (not _is_in(0, gb, math.inf) or gb == 0):
