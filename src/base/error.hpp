@@ -45,6 +45,12 @@ public:
     using IoError::IoError;
 };
 
+// A newer version of nearstep wrote it, in a format that this one does not know.
+class NewerVersionError : public DamageError {
+public:
+    using DamageError::DamageError;
+};
+
 class MpiError : public Error {
 public:
     using Error::Error;

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/plain_file.hpp"
 #include "base/units.hpp"
+#include "base/version.hpp"
 #include "base/wording.hpp"
 #include "store/folder.hpp"
 #include "store/scanner.hpp"
@@ -25,6 +26,7 @@ namespace nearstep::store {
 
 namespace {
 
+constexpr std::string_view kName = "nearstep manifest ";
 constexpr std::string_view kFirstLine = "nearstep manifest 1\n";
 constexpr std::string_view kDigestKey = "xxh3 = ";
 constexpr std::size_t kMostCommits = 2;
@@ -32,6 +34,12 @@ constexpr std::size_t kMostBytes = 64 * MiB;  // of the manifest of 100,000 rank
 
 std::string digest_of(std::string_view content) {
     return to_hex(xxh3(std::as_bytes(std::span(content))));
+}
+
+bool has_right_digest(std::string_view content) {
+    const std::size_t at = content.rfind(kDigestKey);
+    return at != std::string_view::npos &&
+           content.substr(at) == text(kDigestKey, digest_of(content.substr(0, at)), "\n");
 }
 
 // The shortest text that parses to the same number.
@@ -187,14 +195,11 @@ std::string print_manifest(const Manifest& manifest) {
 }
 
 std::optional<Manifest> parse_manifest(std::string_view content) {
-    const std::size_t digest_at = content.rfind(kDigestKey);
-    if (digest_at == std::string_view::npos ||
-        content.substr(digest_at) !=
-            text(kDigestKey, digest_of(content.substr(0, digest_at)), "\n")) {
+    if (!has_right_digest(content)) {
         return std::nullopt;
     }
     Manifest manifest;
-    Scanner scanner(content.substr(0, digest_at));
+    Scanner scanner(content.substr(0, content.rfind(kDigestKey)));
     scanner.skip(kFirstLine);
     manifest.line.run = scanner.line_after("run = ");
     const auto parents = parse_parents(scanner.line_after_if_any("parents = "));
@@ -223,6 +228,14 @@ std::optional<Manifest> parse_manifest(std::string_view content) {
     manifest.line.parents = *parents;
     manifest.copy = *copy;
     return manifest;
+}
+
+bool is_of_newer_version(std::string_view content) {
+    std::uint64_t version = 0;
+    Scanner first(content);
+    first.number_after(kName, version);
+    return (first.is_good() && first.is_at("\n") && version > 1) ||
+           (has_right_digest(content) && !parse_manifest(content));
 }
 
 void add_commit(Manifest& manifest, const Commit& commit) {
@@ -271,6 +284,13 @@ std::optional<Manifest> ManifestFile::read() const {
         fail("read", path_, code);
     }
     std::optional<Manifest> manifest = parse_manifest(content);
+    if (!manifest && is_of_newer_version(content)) {
+        throw NewerVersionError(
+            text("The manifest \"", path_,
+                 "\" was written by a newer version of nearstep than this one, ", version(),
+                 ": use that version, or go on from a checkpoint with ", Term::from,
+                 ", or start anew with ", Term::fresh, "."));
+    }
     if (!manifest) {
         report_damage("");
     }
@@ -278,7 +298,7 @@ std::optional<Manifest> ManifestFile::read() const {
 }
 
 void ManifestFile::report_damage(const std::string& reason) const {
-    throw DamageError(text("The manifest \"", path_, "\" is damaged or of another version",
+    throw DamageError(text("The manifest \"", path_, "\" is damaged",
                            reason.empty() ? "" : text(" (", reason, ")"),
                            ", so the state files beside it cannot be used: go on from a checkpoint "
                            "with ",

@@ -62,6 +62,9 @@ struct Manifest {
 // manifest of this version.
 std::string print_manifest(const Manifest& manifest);
 std::optional<Manifest> parse_manifest(std::string_view content);
+// Whether text that parse_manifest() refuses says that a newer version wrote it: by its first line,
+// or by a right digest over lines that this version does not know.
+bool is_of_newer_version(std::string_view content);
 
 // Lists `commit` first. Removes commits of the same generation (a skipped step) and those whose
 // place the next step may overwrite.
@@ -78,8 +81,8 @@ public:
 
     const std::string& path() const { return path_; }
 
-    // nullopt if there is no file. Throws DamageError if it is damaged, of another format, a link
-    // or no regular file, and IoError if it cannot be read.
+    // nullopt if there is no file. Throws NewerVersionError if a newer version wrote it,
+    // DamageError if it is damaged, a link or no regular file, and IoError if it cannot be read.
     std::optional<Manifest> read() const;
 
     // Throws the DamageError of read(). `reason`: a phrase, or empty.

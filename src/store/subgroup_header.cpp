@@ -121,8 +121,8 @@ std::optional<std::string> find_page_fault(const SubgroupHeader& expected,
         return "its header is damaged (checksum mismatch)";
     }
     if (get(page, kVersionAt) != kFormatVersion) {
-        return text("its format version is ", get(page, kVersionAt), ", this program reads ",
-                    kFormatVersion);
+        return text("a newer version of nearstep wrote it (format ", get(page, kVersionAt),
+                    "; this one reads ", kFormatVersion, "): use that version");
     }
     if (get(page, kLayoutAt) != expected.layout) {
         return text("it belongs to another device or partition (layout ",

@@ -78,6 +78,26 @@ TEST(ManifestTest, IsReadFromARegularFileOnlyAndFollowsNoLinkWhenItIsWritten) {
     EXPECT_EQ(bytes_of(thesis), "a thesis");
 }
 
+TEST(ManifestTest, SaysThatANewerVersionWroteIt) {
+    const ScratchFolder folder;
+    ManifestFile file(folder.file("rank-0.manifest"));
+    const auto said_of = [&](const std::string& content) {
+        put_bytes(file.path(), content);
+        return message_of<DamageError>([&] { file.read(); });
+    };
+    const auto sealed = [](const std::string& content) {
+        return content + "xxh3 = " + to_hex(xxh3(std::as_bytes(std::span(content)))) + "\n";
+    };
+    const std::string content = print_manifest(sample());
+    const std::string lines = content.substr(0, content.rfind("xxh3 = "));
+    EXPECT_THAT(said_of("nearstep manifest 2\nall = new\n"), states("newer version"));
+    EXPECT_THAT(said_of(sealed(lines + "colour = blue\n")), states("newer version"));
+    EXPECT_THAT(said_of(lines + "colour = blue\n"), HasSubstr("damaged"));
+    EXPECT_THAT(said_of("nearstep manifest 1\n"), HasSubstr("damaged"));
+    EXPECT_THAT(said_of("nearstep manifest 0\n"), HasSubstr("damaged"));
+    EXPECT_THAT(said_of(""), HasSubstr("damaged"));
+}
+
 // Only the digest of the text says whether it is a manifest's, and others can compute it.
 TEST(ManifestTest, RefusesTextThatNoMessageMayHave) {
     for (const char* wrong : {"a\033[2Jb", "a\rb", "a\177b"}) {

@@ -91,9 +91,11 @@ std::vector<MissingFile> missing_of(const Found& found, const StateGroup& group)
     return missing;
 }
 
-bool has_damaged_manifest(const Found& found) {
-    return std::ranges::any_of(found.manifests,
-                               [](const FoundManifest& one) { return !one.manifest; });
+// Null: none.
+const FoundManifest* find_damaged_manifest(const Found& found) {
+    const auto one = std::ranges::find_if(found.manifests,
+                                          [](const FoundManifest& each) { return !each.manifest; });
+    return one == found.manifests.end() ? nullptr : &*one;
 }
 
 // The state that must stay while new files are filled; empty: none.
@@ -278,9 +280,11 @@ Decision resume(const Found& found) {
                        .remedies = {Remedy::from, Remedy::folders_of_one_run, Remedy::fresh}});
     }
     const Choices& choices = *looked;
-    if (has_damaged_manifest(found) && choices.state == nullptr && choices.short_of == nullptr) {
-        return refuse(found,
-                      {.reason = Reason::unknown_step, .remedies = {Remedy::from, Remedy::fresh}});
+    const FoundManifest* const damaged = find_damaged_manifest(found);
+    if (damaged != nullptr && choices.state == nullptr && choices.short_of == nullptr) {
+        return refuse(found, {.reason = Reason::unknown_step,
+                              .remedies = {Remedy::from, Remedy::fresh},
+                              .detail = damaged->damage});
     }
     if (choices.short_of != nullptr && choices.short_of->newest_listed > choices.newest()) {
         const StateGroup& group = *choices.short_of;

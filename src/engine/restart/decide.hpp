@@ -28,6 +28,7 @@ struct FoundManifest {
     int set = 0;
     std::optional<store::Manifest> manifest = std::nullopt;  // nullopt: damaged
     std::string damage = {};                                 // as a sentence
+    bool is_of_newer_version = false;                        // what seems damaged is so
     // Where the node has the state files that the manifest names; an empty path: not found.
     std::vector<std::string> files = {};
     // Where it has what each of the manifest's records of the program names; an empty path: missing

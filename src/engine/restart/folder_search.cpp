@@ -114,6 +114,9 @@ FoundManifest read_manifest(const std::string& path, store::RankFileName name,
             file.report_damage(fault);
         }
         found.manifest = std::move(manifest);
+    } catch (const NewerVersionError& newer) {
+        found.damage = newer.what();
+        found.is_of_newer_version = true;
     } catch (const DamageError& damage) {
         found.damage = damage.what();
     }

@@ -34,7 +34,7 @@ std::string sentence(const Refusal& refusal, const Found& found) {
         case Reason::several_runs:
             return "There are several runs here, of which none goes on from the others";
         case Reason::unknown_step:
-            return "It cannot be told which step the state files hold";
+            return text("It cannot be told which step the state files hold (", refusal.detail, ")");
         case Reason::step_not_whole:
             return text("Step ", refusal.step, " of run ", refusal.run, " is not whole (",
                         refusal.missing.empty() ? "its ranks list no step in common"
@@ -208,7 +208,7 @@ std::string describe(const Found& found) {
         out += text(out.empty() ? "" : ", ", "on host ",
                     found.hosts[static_cast<std::size_t>(one.node)], " ", one.path);
         if (!one.manifest) {
-            out += " (damaged)";
+            out += one.is_of_newer_version ? " (of a newer version)" : " (damaged)";
             continue;
         }
         const store::Manifest& manifest = *one.manifest;

@@ -45,7 +45,8 @@ namespace nearstep::engine {
 
 template <typename Archive>
 void list(Archive& archive, FoundManifest& one) {
-    archive(one.path, one.rank, one.set, one.manifest, one.damage, one.files, one.programs);
+    archive(one.path, one.rank, one.set, one.manifest, one.damage, one.is_of_newer_version,
+            one.files, one.programs);
 }
 
 template <typename Archive>
