@@ -89,6 +89,10 @@ public:
     // refused calls withdraw(), which removes what claim() or reserve() made.
     virtual void claim() {}
     virtual void withdraw() {}
+    // Names the state that the storage holds from now on, by store::number_of_state(): what is
+    // written carries the number, and what was written for another state is refused. A device whose
+    // memory no other process reads needs none.
+    virtual void belong_to(std::uint64_t /*state*/) {}
     // Fills the storage with zeros and reserves all of its space. Before the call it holds the
     // state of an earlier run.
     virtual void reserve() = 0;
@@ -144,7 +148,7 @@ public:
     // Moves state over the host link outside a step: to initialise, checkpoint or restore. Any
     // thread may call these, for different subgroups at once.
     // read_state() widens narrow formats exactly. It throws IoError if the stored generation or
-    // checksum is wrong.
+    // checksum is wrong, and ConfigError if the state is another one.
     // write_state() rounds to the stored format and replaces `state` by the stored values. Values
     // from read_state() are stored unchanged.
     virtual void read_state(std::size_t subgroup, std::int64_t generation,

@@ -67,6 +67,20 @@ public:
     explicit Transit(StateVolume& volume) : volume_(volume) {
         volume_.calls_.acquire();
         const std::lock_guard lock(volume_.lock_);
+// What comes in place of a damaged state would be written over the other one.
+void StateVolume::refuse_other_state(std::span<const std::byte> extent, std::size_t subgroup,
+                                     std::int64_t generation) const {
+    if (store::is_of_other_state(header_of(subgroup, generation), extent)) {
+        throw ConfigError(text(
+            "The state of subgroup ", subgroup, " of device \"", settings_.name, "\" at ",
+            volume_.describe_place(layout_.extent_offset(subgroup, generation)),
+            " belongs to another run, or to an earlier start of this one: put this run's own file "
+            "back and use ",
+            Term::resume, " again; to give that up, go on from a checkpoint with ", Term::from,
+            ", or start anew with ", Term::fresh, ", which replace the file."));
+    }
+}
+
         if (!volume_.transit_.empty()) {
             memory_ = std::move(volume_.transit_.back());
             volume_.transit_.pop_back();
@@ -105,6 +119,7 @@ void StateVolume::read_state(std::size_t subgroup, std::int64_t generation,
 }
 
 void StateVolume::write_state(std::size_t subgroup, std::int64_t generation,
+    refuse_other_state(extent, subgroup, generation);
                               const StateArrays& state) {
     Transit transit(*this);
     const std::span<std::byte> extent = transit.extent(subgroup);

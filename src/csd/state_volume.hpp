@@ -51,8 +51,14 @@ public:
         return extent.subspan(store::kHeaderBytes, layout_.payload_bytes(subgroup));
     }
     store::SubgroupHeader header_of(std::size_t subgroup, std::int64_t generation) const {
-        return {.layout = layout_digest_, .subgroup = subgroup, .generation = generation};
+        return {.layout = layout_digest_,
+                .subgroup = subgroup,
+                .generation = generation,
+                .state = state_};
     }
+    // The state that the files belong to, by store::number_of_state(). Set before they are read or
+    // written; 0 at first.
+    void belong_to(std::uint64_t state) { state_ = state; }
     // Header and payload within the mapped file. Requires volume().is_mapped().
     std::span<std::byte> map(std::size_t subgroup, std::int64_t generation) {
         return volume_.map(layout_.extent_offset(subgroup, generation),
@@ -79,10 +85,15 @@ private:
     StateVolumeSettings settings_;
     trace::Traffic* traffic_;
     StateLayout layout_;
+    // Throws ConfigError.
+    void refuse_other_state(std::span<const std::byte> extent, std::size_t subgroup,
+                            std::int64_t generation) const;
+
     std::uint64_t layout_digest_;
     store::Volume volume_;
     std::counting_semaphore<> calls_{3};
     std::mutex lock_;
+    std::uint64_t state_ = 0;
     std::vector<memory::Buffer>
         transit_;  // extents for read_state() and write_state(), while unused
 };

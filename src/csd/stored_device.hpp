@@ -86,6 +86,7 @@ public:
     }
     void claim() override { state_.volume().claim(); }
     void withdraw() override { state_.volume().withdraw(); }
+    void belong_to(std::uint64_t state) override { state_.belong_to(state); }
     void reserve() override { state_.volume().reserve(); }
     Ticket flush() override { return state_.volume().sync(); }
     void use_groups(const GroupMap& groups) override { settings_.groups = groups; }

@@ -284,6 +284,7 @@ private:
     void restore_residual(checkpoint::Reader& reader);
     store::Manifest manifest() const;
     std::string draw_id() const;
+    void name_state(const std::string& id);
     void choose_line(const Decision& decision, const Writer& writer, std::int64_t step);
     void empty_state_files(const std::string& replaced, const Claimed& claimed = {});
     store::ProgramState program_with(const Start& start, std::size_t commit) const;

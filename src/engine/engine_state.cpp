@@ -11,6 +11,7 @@
 #include "engine/placement/tiers.hpp"
 #include "mpi/gathered_text.hpp"
 #include "store/folder.hpp"
+#include "store/subgroup_header.hpp"
 
 #include <unistd.h>
 
@@ -46,6 +47,14 @@ std::string Engine::draw_id() const {
     std::random_device source;
     const std::uint64_t high = source();
     return world_.broadcast(to_hex(high << 32U | source()), 0);
+}
+
+// The files, too, carry it from here on.
+void Engine::name_state(const std::string& id) {
+    state_ = id;
+    for (const auto& device : pipeline_->devices()) {
+        device->belong_to(store::number_of_state(id));
+    }
 }
 
 store::Manifest Engine::manifest() const {
@@ -92,7 +101,7 @@ void Engine::claim_files() {
 // until the new one is durable, manifests do not name the new files yet.
 void Engine::empty_state_files(const std::string& replaced, const Claimed& claimed) {
     claim_files();
-    state_ = draw_id();
+    name_state(draw_id());
     replaced_ = replaced;
     log_.begin(manifest());
     if (replaced.empty()) {
@@ -396,6 +405,7 @@ std::optional<std::string> Engine::restore_state(const Start& start, std::size_t
         return kOtherTensors;
     }
     std::string damage;
+    name_state(decision.state);
     world_.together([&] {
         try {
             move_state({}, [&](const auto& of, const csd::StateArrays& state) {
@@ -412,7 +422,6 @@ std::optional<std::string> Engine::restore_state(const Start& start, std::size_t
     }
     store::ProgramState program = program_with(start, number);
     choose_line(decision, decision.writer, commit.step);
-    state_ = decision.state;
     go_on_at(commit, decision.writer);
     log_.begin(manifest());
     list_what_was_filled(std::move(program));

@@ -29,6 +29,7 @@ constexpr std::size_t kSubgroupAt = 24;
 constexpr std::size_t kGenerationAt = 32;
 constexpr std::size_t kPayloadBytesAt = 40;
 constexpr std::size_t kPayloadDigestAt = 48;
+constexpr std::size_t kStateAt = 56;
 constexpr std::size_t kHeaderDigestAt = kHeaderBytes - 8;
 
 void put(std::span<std::byte> extent, std::size_t at, std::uint64_t value) {
@@ -43,6 +44,10 @@ std::uint64_t get(std::span<const std::byte> extent, std::size_t at) {
 
 }  // namespace
 
+std::uint64_t number_of_state(std::string_view id) {
+    return id.empty() ? 0 : xxh3(std::as_bytes(std::span(id)));
+}
+
 void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::size_t payload_bytes,
                std::uint64_t digest) {
     expects(page.size() >= kHeaderBytes, "an extent has room for its header");
@@ -54,6 +59,7 @@ void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::siz
     put(page, kGenerationAt, static_cast<std::uint64_t>(header.generation));
     put(page, kPayloadBytesAt, payload_bytes);
     put(page, kPayloadDigestAt, digest);
+    put(page, kStateAt, header.state);
     put(page, kHeaderDigestAt, xxh3(page.first(kHeaderDigestAt)));
 }
 
@@ -87,9 +93,9 @@ bool is_zero(const Page& page) {
     return std::ranges::all_of(page, [](std::byte byte) { return byte == std::byte{}; });
 }
 
-bool is_header(const Page& page) {
+bool is_header(std::span<const std::byte> page) {
     return std::memcmp(page.data(), kHeaderMagic.data(), kHeaderMagic.size()) == 0 &&
-           get(page, kHeaderDigestAt) == xxh3(std::span(page).first(kHeaderDigestAt));
+           get(page, kHeaderDigestAt) == xxh3(page.first(kHeaderDigestAt));
 }
 
 }  // namespace
@@ -107,6 +113,12 @@ std::int64_t newest_generation_in(const std::string& path) {
         return static_cast<std::int64_t>(get(page, kGenerationAt));
     };
     return std::max(generation(first), is_header(second) ? generation(second) : 0);
+}
+
+bool is_of_other_state(const SubgroupHeader& expected, std::span<const std::byte> page) {
+    const std::uint64_t state = get(page, kStateAt);
+    return is_header(page.first(kHeaderBytes)) && get(page, kVersionAt) == kFormatVersion &&
+           state != 0 && state != expected.state;
 }
 
 std::optional<std::string> find_page_fault(const SubgroupHeader& expected,
@@ -127,6 +139,9 @@ std::optional<std::string> find_page_fault(const SubgroupHeader& expected,
     if (get(page, kLayoutAt) != expected.layout) {
         return text("it belongs to another device or partition (layout ",
                     to_hex(get(page, kLayoutAt)), " instead of ", to_hex(expected.layout), ")");
+    }
+    if (is_of_other_state(expected, page)) {
+        return "it belongs to the state of another run, or of an earlier start of this one";
     }
     if (get(page, kSubgroupAt) != expected.subgroup) {
         return text("it belongs to subgroup ", get(page, kSubgroupAt));

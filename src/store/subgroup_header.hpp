@@ -21,7 +21,12 @@ struct SubgroupHeader {
     std::uint64_t layout = 0;    // digest of the device's name, tiles and state format
     std::uint64_t subgroup = 0;  // number within the device
     std::int64_t generation = 0;
+    std::uint64_t state =
+        0;  // number_of_state(); a stored 0 fits any, since version 0.2.0 wrote it
 };
+
+// The number by which headers name a state; `id` is Manifest::state. 0 for an empty id.
+std::uint64_t number_of_state(std::string_view id);
 
 // absent: the payload is neither digested nor checked, to measure that cost. A reader that checks
 // refuses such a payload.
@@ -41,6 +46,10 @@ void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::siz
 // were written, or the file holds zeros. The largest number if the file holds anything else, such
 // as a stripe.
 std::int64_t newest_generation_in(const std::string& path);
+
+// Whether this is the whole header of an extent of another state, which a file holds that was moved
+// or mounted here.
+bool is_of_other_state(const SubgroupHeader& expected, std::span<const std::byte> page);
 
 // What is wrong with an extent that should match `expected`, as a phrase ("it holds generation 6
 // instead of 7"); nullopt if nothing is.

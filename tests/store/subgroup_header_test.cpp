@@ -1,6 +1,9 @@
 #include "store/subgroup_header.hpp"
 
+#include "base/digest.hpp"
 #include "support/test.hpp"
+
+#include <cstring>
 
 namespace nearstep::store {
 namespace {
@@ -48,6 +51,32 @@ TEST(SubgroupHeaderTest, NamesWhatIsWrong) {
     EXPECT_THAT(fault({.layout = 77, .subgroup = 3, .generation = 14}, extent),
                 states("generation", 12, 14));
     EXPECT_THAT(fault(kHeader, std::span(extent).first(kHeaderBytes + 4000)), states(4096, 4000));
+}
+
+TEST(SubgroupHeaderTest, BelongsToOneState) {
+    std::vector<std::byte> extent = sealed_extent(4096);
+    const auto fault_in = [&](std::uint64_t state) {
+        SubgroupHeader expected = kHeader;
+        expected.state = state;
+        return find_fault(expected, extent).value_or("nothing");
+    };
+    EXPECT_NE(number_of_state("0123456789abcdef"), number_of_state("0123456789abcdee"));
+    EXPECT_EQ(number_of_state(""), 0U);
+    EXPECT_THAT(fault_in(5), HasSubstr("nothing"));  // as version 0.2.0 sealed it
+    SubgroupHeader header = kHeader;
+    header.state = 5;
+    seal(header, extent);
+    EXPECT_THAT(fault_in(5), HasSubstr("nothing"));
+    EXPECT_THAT(fault_in(6), HasSubstr("another run"));
+    EXPECT_THAT(fault_in(0), HasSubstr("another run"));
+}
+
+TEST(SubgroupHeaderTest, TellsANewerVersionFromDamage) {
+    std::vector<std::byte> extent = sealed_extent(0);
+    extent[8] = std::byte{2};
+    const std::uint64_t digest = xxh3(std::span(extent).first(kHeaderBytes - 8));
+    std::memcpy(extent.data() + kHeaderBytes - 8, &digest, sizeof digest);
+    EXPECT_THAT(find_fault(kHeader, extent).value_or("nothing"), HasSubstr("newer version"));
 }
 
 TEST(SubgroupHeaderTest, TellsADamagedHeaderFromDamagedData) {

@@ -6,6 +6,7 @@
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
 #include "mpi/gathered_text.hpp"
+#include "store/subgroup_header.hpp"
 
 #include <algorithm>
 #include <map>
@@ -133,12 +134,13 @@ OtherLayout::OtherLayout(const mpi::Communicator& world, std::size_t parameters,
         }
     }
     std::ranges::sort(pieces_, {}, [](const MovedPiece& one) { return one.tiles.begin; });
-    world.together([&] { open(mine); });
+    world.together([&] { open(mine, store::number_of_state(first.state)); });
 }
 
-void OtherLayout::open(const std::vector<csd::StateVolumeSettings>& settings) {
+void OtherLayout::open(const std::vector<csd::StateVolumeSettings>& settings, std::uint64_t state) {
     for (const csd::StateVolumeSettings& volume : settings) {
         volumes_.push_back(std::make_unique<csd::StateVolume>(volume, traffic_));
+        volumes_.back()->belong_to(state);
     }
 }
 

@@ -48,7 +48,8 @@ private:
         std::vector<std::vector<std::size_t>> received;
     };
 
-    void open(const std::vector<csd::StateVolumeSettings>& settings);
+    // `state`: see csd::StateVolume::belong_to().
+    void open(const std::vector<csd::StateVolumeSettings>& settings, std::uint64_t state);
     Exchange exchange_of(const std::vector<MovedPiece>& round,
                          const shard::Ownership& owners) const;
     // Returns a sentence if the piece is damaged; else empty.
