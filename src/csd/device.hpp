@@ -157,8 +157,9 @@ public:
                              const StateArrays& state) = 0;
 
     // Reads masters as they are stored (master_dtype() of the state's format), from element `first`
-    // of the subgroup on. Whole pages (kReadElems), in memory that is aligned like them. The update
-    // verifies them, not this. Any thread may call, also during an update to the next generation.
+    // of the subgroup on. Whole pages (kReadElems), in memory that is aligned like them. With
+    // Delivery::none they are verified, and the ticket throws DamageError for others. Any thread
+    // may call, also during an update to the next generation.
     virtual Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
                                 std::span<std::byte> to) = 0;
     static constexpr std::size_t kReadElems = 2048;  // a page of 16-bit masters

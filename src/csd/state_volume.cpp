@@ -28,7 +28,11 @@ StateVolume::StateVolume(const StateVolumeSettings& settings, trace::Traffic& tr
       traffic_(&traffic),
       layout_(layout_of(settings)),
       layout_digest_(StateLayout::digest(settings.name, settings.subgroups, settings.state)),
-      volume_(volume_of(settings, layout_)) {}
+      volume_(volume_of(settings, layout_)) {
+    if (settings.checks_masters) {
+        masters_.emplace(layout_);
+    }
+}
 
 std::size_t StateVolume::storage_bytes(const StateVolumeSettings& settings) {
     return settings.volume.files.size() *
@@ -39,8 +43,10 @@ std::size_t StateVolume::local_tile(std::size_t tile) const {
     return layout_.local_tile(settings_.subgroups, tile);
 }
 
-void StateVolume::seal(std::span<std::byte> extent, std::size_t subgroup,
-                       std::int64_t generation) const {
+void StateVolume::seal(std::span<std::byte> extent, std::size_t subgroup, std::int64_t generation) {
+    if (masters_) {
+        masters_->note(subgroup, generation, payload_of(extent, subgroup));
+    }
     store::seal(header_of(subgroup, generation), extent, settings_.digest);
 }
 
@@ -61,12 +67,6 @@ void StateVolume::refuse(const std::string& fault, std::size_t subgroup,
                            "; if it happens again, replace the drive."));
 }
 
-// Reserves memory for the extent of one call.
-class StateVolume::Transit {
-public:
-    explicit Transit(StateVolume& volume) : volume_(volume) {
-        volume_.calls_.acquire();
-        const std::lock_guard lock(volume_.lock_);
 // What comes in place of a damaged state would be written over the other one.
 void StateVolume::refuse_other_state(std::span<const std::byte> extent, std::size_t subgroup,
                                      std::int64_t generation) const {
@@ -81,6 +81,12 @@ void StateVolume::refuse_other_state(std::span<const std::byte> extent, std::siz
     }
 }
 
+// Reserves memory for the extent of one call.
+class StateVolume::Transit {
+public:
+    explicit Transit(StateVolume& volume) : volume_(volume) {
+        volume_.calls_.acquire();
+        const std::lock_guard lock(volume_.lock_);
         if (!volume_.transit_.empty()) {
             memory_ = std::move(volume_.transit_.back());
             volume_.transit_.pop_back();
@@ -113,13 +119,16 @@ void StateVolume::read_state(std::size_t subgroup, std::int64_t generation,
     Transit transit(*this);
     const std::span<std::byte> extent = transit.extent(subgroup);
     volume_.read(extent, layout_.extent_offset(subgroup, generation), store::Speed::full).wait();
+    refuse_other_state(extent, subgroup, generation);
     verify(extent, subgroup, generation);
+    if (masters_ && !masters_->know(subgroup, generation)) {
+        masters_->note(subgroup, generation, payload_of(extent, subgroup));
+    }
     widen(settings_.state, payload_of(extent, subgroup), state);
     traffic_->add(trace::Counter::checkpoint, layout_.payload_bytes(subgroup));
 }
 
 void StateVolume::write_state(std::size_t subgroup, std::int64_t generation,
-    refuse_other_state(extent, subgroup, generation);
                               const StateArrays& state) {
     Transit transit(*this);
     const std::span<std::byte> extent = transit.extent(subgroup);
@@ -139,8 +148,11 @@ Ticket StateVolume::read_masters(std::size_t subgroup, std::int64_t generation, 
     expects(begin + to.size() <= layout_.payload_bytes(subgroup), "the subgroup has these masters");
     const std::int64_t offset = layout_.extent_offset(subgroup, generation) +
                                 static_cast<std::int64_t>(store::kHeaderBytes + begin);
-    return volume_.read(to, offset).then([this, bytes = to.size()] {
-        traffic_->add(trace::Counter::host_masters_read, bytes);
+    return volume_.read(to, offset).then([this, subgroup, generation, begin, to] {
+        traffic_->add(trace::Counter::host_masters_read, to.size());
+        if (masters_ && !masters_->match(subgroup, generation, begin, to)) {
+            refuse("masters that were read are not those that were written", subgroup, generation);
+        }
     });
 }
 

@@ -3,6 +3,7 @@
 
 #include "csd/device.hpp"
 #include "csd/engine.hpp"
+#include "csd/master_digests.hpp"
 #include "csd/state_layout.hpp"
 #include "memory/buffer.hpp"
 #include "store/subgroup_header.hpp"
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <semaphore>
 #include <span>
 #include <string>
@@ -25,6 +27,7 @@ struct StateVolumeSettings {
     StateFormat state = StateFormat::fp32;
     bool has_gradients = false;  // a region for fp32 gradients
     store::PayloadDigest digest = store::PayloadDigest::present;
+    bool checks_masters = false;   // keeps digests in memory for read_masters()
     store::VolumeSettings volume;  // without `bytes`, which the constructor fills in
 };
 
@@ -50,21 +53,21 @@ public:
     std::span<std::byte> payload_of(std::span<std::byte> extent, std::size_t subgroup) const {
         return extent.subspan(store::kHeaderBytes, layout_.payload_bytes(subgroup));
     }
+    // The state that the files belong to, by store::number_of_state(). Set before they are read or
+    // written; 0 at first.
+    void belong_to(std::uint64_t state) { state_ = state; }
     store::SubgroupHeader header_of(std::size_t subgroup, std::int64_t generation) const {
         return {.layout = layout_digest_,
                 .subgroup = subgroup,
                 .generation = generation,
                 .state = state_};
     }
-    // The state that the files belong to, by store::number_of_state(). Set before they are read or
-    // written; 0 at first.
-    void belong_to(std::uint64_t state) { state_ = state; }
     // Header and payload within the mapped file. Requires volume().is_mapped().
     std::span<std::byte> map(std::size_t subgroup, std::int64_t generation) {
         return volume_.map(layout_.extent_offset(subgroup, generation),
                            layout_.extent_bytes(subgroup));
     }
-    void seal(std::span<std::byte> extent, std::size_t subgroup, std::int64_t generation) const;
+    void seal(std::span<std::byte> extent, std::size_t subgroup, std::int64_t generation);
     // Throws DamageError if an extent that was read is damaged or not the expected one.
     void verify(std::span<const std::byte> extent, std::size_t subgroup,
                 std::int64_t generation) const;
@@ -72,8 +75,8 @@ public:
     [[noreturn]] void refuse(const std::string& fault, std::size_t subgroup,
                              std::int64_t generation) const;
 
-    // As in csd::Device. Up to three calls run at once and others wait. Each keeps the memory of
-    // one extent.
+    // As in csd::Device; read_masters() with `checks_masters` alone. Up to three calls run at once
+    // and others wait. Each keeps the memory of one extent.
     void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
@@ -82,18 +85,19 @@ public:
 private:
     class Transit;
 
-    StateVolumeSettings settings_;
-    trace::Traffic* traffic_;
-    StateLayout layout_;
     // Throws ConfigError.
     void refuse_other_state(std::span<const std::byte> extent, std::size_t subgroup,
                             std::int64_t generation) const;
 
+    StateVolumeSettings settings_;
+    trace::Traffic* traffic_;
+    StateLayout layout_;
     std::uint64_t layout_digest_;
+    std::uint64_t state_ = 0;
+    std::optional<MasterDigests> masters_;
     store::Volume volume_;
     std::counting_semaphore<> calls_{3};
     std::mutex lock_;
-    std::uint64_t state_ = 0;
     std::vector<memory::Buffer>
         transit_;  // extents for read_state() and write_state(), while unused
 };

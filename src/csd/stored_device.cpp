@@ -16,6 +16,7 @@ StateVolumeSettings unshaped_volume_of(const DeviceSettings& settings) {
             .state = settings.state,
             .has_gradients = settings.place == UpdatePlace::on_host,
             .digest = settings.digest,
+            .checks_masters = settings.delivery == Delivery::none,
             .volume = {.files = settings.files, .io = settings.io, .storage = settings.storage}};
 }
 

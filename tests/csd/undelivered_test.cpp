@@ -60,6 +60,21 @@ TEST_P(Undelivered, MastersAreReadWhenTheirSubgroupWasAwaited) {
                   size_bytes(master_dtype(small.settings.state)));
 }
 
+// The digest of an extent covers all of it, and a part alone is read.
+TEST(UndeliveredTest, MastersThatAreNotThoseThatWereWrittenAreRefused) {
+    SmallDevice small({.delivery = Delivery::none});
+    small.initialise();
+    const auto read = [&](std::size_t subgroup, std::size_t page) {
+        read_masters(small, subgroup, 0, page * Device::kReadElems, Device::kReadElems);
+    };
+    small.flip_bit_of_state(1, 0);  // in its first page
+    EXPECT_THAT(message_of<DamageError>([&] { read(1, 0); }),
+                states("subgroup 1", small.settings.files[0]));
+    EXPECT_NO_THROW(read(1, 1));
+    EXPECT_NO_THROW(read(0, 0));
+    EXPECT_THROW(read_masters(small, 0, 2, 0, Device::kReadElems), DamageError);  // was not written
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , Undelivered,
     testing::Combine(testing::Values(HandlerKind::naive, HandlerKind::overlapped),

@@ -2,6 +2,7 @@
 #include "base/units.hpp"
 #include "engine/run_fixture.hpp"
 #include "memory/buffer.hpp"
+#include "store/subgroup_header.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::engine {
@@ -91,6 +92,18 @@ protected:
         expect_same_blocks();
     }
 
+    // A bit of the first master of each extent.
+    void flip_masters() const {
+        for (const auto& entry : fs::directory_iterator(folder_ + "/in-state/state")) {
+            const std::string bytes = bytes_of(entry.path());
+            for (std::size_t at = 0; at < bytes.size(); at += store::kHeaderBytes) {
+                if (std::string_view(bytes).substr(at).starts_with(store::kHeaderMagic)) {
+                    flip_bit(entry.path(), static_cast<std::int64_t>(at + store::kHeaderBytes));
+                }
+            }
+        }
+    }
+
     const mpi::Communicator world_ = mpi::Communicator::world(std::chrono::seconds(60));
     const std::string folder_ = std::string(test::kBuildFolder) + "/engine-stored-parameters";
     const Layout layout_ = stored_blocks(std::get<0>(GetParam()));
@@ -119,6 +132,12 @@ TEST_P(StoredParameters, AreThoseOfTheVectorAfterStepsChangesAndRestarts) {
     EXPECT_EQ(stored_->engine().steps_done(), 4);
     expect_same_blocks();
     step(false);
+    flip_masters();
+    const shard::ElementRange page{0, kReadPage};
+    memory::Buffer read(kReadPage * size_bytes(layout_.dtype));
+    EXPECT_THAT(
+        message_of<DamageError>([&] { stored_->engine().read_parameters(page, read.span()); }),
+        states("rank-0.device-0.state"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
