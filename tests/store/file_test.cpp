@@ -6,7 +6,11 @@
 #include "store/volume.hpp"
 #include "support/test.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace nearstep::store {
 namespace {
@@ -45,6 +49,22 @@ TEST(FileTest, KnowsThatItLiesInMemory) {
     EXPECT_THAT(examine_folder(folder.path()).obstacle, HasSubstr("in memory"));
     Volume volume({.files = {folder.file("a"), folder.file("b")}, .bytes = 4 * kPageBytes});
     EXPECT_FALSE(volume.is_direct());
+}
+
+// A fork of the process shares the lock, and would take it from its parent.
+TEST(FileTest, StaysLockedWhenAForkOfTheProcessClosesIt) {
+    const ScratchFolder folder;
+    auto file = std::make_unique<File>(folder.file("state"));
+    const pid_t fork = ::fork();
+    if (fork == 0) {
+        file.reset();
+        ::_exit(0);
+    }
+    ASSERT_EQ(::waitpid(fork, nullptr, 0), fork);
+    const Descriptor other(::open(folder.file("state").c_str(), O_RDWR | O_CLOEXEC));
+    EXPECT_NE(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
+    file.reset();
+    EXPECT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
 }
 
 TEST(FileTest, PutsPiecesOneAfterAnother) {
