@@ -15,6 +15,7 @@
 #include "store/folder.hpp"
 #include "store/manifest.hpp"
 #include "store/provenance.hpp"
+#include "store/subgroup_header.hpp"
 
 #include <unistd.h>
 
@@ -96,10 +97,12 @@ public:
         });
     }
 
-    // Throws ConfigError if a manifest that has to go is not this user's or not nearstep's.
+    // Throws ConfigError if a manifest that has to go is not this user's or not nearstep's, or one
+    // of its state files is another run's.
     void check() const {
         world_.together([&] {
             for (const FoundManifest* one : mine_) {
+                check_files_of(*one);
                 if (is_left(*one) && !store::is_removable_manifest(one->path)) {
                     throw ConfigError(
                         text("The file ", one->path,
@@ -127,6 +130,21 @@ public:
     }
 
 private:
+    // A manifest without a step may name files that were not emptied for it yet.
+    void check_files_of(const FoundManifest& one) const {
+        if (!is_left(one) || !one.manifest || one.manifest->commits.empty()) {
+            return;
+        }
+        for (const std::string& file : one.files) {
+            if (store::holds_other_state(file, store::number_of_state(one.manifest->state))) {
+                throw ConfigError(text("The state file ", file, " belongs to another run than ",
+                                       one.path,
+                                       " beside it, with which this start would remove it: "
+                                       "put that run's own file back, or move this one away."));
+            }
+        }
+    }
+
     void remove_files_of(const FoundManifest& one) const {
         std::vector<std::string> removable;
         for (const std::string& file : one.files) {

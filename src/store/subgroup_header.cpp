@@ -121,6 +121,10 @@ bool is_of_other_state(const SubgroupHeader& expected, std::span<const std::byte
            state != 0 && state != expected.state;
 }
 
+bool holds_other_state(const std::string& path, std::uint64_t state) {
+    return is_of_other_state({.state = state}, read_page(path, 0));
+}
+
 std::optional<std::string> find_page_fault(const SubgroupHeader& expected,
                                            std::span<const std::byte> page,
                                            std::size_t payload_bytes,

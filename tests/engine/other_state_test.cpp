@@ -16,7 +16,7 @@ constexpr std::size_t kOtherStateElems = 5 * 65536 + 1000;
 class OtherState : public testing::Test {
 protected:
     // A run in this folder, with so many devices of each rank, which takes one step more.
-    void train(const std::string& name, int devices, Wish::Kind kind) {
+    void train(const std::string& name, int devices, Wish::Kind kind, bool saves = false) {
         const Layout layout = layout_of_blocks({kOtherStateElems}, Dtype::fp32);
         engine::Run run =
             engine::Run::open(world_, settings_in(folder_ + "/" + name, devices), layout,
@@ -31,6 +31,9 @@ protected:
         engine.update();
         engine.finish();
         engine.commit();
+        if (saves) {
+            engine.save(folder_ + "/" + name + "/checkpoints");
+        }
     }
 
     std::string file_of(const std::string& name) const {
@@ -61,6 +64,18 @@ TEST_F(OtherState, IsRefusedInPlaceAndWithAnotherLayout) {
                     states(file_of("one"), "another run"))
             << devices << " devices";
     }
+}
+
+// With a checkpoint that is as new the state is not read, and its files would be removed.
+TEST_F(OtherState, IsNotRemovedWithTheStateInWhosePlaceItLies) {
+    train("one", 2, Wish::Kind::none, true);
+    train("other", 2, Wish::Kind::none);
+    change([&] {
+        fs::copy_file(file_of("other"), file_of("one"), fs::copy_options::overwrite_existing);
+    });
+    EXPECT_THAT(message_of<ConfigError>([&] { train("one", 1, Wish::Kind::resume); }),
+                states(file_of("one"), "another run"));
+    EXPECT_EQ(bytes_of(file_of("one")), bytes_of(file_of("other")));
 }
 
 // Headers of version 0.2.0 have zeros in place of the number of the state.
