@@ -123,15 +123,31 @@ def may_be_cut(tokenizer) -> bool:
 # --- Documents ---
 
 
+def _raise(error: OSError):
+    raise error
+
+
+def _below(folder: pathlib.Path):
+    """Yields the names below a folder, but for hidden ones. Links to folders are names here and are not followed."""
+    for at, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links = [name for name in folders if os.path.islink(os.path.join(at, name))]
+        yield from (pathlib.Path(at, name) for name in (*names, *links) if not name.startswith("."))
+
+
 def files_of(inputs) -> list:
     files = []
     for given in map(pathlib.Path, inputs):
         if not given.exists():
-            raise Mistake(f"The text {given} does not exist: name files or folders.")
+            state = "is a link that leads nowhere" if given.is_symlink() else "does not exist"
+            raise Mistake(f"The text {given} {state}: name files or folders.")
         if given.is_char_device() or given.is_block_device():
             raise Mistake(f"The text {given} is a device: name files or folders.")
-        below = sorted(path for path in given.rglob("*") if path.is_file()) if given.is_dir() else [given]
-        files += [path for path in below if path == given or not any(part.startswith(".") for part in path.relative_to(given).parts)]
+        for path in sorted(_below(given)) if given.is_dir() else [given]:
+            if path != given and not path.is_file():
+                state = "a link that leads nowhere" if not path.exists() else "a link to a folder" if path.is_dir() else "a pipe, a socket or a device"
+                raise Mistake(f"{path} is {state}, and no text: remove it, or name the files and folders beside it.")
+            files.append(path)
     if not files:
         raise Mistake(f"No file was found in {', '.join(map(str, inputs))}: name files or folders with text.")
     return files
@@ -148,7 +164,7 @@ def _cut_of(text: str, begin: int) -> int:
 
 def _texts_in(file):
     """Yields the text of a file in pieces, without its end-of-line marks changed."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
     done = 0
     with file.open("rb") as stream:
         while read := stream.read(PIECE_BYTES):
@@ -191,7 +207,7 @@ def _table_texts(file, column: str | None):
     """Yields (text, bytes) of each row. ``column``: its name in the first line, or its number from 1 on if there are no names."""
     csv.field_size_limit(1 << 30)  # a document may be long
     try:
-        with file.open(encoding="utf-8", newline="") as lines:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
             rows = csv.reader(lines) if file.suffix.lower() == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
             names = next(rows, [])
             if column is None:

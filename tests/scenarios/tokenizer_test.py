@@ -111,7 +111,7 @@ class Tokenizers(program.Scenario):
         self.assertIn("sample:\nthe \u00e9", done.stdout)
 
     def test_documents_end_where_they_do(self):
-        for name, content in (("b.txt", "of the"), ("a.jsonl", '{"text": "the"}\n\n{"text": "an of"}\n')):
+        for name, content in (("b.txt", "\ufeffof the"), ("a.jsonl", '{"text": "the"}\n\n{"text": "an of"}\n')):
             (self.folder / "texts").mkdir(exist_ok=True)
             (self.folder / "texts" / name).write_text(content)
         tokens, ends, texts = read(self.tokenize("tokens", self.pairs, self.folder / "texts", end="!"))
@@ -142,6 +142,11 @@ class Tokenizers(program.Scenario):
         latin.write_bytes(b"of the \xc3\xa4 " * 50000 + b"\xe9t\xe9 ")
         broken.write_text('{"text": "a"}\n{"tex": 1}\n')
         half.write_text('{"text": "a \\ud83d\\ude00"}\n{"text": "\\ud83d"}\n')
+        lost, linked = self.folder / "lost", self.folder / "linked"
+        for folder, target in ((lost, "gone"), (linked, self.pairs)):
+            folder.mkdir()
+            (folder / "text").write_text("of the")
+            (folder / "link").symlink_to(target)
         copy, own = self.folder / "copy", self.folder / "own"
         copy.write_bytes(self.text.read_bytes())
         shutil.copytree(self.pairs, own)
@@ -150,6 +155,9 @@ class Tokenizers(program.Scenario):
         (high / "encoder.json").write_text(json.dumps({**json.loads((high / "encoder.json").read_text()), "far": 4294967295}))
         before = sorted(self.folder.iterdir())
         for arguments, words in ((["out", "/nowhere/text", "--tokenizer", self.pairs], "/nowhere/text"),
+                                 (["out", lost, "--tokenizer", self.pairs], f"{lost / 'link'} is a link that leads nowhere"),
+                                 (["out", lost / "link", "--tokenizer", self.pairs], "is a link that leads nowhere"),
+                                 (["out", linked, "--tokenizer", self.pairs], f"{linked / 'link'} is a link to a folder"),
                                  (["out", self.text, "--tokenizer", "/nowhere"], "/nowhere"),
                                  (["out", self.text, "--tokenizer", self.text], self.text),
                                  (["out", self.text, "--tokenizer", self.pairs, "--end", "nothing"], "'nothing'"),
