@@ -35,6 +35,16 @@ bool is_broken_link(const std::string& path) {
            ::stat(path.c_str(), &status) != 0 && (errno == ENOENT || errno == ELOOP);
 }
 
+std::string broken_link_in(const std::string& path) {
+    for (fs::path at = fs::absolute(path); !is_present(at.string()) && at.has_relative_path();
+         at = at.parent_path()) {
+        if (is_broken_link(at.string())) {
+            return at.string();
+        }
+    }
+    return "";
+}
+
 int flush_folder(const std::string& folder) {
     const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!opened) {

@@ -16,6 +16,8 @@ bool is_present(const std::string& path);
 
 // True for a link whose target is missing, or that leads to itself.
 bool is_broken_link(const std::string& path);
+// Such a link among the path and the folders that it lies in; empty: none.
+std::string broken_link_in(const std::string& path);
 
 // Makes the names in the folder survive a power cut. Where the filesystem cannot do that, a line of
 // the log says so once, and the call succeeds. Returns 0, or an errno.

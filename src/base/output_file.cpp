@@ -282,6 +282,8 @@ LineOutput::LineOutput(const std::string& path) : path_(path) {
     path_ = target.path;
     if (!is_regular_) {
         file_ = open_through(target, 0);
+    } else if (!is_in_place(path_) && errno != ENOENT) {  // lines are added to it
+        refuse(path, errno);
     }
 }
 

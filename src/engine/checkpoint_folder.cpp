@@ -68,14 +68,19 @@ std::string make_token(const mpi::Communicator& world, const std::string& folder
         if (world.rank() != 0) {
             return;
         }
+        const char* const advice = " in which it is by default, to a folder that you may write to.";
+        if (const std::string link = broken_link_in(folder); !link.empty()) {
+            throw PathError(
+                text("The checkpoint folder ", folder, " cannot be made, since ", link,
+                     " is a link that leads nowhere: set checkpoint.path, or ", Term::path, advice),
+                ENOENT);
+        }
         std::random_device source;
         path = text(place, "/nearstep-shared-", to_hex(source()), to_hex(source()));
         const Descriptor token(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
         if (!token) {
-            throw_path_error(
-                text("The checkpoint folder ", folder, " cannot be written"), errno,
-                text("set checkpoint.path, or ", Term::path,
-                     " in which it is by default, to a folder that you may write to."));
+            throw_path_error(text("The checkpoint folder ", folder, " cannot be written"), errno,
+                             text("set checkpoint.path, or ", Term::path, advice));
         }
     });
     return world.broadcast(path, 0);
@@ -105,7 +110,7 @@ void check_shared_folder(const mpi::Communicator& world, const std::string& fold
     };
     try {
         world.together(look);
-    } catch (const ConfigError&) {
+    } catch (const Error&) {
         remove_token();
         throw;
     }

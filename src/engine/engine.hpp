@@ -203,14 +203,13 @@ private:
     // --- A run's begin, in src/engine/restart/engine_begin.cpp ---
 
     // Does what was decided, except that a fresh start has no values yet. If it throws, what was
-    // durable before still is. If it refuses (ConfigError), what it made is gone.
+    // durable before still is.
     BeginReport begin(const Start& start);
-    BeginReport do_what_was_decided(const Start& start);
     // Makes the folders and state files that are not there, and locks them. Collective. The second
     // one throws as check_unchanged(), and has then made nothing.
     void claim_files();
     void claim_files(const Found& found);
-    // Removes the folders and files that this start has made. Collective.
+    // Removes the folders and files that this start has made, since it is refused. Collective.
     void withdraw();
     // After the begin() of a fresh start: writes start values of all parameters as generation 0, or
     // what the client carries over from another state.

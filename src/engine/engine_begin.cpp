@@ -333,15 +333,6 @@ void Engine::withdraw() {
 }
 
 BeginReport Engine::begin(const Start& start) {
-    try {
-        return do_what_was_decided(start);
-    } catch (const ConfigError&) {  // on all ranks alike
-        withdraw();
-        throw;
-    }
-}
-
-BeginReport Engine::do_what_was_decided(const Start& start) {
     const Decision& decision = start.decision;
     check_unchanged(world_, settings_, start.found);
     const LeftBehind left(world_, start);
@@ -403,7 +394,7 @@ BeginReport Engine::do_what_was_decided(const Start& start) {
 
 void Engine::fill(const Start& start, const Fill& fill, const Carried* carried) {
     const std::int64_t generation = carried == nullptr ? 0 : carried->position.generation;
-    const auto write_values = [&] {
+    world_.together([&] {
         move_state(
             [&](const auto& of, const csd::StateArrays& state) {
                 const std::size_t elems =
@@ -421,13 +412,7 @@ void Engine::fill(const Start& start, const Fill& fill, const Carried* carried) 
                 of.write(generation,
                          carried == nullptr ? csd::StateArrays{state.master, {}, {}} : state);
             });
-    };
-    try {
-        world_.together(write_values);
-    } catch (const ConfigError&) {  // on all ranks alike
-        withdraw();
-        throw;
-    }
+    });
     if (carried == nullptr) {
         go_on_from(0);
         pipeline_->gather();

@@ -57,6 +57,24 @@ void Run::keep_to(std::int64_t step) {
     commits.front().step = step;
 }
 
+BeginReport Run::prepare() {
+    try {
+        return engine_->begin(start_);
+    } catch (const ConfigError&) {  // on all ranks alike
+        engine_->withdraw();
+        throw;
+    }
+}
+
+void Run::fill(const Engine::Fill& fill, const Carried* carried) {
+    try {
+        engine_->fill(start_, fill, carried);
+    } catch (const ConfigError&) {  // on all ranks alike
+        engine_->withdraw();
+        throw;
+    }
+}
+
 BeginReport Run::begin(const Engine::Fill& fill) {
     BeginReport begun = prepare();
     if (begins_anew()) {

@@ -33,15 +33,13 @@ public:
     // Whether the run continues no existing state, so that begin() needs start values.
     bool begins_anew() const { return start_.decision.action == Action::start_anew; }
     // Does what was decided; `fill` writes start values. Collective, once. If it throws, what was
-    // durable before still is.
+    // durable before still is; if it refuses (ConfigError), what it made is gone, too.
     BeginReport begin(const Engine::Fill& fill);
     // The same in two calls. After prepare() the state has its space, and what the user can mend
     // was refused. If begins_anew(), fill() comes next, and may take its time: it writes the
     // values.
-    BeginReport prepare() { return engine_->begin(start_); }
-    void fill(const Engine::Fill& fill, const Carried* carried = nullptr) {
-        engine_->fill(start_, fill, carried);
-    }
+    BeginReport prepare();
+    void fill(const Engine::Fill& fill, const Carried* carried = nullptr);
 
     // The step that begin() goes on from; -1: it begins anew.
     std::int64_t newest_step() const;

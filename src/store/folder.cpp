@@ -43,18 +43,6 @@ struct Filesystem {
                      "choose a folder that you may write to, or change its permissions.");
 }
 
-// Throws PathError if the folder or a parent of it is a link that leads nowhere.
-void refuse_broken_link(const std::string& folder) {
-    const std::filesystem::path absolute = std::filesystem::absolute(folder);
-    for (auto at = absolute; !is_present(at.string()) && at.has_relative_path();
-         at = at.parent_path()) {
-        if (is_broken_link(at.string())) {
-            refuse(folder, text("made, since ", at.string(), " is a link that leads nowhere"),
-                   ENOENT);
-        }
-    }
-}
-
 void check_writable_folder(const std::string& folder) {
     const std::string present = nearest_present(folder);
     if (::access(present.c_str(), W_OK | X_OK) != 0) {
@@ -140,7 +128,9 @@ void make_writable_folder(const std::string& folder) {
 }
 
 void check_place(const std::string& folder) {
-    refuse_broken_link(folder);
+    if (const std::string link = broken_link_in(folder); !link.empty()) {
+        refuse(folder, text("made, since ", link, " is a link that leads nowhere"), ENOENT);
+    }
     std::error_code failure;
     if (!std::filesystem::exists(folder + "/.", failure) && failure) {
         refuse(folder, "opened", failure.value());

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -34,12 +35,11 @@ constexpr std::chrono::duration<double> kLeastSeconds(0.7);
 constexpr std::size_t kSubgroups = 8;  // of each device
 constexpr std::size_t kMostTiles = 8;  // of a subgroup
 
-// Names of files that are about to be made, and the folders that are made for them. Removes them at
-// the end of the scope; an open file stays usable until it is closed.
+// Names of files that are about to be made. Removes them at the end of the scope; an open file
+// stays usable until it is closed.
 class TemporaryNames {
 public:
-    TemporaryNames(std::vector<std::string> names, std::vector<std::string> folders)
-        : folders_(std::move(folders)) {
+    explicit TemporaryNames(std::vector<std::string> names) {
         for (const std::string& name : names) {
             if (is_present(name)) {
                 throw ConfigError(text("The file ", name,
@@ -55,16 +55,29 @@ public:
         for (const std::string& name : names_) {
             ::unlink(name.c_str());
         }
-        for (const std::string& folder : folders_) {
-            ::rmdir(folder.c_str());  // fails unless it is empty
-        }
     }
 
     const std::vector<std::string>& names() const { return names_; }
 
 private:
     std::vector<std::string> names_;
-    std::vector<std::string> folders_;
+};
+
+// Folders that are about to be made, each before those it lies in. Removes them at the end of the
+// scope.
+class TemporaryFolders {
+public:
+    explicit TemporaryFolders(const std::vector<std::string>& folders) : folders_(folders) {}
+    TemporaryFolders(const TemporaryFolders&) = delete;
+    TemporaryFolders& operator=(const TemporaryFolders&) = delete;
+    ~TemporaryFolders() {
+        for (const std::string& folder : folders_) {
+            ::rmdir(folder.c_str());  // fails unless it is empty
+        }
+    }
+
+private:
+    const std::vector<std::string>& folders_;
 };
 
 // One beside each state file.
@@ -241,29 +254,31 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
     const std::vector<std::string> states = state_files(run.settings, world.rank(), world.size());
     std::vector<std::string> folders;
     world.together([&] { folders = store::missing_folders(states); });
+    std::optional<Executor> at_once;
     world.together([&] {
-        const TemporaryNames files(names_beside(states), folders);
-        devices = make_devices(run.settings, world, owners, route,
-                               {.dtype = run.dtype,
-                                .links = links.get(),
-                                .executor = &executor,
-                                .ranks_beside = keeps ? beside(run.nodes, world.rank()) : 0,
-                                .files = files.names()},
-                               traffic);
-        for (const auto& device : devices) {
-            device->claim();
-            trials.emplace_back(*device, handler_kind(run.settings.mode), landing.span(),
-                                run.settings.csd.durability == config::Durability::step);
+        const TemporaryFolders at_end(folders);
+        {
+            const TemporaryNames files(names_beside(states));
+            devices = make_devices(run.settings, world, owners, route,
+                                   {.dtype = run.dtype,
+                                    .links = links.get(),
+                                    .executor = &executor,
+                                    .ranks_beside = keeps ? beside(run.nodes, world.rank()) : 0,
+                                    .files = files.names()},
+                                   traffic);
+            for (const auto& device : devices) {
+                device->claim();
+                trials.emplace_back(*device, handler_kind(run.settings.mode), landing.span(),
+                                    run.settings.csd.durability == config::Durability::step);
+            }
         }
-    });
-    Executor at_once(static_cast<int>(trials.size()));
-    world.together([&] {
-        at_once.share(trials.size(),
-                      [&](std::size_t i, int) { trials[i].prepare(route, run.tile); });
+        at_once.emplace(static_cast<int>(trials.size()));
+        at_once->share(trials.size(),
+                       [&](std::size_t i, int) { trials[i].prepare(route, run.tile); });
     });
     world.together([&] {
         std::atomic<int> measuring(static_cast<int>(trials.size()));
-        at_once.share(trials.size(), [&](std::size_t i, int) {
+        at_once->share(trials.size(), [&](std::size_t i, int) {
             try {
                 trials[i].measure(measuring);
             } catch (...) {
