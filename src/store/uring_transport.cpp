@@ -1,6 +1,7 @@
 // Transfers through io_uring, by one thread per ring. Used where the kernel allows it.
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/units.hpp"
 #include "store/transport.hpp"
 
@@ -89,6 +90,7 @@ private:
     // Everything below is used by the ring's thread only.
     void run(std::promise<void>& opened);
     void open_ring();
+    void try_ring();
     bool take_new_work();
     void fill_ring();
     void wait_for_wake_up();
@@ -112,6 +114,13 @@ private:
     bool is_closing_ = false;
     std::thread thread_;
 };
+
+// Results by which a sandbox or a kernel refuses an operation, and which a system call may not
+// have.
+bool is_refusal(std::int64_t result) {
+    constexpr std::array<std::int64_t, 4> kRefusals = {-EPERM, -EACCES, -ENOSYS, -EOPNOTSUPP};
+    return std::ranges::find(kRefusals, result) != kRefusals.end();
+}
 
 ConfigError refusal(const char* call, int reason) {
     return ConfigError{text("The kernel refuses io_uring (", call, ": ", std::strerror(reason),
@@ -152,6 +161,40 @@ void UringTransport::open_ring() {
     if (result != 0) {
         throw refusal("io_uring_queue_init", -result);
     }
+    try {
+        try_ring();
+    } catch (...) {
+        io_uring_queue_exit(&ring_);
+        throw;
+    }
+}
+
+// A sandbox may allow to set a ring up and refuse to use it, or refuse an operation. Reads the
+// event as later, and flushes its descriptor, which does nothing.
+void UringTransport::try_ring() {
+    wake_up();
+    wait_for_wake_up();
+    io_uring_sqe* flush = io_uring_get_sqe(&ring_);
+    io_uring_prep_fsync(flush, event_.get(), IORING_FSYNC_DATASYNC);
+    io_uring_sqe_set_data64(flush, kWakeUp + 1);
+    for (int left = 2; left > 0; --left) {
+        int result = io_uring_submit_and_wait(&ring_, 1);
+        while (result == -EINTR || result == -EAGAIN || result == -EBUSY) {
+            result = io_uring_submit_and_wait(&ring_, 1);
+        }
+        io_uring_cqe* completion = nullptr;
+        if (result < 0 || (result = io_uring_wait_cqe(&ring_, &completion)) < 0) {
+            throw refusal("io_uring_enter", -result);
+        }
+        const bool is_read = io_uring_cqe_get_data64(completion) == kWakeUp;
+        const int done = completion->res;
+        io_uring_cqe_seen(&ring_, completion);
+        // The kernel answers EINVAL to a flush of an event, and to a read that it does not know.
+        if (is_read ? done < 0 : is_refusal(done)) {
+            throw refusal(is_read ? "IORING_OP_READ" : "IORING_OP_FSYNC", -done);
+        }
+    }
+    is_waiting_ = false;
 }
 
 UringTransport::~UringTransport() {
@@ -290,6 +333,18 @@ void UringTransport::settle(std::size_t slot, std::int64_t result) {
     Chunk& chunk = chunks_.at(slot);
     RingOperation& operation = *chunk.operation;
     try {
+        if (is_refusal(result)) {
+            static std::once_flag once;
+            std::call_once(once, [&] {
+                log_event("io_uring_refused",
+                          {{"instead", "system calls"},
+                           {"reason", std::strerror(static_cast<int>(-result))}});
+            });
+            files_[operation.file]->transfer(chunk.request, filter_);
+            chunk.request.first = chunk.request.pieces.size();
+            finish(slot);
+            return;
+        }
         files_[operation.file]->settle(chunk.request, chunk.was_direct,
                                        filter_ && chunk.request.direction != Direction::flush
                                            ? filter_(chunk.request, result)

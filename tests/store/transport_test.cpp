@@ -14,12 +14,12 @@
 namespace nearstep::store {
 namespace {
 
-// Makes the kernel refuse io_uring to this process, as many containers do.
-bool forbid_io_uring() {
+// Makes the kernel refuse a call of io_uring to this process, as many containers do.
+bool forbid(unsigned call, unsigned reason) {
     std::array<sock_filter, 4> program = {{
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | reason),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     }};
     const sock_fprog filter = {.len = program.size(), .filter = program.data()};
@@ -28,8 +28,8 @@ bool forbid_io_uring() {
 }
 
 // Exits with 0 if two volumes work with threads.
-[[noreturn]] void use_volumes_without_io_uring() {
-    if (!forbid_io_uring()) {
+[[noreturn]] void use_volumes_without(unsigned call, unsigned reason) {
+    if (!forbid(call, reason)) {
         std::exit(3);
     }
     const ScratchFolder folder;
@@ -50,16 +50,24 @@ bool forbid_io_uring() {
 }
 
 TEST(TransportDeathTest, FallsBackToThreadsAndSaysSoOnceWhereTheKernelRefuses) {
-    EXPECT_EXIT(use_volumes_without_io_uring(), testing::ExitedWithCode(0),
+    EXPECT_EXIT(use_volumes_without(SYS_io_uring_setup, EPERM), testing::ExitedWithCode(0),
                 "event=io_uring_refused instead=threads reason=.*Operation not permitted"
                 "[^\n]*\nboth done");
+}
+
+TEST(TransportDeathTest, FallsBackToThreadsWhereARingIsMadeAndMayNotBeUsed) {
+    for (const unsigned reason : {EPERM, EACCES, EINVAL, ENOSYS}) {
+        EXPECT_EXIT(use_volumes_without(SYS_io_uring_enter, reason), testing::ExitedWithCode(0),
+                    "event=io_uring_refused instead=threads reason=.*io_uring_enter[^\n]*\n"
+                    "both done");
+    }
 }
 
 TEST(TransportDeathTest, RefusesWhereIoUringIsAskedForAndForbidden) {
     EXPECT_EXIT(
         {
             const ScratchFolder folder;
-            const bool is_forbidden = forbid_io_uring();
+            const bool is_forbidden = forbid(SYS_io_uring_setup, EPERM);
             const std::string message = message_of<ConfigError>([&] {
                 const Volume volume(
                     {.files = {folder.file("state")}, .bytes = kPageBytes, .io = IoKind::io_uring});
