@@ -2,10 +2,12 @@
 #include "base/input_file.hpp"
 
 #include "base/error.hpp"
+#include "base/folder_tree.hpp"
 #include "base/plain_file.hpp"
 #include "base/units.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +17,39 @@
 
 namespace nearstep {
 
+namespace {
+
+[[noreturn]] void refuse(const std::string& what, const std::string& path, const char* verb,
+                         int code, const std::string& advice) {
+    throw_path_error(text(what, " ", path, " cannot be ", verb), code, advice,
+                     is_broken_link(path) ? "it is a link that leads nowhere" : "");
+}
+
+// Appends what a pipe has, without its end. Returns ETIMEDOUT if nobody begins to write to it
+// within some seconds, else 0 or an errno.
+int read_begin_of_pipe(const Descriptor& pipe, std::string& bytes) {
+    constexpr int kPatienceMs = 5000;
+    pollfd one{.fd = pipe.get(), .events = POLLIN, .revents = 0};
+    char first = 0;
+    ssize_t count = ::read(pipe.get(), &first, 1);
+    if (count == 0) {  // has no writer yet
+        if (::poll(&one, 1, kPatienceMs) == 0) {
+            return ETIMEDOUT;
+        }
+        count = ::read(pipe.get(), &first, 1);
+    }
+    while (count < 0 && (errno == EAGAIN || errno == EINTR)) {
+        ::poll(&one, 1, -1);
+        count = ::read(pipe.get(), &first, 1);
+    }
+    if (count > 0) {
+        bytes.push_back(first);
+    }
+    return count < 0 ? errno : 0;
+}
+
+}  // namespace
+
 InputFile::InputFile(const std::string& path, std::string what, const std::string& advice)
     : path_(path), what_(std::move(what)) {
     // Without O_NONBLOCK a pipe would wait for its writer.
@@ -22,7 +57,7 @@ InputFile::InputFile(const std::string& path, std::string what, const std::strin
         std::make_shared<const Descriptor>(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     struct stat status {};
     if (!*file_ || ::fstat(file_->get(), &status) != 0) {
-        throw_path_error(text(what_, " ", path, " cannot be opened"), errno, advice);
+        refuse(what_, path, "opened", errno, advice);
     }
     if (!S_ISREG(status.st_mode)) {
         throw ConfigError(text(what_, " ", path, " is no regular file: ", advice));
@@ -65,14 +100,24 @@ std::string read_short_file(const std::string& path, const std::string& what,
                             const std::string& advice) {
     constexpr std::size_t kMost = 64 * MiB;
     struct stat status {};
-    const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
+    // Without O_NONBLOCK a pipe would wait for its writer.
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     std::string bytes;
     int code = !file || ::fstat(file.get(), &status) != 0 ? errno : 0;
+    if (code == 0 && S_ISFIFO(status.st_mode)) {
+        code = read_begin_of_pipe(file, bytes);
+        if (code == ETIMEDOUT) {
+            throw ConfigError(text(what, " ", path, " is a pipe that nobody writes to: ", advice));
+        }
+    }
+    if (file) {
+        ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
+    }
     if (code == 0) {
         code = S_ISDIR(status.st_mode) ? EISDIR : read_start(file, kMost, bytes);
     }
     if (code != 0) {
-        throw_path_error(text(what, " ", path, " cannot be read"), code, advice);
+        refuse(what, path, "read", code, advice);
     }
     if (bytes.size() == kMost) {
         throw ConfigError(text(what, " ", path, " is longer than ",

@@ -4,15 +4,18 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/folder_tree.hpp"
+#include "base/input_file.hpp"
 #include "base/random.hpp"
+#include "base/units.hpp"
+#include "base/wording.hpp"
 #include "data/token_file.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace nearstep::data {
 
@@ -24,42 +27,69 @@ using Bytes = std::vector<std::uint8_t>;
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-bool looks_like_text(std::span<const std::uint8_t> bytes) {
+// What a file or a link is instead of text.
+enum class NoText { none, utf16, compressed, binary, broken_link, linked_folder, no_file };
+
+struct Passed {
+    NoText kind = NoText::none;
+    fs::path path;
+    std::size_t bytes = 0;
+};
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of UTF-8
+
+NoText look_at(std::span<const std::uint8_t> bytes) {
+    constexpr std::array<std::string_view, 2> kUtf16 = {"\xFF\xFE", "\xFE\xFF"};
+    constexpr std::array<std::string_view, 6> kCompressed = {"\x1F\x8B",
+                                                             "BZh91AY&SY",
+                                                             "\xFD"
+                                                             "7zXZ",
+                                                             "\x28\xB5\x2F\xFD",
+                                                             "PK\x03\x04",
+                                                             "7z\xBC\xAF"};
     constexpr std::size_t kProbeBytes = 4096;
     const auto probe = bytes.first(std::min(bytes.size(), kProbeBytes));
-    return std::ranges::find(probe, std::uint8_t{0}) == probe.end();
+    const std::string_view start(reinterpret_cast<const char*>(probe.data()), probe.size());
+    const auto begins = [&](std::string_view mark) { return start.starts_with(mark); };
+    if (std::ranges::any_of(kUtf16, begins)) {
+        return NoText::utf16;
+    }
+    if (std::ranges::any_of(kCompressed, begins)) {
+        return NoText::compressed;
+    }
+    return start.find('\0') == std::string_view::npos ? NoText::none : NoText::binary;
 }
 
 Bytes read_file(const fs::path& path) {
-    const char* const advice = "check that it may be read.";
-    std::error_code error;
-    const std::uintmax_t size = fs::file_size(path, error);
-    if (error) {  // also of a pipe, which would wait for its writer
-        throw_path_error(text("The text file ", path, " cannot be opened"), error.value(), advice);
-    }
-    errno = 0;
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-        throw_path_error(text("The text file ", path, " cannot be opened"),
-                         errno != 0 ? errno : EIO, advice);
-    }
-    Bytes bytes(size);
-    // iostreams read char; the bytes are the same.
-    file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
-    if (static_cast<std::uintmax_t>(file.gcount()) != size) {
-        throw ConfigError(text("The text file ", path, " gave ", file.gcount(), " of its ", size,
-                               " bytes: check the file and its disk."));
-    }
+    const InputFile file(path.string(), "The text file", "check that it may be read.");
+    Bytes bytes(file.size());
+    file.read(0, std::as_writable_bytes(std::span(bytes)));
     return bytes;
 }
 
-std::vector<fs::path> files_below(const fs::path& folder) {
+NoText kind_of(const fs::directory_entry& entry) {
+    std::error_code unknown;
+    if (is_broken_link(entry.path().string())) {
+        return NoText::broken_link;
+    }
+    if (entry.is_directory(unknown)) {
+        return entry.is_symlink(unknown) ? NoText::linked_folder : NoText::none;
+    }
+    return entry.is_regular_file(unknown) ? NoText::none : NoText::no_file;
+}
+
+std::vector<fs::path> files_below(const fs::path& folder, std::vector<Passed>& passed) {
     std::vector<fs::path> files;
     try {
         walk_tree(
             folder, [](const fs::path& below) { return !is_hidden(below); },
             [&](const fs::directory_entry& entry) {
-                if (!is_hidden(entry.path()) && entry.is_regular_file()) {
+                if (is_hidden(entry.path())) {
+                    return;
+                }
+                if (const NoText kind = kind_of(entry); kind != NoText::none) {
+                    passed.push_back({kind, entry.path()});
+                } else if (!entry.is_directory()) {
                     files.push_back(entry.path());
                 }
             });
@@ -69,6 +99,35 @@ std::vector<fs::path> files_below(const fs::path& folder) {
     }
     std::ranges::sort(files);
     return files;
+}
+
+const char* words_of(NoText kind) {
+    constexpr std::array kWords = {"text",
+                                   "text in UTF-16",
+                                   "compressed data",
+                                   "binary data",
+                                   "a link that leads nowhere",
+                                   "a link to a folder",
+                                   "a pipe, a socket or a device"};
+    return kWords.at(static_cast<std::size_t>(kind));
+}
+
+// A line for each kind.
+std::vector<std::string> describe(std::vector<Passed> passed, const char* key) {
+    std::ranges::sort(passed, {}, [](const Passed& one) { return std::pair(one.kind, one.path); });
+    std::vector<std::string> lines;
+    for (auto at = passed.begin(); at != passed.end();) {
+        const auto end = std::find_if(at, passed.end(),
+                                      [&](const Passed& other) { return other.kind != at->kind; });
+        std::size_t bytes = 0;
+        std::for_each(at, end, [&](const Passed& one) { bytes += one.bytes; });
+        lines.push_back(text(key, " leaves out what is ", words_of(at->kind), ": ",
+                             counted(static_cast<int>(end - at), "name"), ", ",
+                             human_bytes(static_cast<double>(bytes)), ", the first \"",
+                             on_one_line(at->path.string()), '"'));
+        at = end;
+    }
+    return lines;
 }
 
 // The places where a row and its last target fit.
@@ -149,31 +208,48 @@ Corpus map_corpus(const config::DataSettings& settings) {
 
 }  // namespace
 
-Bytes read_text(const std::vector<std::string>& paths) {
-    Bytes all;
+PlainText read_text(const std::vector<std::string>& paths, const char* key) {
+    PlainText all;
+    std::vector<Passed> passed;
     for (const std::string& path : paths) {
-        std::error_code error;
-        const fs::file_status status = fs::status(path, error);
         if (!is_present(path)) {
-            throw ConfigError(text("The data path \"", path,
-                                   "\" does not exist: correct data.train or "
-                                   "data.valid."));
+            throw ConfigError(text(
+                "The data path \"", path,
+                is_broken_link(path) ? "\" is a link that leads nowhere: " : "\" does not exist: ",
+                "correct data.train or data.valid."));
         }
-        const bool is_folder = fs::is_directory(status);
-        for (const fs::path& file : is_folder ? files_below(path) : std::vector<fs::path>{path}) {
+        std::error_code error;
+        const bool is_folder = fs::is_directory(path, error);
+        for (const fs::path& file :
+             is_folder ? files_below(path, passed) : std::vector<fs::path>{path}) {
             const Bytes bytes = read_file(file);
-            if (!is_folder || looks_like_text(bytes)) {
-                all.insert(all.end(), bytes.begin(), bytes.end());
+            const NoText kind = look_at(bytes);
+            if (kind != NoText::none && is_folder) {
+                passed.push_back({kind, file, bytes.size()});
+                continue;
             }
+            if (kind != NoText::none) {
+                all.notes.push_back(text(key, " names ", on_one_line(file.string()), ", which is ",
+                                         words_of(kind), ": its bytes are trained on as they are"));
+            }
+            const bool has_mark = std::ranges::equal(
+                std::span(bytes).first(std::min(bytes.size(), kByteOrderMark.size())),
+                kByteOrderMark, {}, {}, [](char c) { return static_cast<std::uint8_t>(c); });
+            all.bytes.insert(all.bytes.end(),
+                             bytes.begin() + (has_mark ? std::ssize(kByteOrderMark) : 0),
+                             bytes.end());
         }
     }
-    if (all.empty()) {
+    const std::vector<std::string> lines = describe(std::move(passed), key);
+    all.notes.insert(all.notes.end(), lines.begin(), lines.end());
+    if (all.bytes.empty()) {
         std::string names;
         for (const std::string& path : paths) {
             names += text(names.empty() ? "" : ", ", '"', path, '"');
         }
         throw ConfigError(text("No text was found in ",
                                names.empty() ? "an empty list of paths" : names,
+                               lines.empty() ? "" : text(" (", joined(lines, ". "), ")"),
                                ": name files or folders with text in data.train."));
     }
     return all;
@@ -185,14 +261,18 @@ Corpus read_corpus(const config::DataSettings& settings) {
     }
     Corpus corpus;
     corpus.tokenizer = make_tokenizer();
-    corpus.train = Tokens(read_text(settings.train));
+    PlainText train = read_text(settings.train, "data.train");
+    corpus.train = Tokens(std::move(train.bytes));
+    corpus.notes = std::move(train.notes);
     if (settings.valid.empty()) {
         const Tokens all = corpus.train;
         const std::size_t kept = kept_of(all.size(), settings.valid_share);
         corpus.train = all.part(0, kept);
         corpus.valid = all.part(kept, all.size());
     } else {
-        corpus.valid = Tokens(read_text(settings.valid));
+        PlainText valid = read_text(settings.valid, "data.valid");
+        corpus.valid = Tokens(std::move(valid.bytes));
+        corpus.notes.insert(corpus.notes.end(), valid.notes.begin(), valid.notes.end());
     }
     corpus.train_digest = digest_of(corpus.train);
     corpus.valid_digest = digest_of(corpus.valid);

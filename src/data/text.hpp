@@ -13,11 +13,18 @@
 
 namespace nearstep::data {
 
+struct PlainText {
+    std::vector<std::uint8_t> bytes;
+    // Sentences on what is named or lies in a folder and is no text, with its amount.
+    std::vector<std::string> notes;
+};
+
 // Concatenates the text of files and folders: paths in the given order, and the files of a folder,
-// recursively, in path order. In a folder it skips hidden files and files with a NUL byte in the
-// first 4 KiB, which are not text. Throws ConfigError if a path is missing or cannot be read, or if
-// there is no text.
-std::vector<std::uint8_t> read_text(const std::vector<std::string>& paths);
+// recursively, in path order. The byte order mark of UTF-8 is no part of a file's text. In a folder
+// it skips hidden files, and leaves out what is no text: compressed files, UTF-16, files with a NUL
+// byte in the first 4 KiB, links to folders and links that lead nowhere. `key`: of the config, for
+// notes. Throws ConfigError if a path is missing or cannot be read, or if there is no text.
+PlainText read_text(const std::vector<std::string>& paths, const char* key = "data.train");
 
 struct Corpus {
     std::shared_ptr<const Tokenizer> tokenizer;
@@ -26,6 +33,7 @@ struct Corpus {
     // Equal digests mean equal tokens.
     std::string train_digest;
     std::string valid_digest;
+    std::vector<std::string> notes = {};  // see PlainText
 };
 
 // Reads train and valid, each from text, whose bytes are tokens, or from a token file

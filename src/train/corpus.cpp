@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 
+#include <iostream>
 #include <string>
 
 namespace nearstep::train {
@@ -30,6 +31,11 @@ data::Corpus load_corpus(const mpi::Communicator& world, const config::RunSettin
         }
         data::check_lengths(corpus, run.data, run.model.context);
     });
+    if (world.rank() == 0) {
+        for (const std::string& note : corpus.notes) {
+            std::cout << note << std::endl;
+        }
+    }
     return corpus;
 }
 

@@ -5,6 +5,9 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <functional>
+#include <initializer_list>
+#include <thread>
 
 namespace nearstep {
 namespace {
@@ -42,6 +45,24 @@ TEST(ShortFiles, AreReadWholeAndHaveAnEnd) {
     EXPECT_EQ(read("/dev/null"), "");
     for (const std::string& path : {folder.path(), folder.file("none"), std::string("/dev/zero")}) {
         EXPECT_THAT([&] { read(path); }, ThrowsMessage<ConfigError>(states(path))) << path;
+    }
+}
+
+TEST(ShortFiles, MayBePipesWhoseWriterComesLater) {
+    const ScratchFolder folder;
+    const std::string path = folder.file("pipe");
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    std::jthread writer([&] { put_bytes(path, "mode = \"su\""); });
+    EXPECT_EQ(read_short_file(path, "The config", "check it."), "mode = \"su\"");
+}
+
+TEST(ShortFiles, AreNoLinksThatLeadNowhere) {
+    const ScratchFolder folder;
+    fs::create_symlink("gone", folder.file("link"));
+    for (const auto& read : std::initializer_list<std::function<void()>>{
+             [&] { read_short_file(folder.file("link"), "The config", "check it."); },
+             [&] { InputFile(folder.file("link"), "The text file", "check it."); }}) {
+        EXPECT_THAT(read, ThrowsMessage<PathError>(HasSubstr("it is a link that leads nowhere")));
     }
 }
 

@@ -35,21 +35,65 @@ TEST_F(Text, KeepsTheOrderOfFilesAndSortsFolders) {
     folder_.write("in/a/two.txt", "a/two ");
     folder_.write("in/a/one.txt", "a/one ");
     folder_.write("in/c.txt", "c ");
-    EXPECT_EQ(as_string(read_text({last, folder_.file("in"), last})), "last a/one a/two b c last ");
+    EXPECT_EQ(as_string(read_text({last, folder_.file("in"), last}).bytes),
+              "last a/one a/two b c last ");
 }
 
-TEST_F(Text, PassesOverHiddenAndBinaryFilesInFolders) {
-    const std::string binary = folder_.write("in/b.bin", std::string("x\0y", 3));
+TEST_F(Text, PassesOverHiddenFilesInFolders) {
     folder_.write("in/a.txt", "seen");
     folder_.write("in/.hidden.txt", "hidden");
     folder_.write("in/.git/config.txt", "hidden too");
-    EXPECT_EQ(as_string(read_text({folder_.file("in")})), "seen");
-    EXPECT_EQ(read_text({binary}).size(), 3U) << "a file that is named is taken as it is";
+    const PlainText read = read_text({folder_.file("in")});
+    EXPECT_EQ(as_string(read.bytes), "seen");
+    EXPECT_THAT(read.notes, testing::IsEmpty());
+}
+
+TEST_F(Text, SaysWhatItLeavesOutOfFolders) {
+    folder_.write("in/a.txt", "\xEF\xBB\xBFseen");
+    const std::string binary = folder_.write("in/b.bin", std::string("x\0y", 3));
+    const std::string packed = folder_.write("in/c.gz", "\x1F\x8B\x08 packed");
+    folder_.write("in/d.gz", "\x1F\x8B\x08 packed");
+    const std::string utf16 = folder_.write("in/e.txt", "\xFF\xFE\x42\x4E");
+    fs::create_symlink("gone", folder_.file("in/f"));
+    fs::create_symlink("g", folder_.file("in/g"));
+    fs::create_directory_symlink(".", folder_.file("in/h"));
+    ASSERT_EQ(::mkfifo(folder_.file("in/pipe").c_str(), 0600), 0);
+    const PlainText read = read_text({folder_.file("in")}, "data.valid");
+    EXPECT_EQ(as_string(read.bytes), "seen");
+    const auto quoted = [&](const char* name) { return '"' + folder_.file(name) + '"'; };
+    EXPECT_EQ(read.notes,
+              (std::vector<std::string>{
+                  "data.valid leaves out what is text in UTF-16: 1 name, 4 B, the first " +
+                      quoted("in/e.txt"),
+                  "data.valid leaves out what is compressed data: 2 names, 20 B, the first " +
+                      quoted("in/c.gz"),
+                  "data.valid leaves out what is binary data: 1 name, 3 B, the first " +
+                      quoted("in/b.bin"),
+                  "data.valid leaves out what is a link that leads nowhere: 2 names, 0 B, the "
+                  "first " +
+                      quoted("in/f"),
+                  "data.valid leaves out what is a link to a folder: 1 name, 0 B, the first " +
+                      quoted("in/h"),
+                  "data.valid leaves out what is a pipe, a socket or a device: 1 name, 0 B, the "
+                  "first " +
+                      quoted("in/pipe")}));
+    for (const std::string& named : {binary, packed, utf16}) {
+        const PlainText as_it_is = read_text({named});
+        EXPECT_EQ(as_string(as_it_is.bytes), bytes_of(named));
+        ASSERT_EQ(as_it_is.notes.size(), 1U);
+        EXPECT_THAT(as_it_is.notes.front(), HasSubstr(named));
+    }
 }
 
 TEST_F(Text, RefusesMissingAndEmptyPathsInOneSentence) {
     EXPECT_EQ(message_of<ConfigError>([] { read_text({"no/such/path"}); }),
               "The data path \"no/such/path\" does not exist: correct data.train or data.valid.");
+    fs::create_symlink("gone", folder_.file("link"));
+    EXPECT_THAT(message_of<ConfigError>([&] { read_text({folder_.file("link")}); }),
+                HasSubstr(folder_.file("link") + "\" is a link that leads nowhere"));
+    fs::create_symlink("gone", (fs::create_directory(folder_.file("in")), folder_.file("in/link")));
+    EXPECT_THAT(message_of<ConfigError>([&] { read_text({folder_.file("in")}); }),
+                HasSubstr(folder_.file("in/link")));
     const std::string empty = folder_.write("empty.txt", "");
     EXPECT_EQ(
         message_of<ConfigError>([&] { read_text({empty}); }),
