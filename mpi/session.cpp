@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/machine.hpp"
+#include "base/wording.hpp"
 #include "mpi/call.hpp"
 #include "mpi/launch.hpp"
 #include "mpi/library.hpp"
@@ -61,7 +62,9 @@ bool all_ranks_arrive(std::chrono::seconds limit) {
 
 bool end() { return !is_running() || MPI_Finalize() == MPI_SUCCESS; }
 
-[[noreturn]] void end_with_usage_error(const std::string& reason) {
+// A name in a reason may have any character.
+[[noreturn]] void end_with_usage_error(const std::string& sentence) {
+    const std::string reason = on_one_line(sentence);
     const int rank = world_rank();
     if (rank == 0) {
         std::fprintf(stderr, "nearstep: %s\n", reason.c_str());

@@ -63,4 +63,21 @@ std::string from_checkpoint(std::string_view path) {
     return reader == Client::python ? out + "\")" : out;
 }
 
+std::string on_one_line(std::string_view text) {
+    constexpr std::string_view kDigits = "0123456789ABCDEF";
+    constexpr char kDelete = 0x7F;
+    std::string out;
+    for (const char letter : text) {
+        const auto code = static_cast<unsigned char>(letter);
+        if (code < ' ' || letter == kDelete) {
+            out += "\\u00";
+            out += kDigits[code >> 4U];
+            out += kDigits[code & 0xFU];
+        } else {
+            out += letter;
+        }
+    }
+    return out;
+}
+
 }  // namespace nearstep

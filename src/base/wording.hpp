@@ -44,4 +44,7 @@ std::string_view name_of_key(std::string_view key);
 // "--from PATH", as the reader would write it.
 std::string from_checkpoint(std::string_view path);
 
+// Escapes control characters as in TOML, so that the text stays on one line.
+std::string on_one_line(std::string_view text);
+
 }  // namespace nearstep

@@ -8,27 +8,6 @@ namespace nearstep::config {
 
 namespace {
 
-constexpr char kDelete = 0x7F;
-
-std::string escaped(std::string_view text, bool is_quoted) {
-    constexpr std::string_view kDigits = "0123456789ABCDEF";
-    std::string out;
-    for (const char letter : text) {
-        const auto code = static_cast<unsigned char>(letter);
-        if (code < ' ' || letter == kDelete) {
-            out += "\\u00";
-            out += kDigits[code >> 4U];
-            out += kDigits[code & 0xFU];
-        } else {
-            if (is_quoted && (letter == '"' || letter == '\\')) {
-                out += '\\';
-            }
-            out += letter;
-        }
-    }
-    return out;
-}
-
 struct ScalarWriter {
     std::string operator()(bool value) const { return value ? "true" : "false"; }
     std::string operator()(std::int64_t value) const { return std::to_string(value); }
@@ -40,15 +19,22 @@ struct ScalarWriter {
 
 }  // namespace
 
-std::string on_one_line(std::string_view text) { return escaped(text, false); }
-
 std::string written(double number) {
     std::array<char, 64> digits{};
     const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
     return {digits.data(), end};
 }
 
-std::string written(std::string_view text) { return '"' + escaped(text, true) + '"'; }
+std::string written(std::string_view text) {
+    std::string quoted;
+    for (const char letter : text) {
+        if (letter == '"' || letter == '\\') {
+            quoted += '\\';
+        }
+        quoted += letter;
+    }
+    return '"' + on_one_line(quoted) + '"';
+}
 
 std::string written(const Scalar& scalar) { return std::visit(ScalarWriter(), scalar); }
 

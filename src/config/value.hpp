@@ -1,6 +1,8 @@
 // The value of one key in a TOML text, independent of the TOML library.
 #pragma once
 
+#include "base/wording.hpp"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,8 +19,7 @@ struct Value {
     bool is_list = false;
 };
 
-// Escapes control characters as in TOML, so that the text stays on one line.
-std::string on_one_line(std::string_view text);
+using nearstep::on_one_line;
 
 // TOML on one line. Real numbers get the fewest digits that give the same bits again.
 std::string written(double number);
