@@ -38,7 +38,7 @@ def open_tokenizer(path: pathlib.Path):
     import tokenizers
 
     def bert(vocabulary, settings=None):
-        lowers = settings is None or json.loads(pathlib.Path(settings).read_text()).get("do_lower_case", True)
+        lowers = settings is None or json.loads(pathlib.Path(settings).read_bytes()).get("do_lower_case", True)
         return tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=lowers)._tokenizer
 
     def byte_pairs(vocabulary, merges):

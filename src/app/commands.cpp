@@ -11,6 +11,7 @@
 #include "checkpoint/export.hpp"
 #include "doctor/doctor.hpp"
 #include "model/hugging_face.hpp"
+#include "report/summary.hpp"
 #include "train/loop.hpp"
 
 #include <nlohmann/json.hpp>
@@ -26,7 +27,10 @@ namespace nearstep::app {
 
 void add_run_arguments(CLI::App& command, RunArguments& arguments, ConfigFile config) {
     command.add_option("config", arguments.config, "TOML file that says what to train")
-        ->required(config == ConfigFile::required);
+        ->required(config == ConfigFile::required)
+        ->check([](const std::string& path) {
+            return std::string(path.empty() ? "the name is empty; give a TOML file" : "");
+        });
     command.add_option("--site", arguments.site,
                        "site.toml, or the folder that holds it: where to run");
     // One value per --set, so that a value may begin with a bracket or a dash.
@@ -253,7 +257,8 @@ void add_doctor(CLI::App& program, Action& action) {
                 [&] {
                     const nlohmann::ordered_json report = doctor::examine(world, run);
                     world.on_rank_0([&] { doctor::print(report, std::cout); });
-                    return report.dump(2) + "\n";
+                    return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+                           "\n";
                 },
                 arguments->json);
         };
@@ -331,12 +336,12 @@ void add_inspect(CLI::App& program, Action& action) {
 
 }  // namespace
 
-std::string indented(const nlohmann::json& result) { return result.dump(2) + "\n"; }
+std::string indented(const nlohmann::json& result) { return report::text_of(result); }
 
 std::string lines_of(const nlohmann::json& rows) {
     std::string lines;
     for (const nlohmann::json& row : rows) {
-        lines += row.dump() + "\n";
+        lines += report::text_of(row, -1);
     }
     return lines;
 }

@@ -263,7 +263,7 @@ void report(const std::vector<Measured>& all, const CsdBenchSettings& bench,
     for (const Measured& measured : all) {
         const nlohmann::json line = to_json(measured, all, bench, parameters);
         print_row(line);
-        json += line.dump() + "\n";
+        json += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     }
     write_whole_file(bench.json, json);
 }

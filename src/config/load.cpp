@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/input_file.hpp"
 #include "base/likeness.hpp"
+#include "base/utf8.hpp"
 #include "base/wording.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
@@ -83,6 +84,18 @@ void check_place(const Key& key, SourceKind source, const std::string& origin) {
     }
 }
 
+// The text of a run's settings is TOML, in its checkpoints too.
+void check_text(const TomlEntry& entry) {
+    for (const Scalar& item : entry.value.items) {
+        const auto* word = std::get_if<std::string>(&item);
+        if (word != nullptr && !is_utf8(*word)) {
+            throw ConfigError(text(name_of_key(entry.key), " = ", written(Scalar(as_utf8(*word))),
+                                   " has bytes that are not UTF-8 (at each \"?\"): rename the "
+                                   "file or folder, or name it by a link whose name is UTF-8."));
+        }
+    }
+}
+
 class Layers {
 public:
     explicit Layers(RunSettings& run) : keys_(keys_of(run)) {}
@@ -107,6 +120,7 @@ public:
                                        "): did you mean ", nearest(keys_, entry.key).name, "?"));
             }
             check_place(*key, source, entry.origin);
+            check_text(entry);
             assign(*key, entry.value, entry.origin);
             origins_[entry.key] = entry.origin;
         }
@@ -153,10 +167,11 @@ bool wants_text(const std::string& name) {
 // Config, site and overrides.
 Layers apply(const Sources& sources, RunSettings& run) {
     Layers layers(run);
-    run.name = fs::path(sources.config_path).stem().string();
+    run.name = as_utf8(fs::path(sources.config_path).stem().string());
     layers.apply(read_toml(sources.config_path, sources.config_text), SourceKind::config);
     if (!sources.site_path.empty() || !sources.site_text.empty()) {
-        const std::string folder = fs::path(sources.site_path).parent_path().filename().string();
+        const std::string folder =
+            as_utf8(fs::path(sources.site_path).parent_path().filename().string());
         run.site = folder.empty() ? run.site : folder;
         layers.apply(read_toml(sources.site_path, sources.site_text), SourceKind::site);
     }

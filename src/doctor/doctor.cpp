@@ -330,7 +330,7 @@ Json examine(const mpi::Communicator& world, const config::RunSettings& run) {
                            {"computes", duties.computes},
                            {"holds", duties.holds},
                            {"findings", find_all(run, duties)}};
-        mine = node.dump();
+        mine = node.dump(-1, ' ', false, Json::error_handler_t::replace);
     }
     Json report = {{"version", version()},
                    {"commit", commit()},

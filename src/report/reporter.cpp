@@ -73,7 +73,7 @@ void Reporter::begin(std::int64_t done, std::int64_t last_step) {
                                      {"last_step", last_step},
                                      {"has_shaped_links", run_.link.are_shaped()}};
         const bool continues = done > 0 && metrics_.is_regular();
-        metrics_.begin(head.dump() + "\n" +
+        metrics_.begin(text_of(head, -1) +
                        (continues ? kept_lines(metrics_path_, done, last_step) : ""));
     }
     start_ = Clock::now();
@@ -100,7 +100,7 @@ void Reporter::step(const StepReport& report, std::int64_t last_step, const Spee
     if (metrics_.is_open()) {
         nlohmann::json line = to_json(report, parameters_);
         line["wall_s"] = seconds_between(ends_.at(ends_.size() - 2), ends_.back());
-        add_metrics(line.dump());
+        add_metrics(text_of(line, -1));
     }
     if (ends_.size() > kStepsOfRate + 1) {
         ends_.pop_front();
@@ -121,22 +121,21 @@ void Reporter::heldout(std::int64_t step, const HeldOutLoss& loss) {
         static_cast<long long>(step), loss.nats_per_token, loss.nats_per_byte,
         loss.bits_per_byte()));
     if (metrics_.is_open()) {
-        add_metrics(nlohmann::json{{"step", step},
-                                   {"heldout_loss", loss.nats_per_token},
-                                   {"heldout_nats_per_byte", loss.nats_per_byte}}
-                        .dump());
+        add_metrics(text_of({{"step", step},
+                             {"heldout_loss", loss.nats_per_token},
+                             {"heldout_nats_per_byte", loss.nats_per_byte}},
+                            -1));
     }
 }
 
 void Reporter::end(std::int64_t step, bool is_finished) {
     if (metrics_.is_open()) {
-        add_metrics(
-            nlohmann::json{{"step", step}, {"ended", is_finished ? "finished" : "stopped"}}.dump());
+        add_metrics(text_of({{"step", step}, {"ended", is_finished ? "finished" : "stopped"}}, -1));
     }
 }
 
 void Reporter::add_metrics(const std::string& line) {
-    const int code = metrics_.add(line + "\n");
+    const int code = metrics_.add(line);
     if (code != 0 && !has_lost_lines_) {
         has_lost_lines_ = true;
         say(text("warning: the metrics file ", metrics_path_, " lacks lines from here on (",

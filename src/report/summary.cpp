@@ -209,6 +209,10 @@ json to_json(const StepReport& report, std::size_t parameters) {
     return line;
 }
 
+std::string text_of(const nlohmann::json& result, int indent) {
+    return result.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
 PhaseSeconds mean_seconds(const std::vector<StepReport>& steps) {
     PhaseSeconds mean;
     const auto count = static_cast<double>(std::max<std::size_t>(steps.size(), 1));

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <string>
+
 namespace nearstep::report {
 
 // The keys of --json:
@@ -40,6 +42,9 @@ nlohmann::json to_json(const RunRecord& record);
 
 // One step as a line of --metrics.
 nlohmann::json to_json(const StepReport& report, std::size_t parameters);
+
+// The text of a result. A byte that is not UTF-8, as in the name of an older folder, is replaced.
+std::string text_of(const nlohmann::json& result, int indent = 2);
 
 // What both reports say of seconds: forward, backward, update, hidden.
 PhaseSeconds mean_seconds(const std::vector<StepReport>& steps);

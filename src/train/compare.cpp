@@ -8,6 +8,7 @@
 #include "report/compare_table.hpp"
 #include "report/lines.hpp"
 #include "report/prediction.hpp"
+#include "report/summary.hpp"
 #include "report/traffic.hpp"
 #include "train/corpus.hpp"
 #include "train/loop.hpp"
@@ -201,7 +202,7 @@ void compare(const mpi::Communicator& world, const CompareOptions& options) {
     remove_state(world, made);
     world.on_rank_0([&] {
         print(all, options.shows_traffic);
-        write_whole_file(options.json, report::to_json(all).dump(2) + "\n");
+        write_whole_file(options.json, report::text_of(report::to_json(all)));
     });
 }
 

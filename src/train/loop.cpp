@@ -318,7 +318,7 @@ bool train(const mpi::Communicator& world, const config::RunSettings& run,
     }
     say_end(*reporter, record, options, trainer);
     world.on_rank_0(
-        [&] { write_whole_file(options.json, report::to_json(record).dump(2) + "\n"); });
+        [&] { write_whole_file(options.json, report::text_of(report::to_json(record))); });
     reporter->end(trainer.steps_done(), ending == Ending::finished);
     if (ending == Ending::stopped) {
         reporter->say(text("stopped on request after step ", trainer.steps_done(), " of ", last,

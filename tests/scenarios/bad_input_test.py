@@ -2,6 +2,9 @@
 tests/config/refusal_test.cpp; here are what a run finds out, and a few of those."""
 import fcntl
 import glob
+import json
+import os
+import pathlib
 import subprocess
 import unittest
 
@@ -105,6 +108,46 @@ class BadInput(program.Scenario):
                 (["compare", *self.arguments()[1:], "--devices", "0"], ["--devices"])):
             with self.subTest(arguments=arguments):
                 self.assert_refused(program.run(2, *arguments), words)
+
+    def names(self):
+        return sorted(str(path) for path in self.folder.rglob("*"))
+
+    def test_links_that_lead_nowhere_and_names_that_are_not_utf8(self):
+        lost, latin = self.folder / "lost", os.fsdecode(os.fsencode(self.folder) + b"/caf\xe9")
+        lost.symlink_to("gone")
+        before = self.names()
+        for name, (keys, words) in {
+                "checkpoints below a link": ({"checkpoint__path": f'"{lost}/saved"', "csd__durability": '"checkpoint"'}, ["lost is a link that leads nowhere"]),
+                "state at a link": ({"csd__path": f'"{lost}"'}, ["csd.path", "lost is a link that leads nowhere"]),
+                "text at a link": ({"data__train": f'"{lost}"'}, ["lost\" is a link that leads nowhere"]),
+                "state that is not UTF-8": ({"csd__path": latin}, ["csd.path", "not UTF-8"]),
+                "text that is not UTF-8": ({"data__train": f'"{latin}"'}, ["data.train", "not UTF-8"])}.items():
+            with self.subTest(name):
+                self.assert_refused(program.run_in_turn(1, *self.arguments(**keys)), words)
+                self.assertEqual(self.names(), before)
+
+    def test_files_whose_names_are_not_utf8(self):
+        folder = pathlib.Path(os.fsdecode(os.fsencode(self.folder) + b"/caf\xe9"))
+        folder.mkdir()
+        config = folder / os.fsdecode(b"t\xe9st.toml")
+        config.write_bytes(b"\xef\xbb\xbf" + (program.ROOT / program.TINY).read_bytes())
+        arguments = self.arguments(config=config, csd__path="state", train__steps=2, **program.SHORT_ROWS)
+        done = subprocess.run([program.PROGRAM, *map(str, arguments), "--json", config.with_suffix(".json"), "--metrics", config.with_suffix(".steps")],
+                              cwd=folder, env=program.environment(), capture_output=True, text=True, errors="replace")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(config.with_suffix(".json").read_text())["config"], "t?st")
+        exported = program.run(0, "export", folder / "state/checkpoints/step-00000002.h5", folder / "model", "--format", "safetensors")
+        self.assertEqual(exported.returncode, 0, exported.stderr)
+
+    def test_a_start_beside_the_state_of_another_user(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root may give files away")
+        self.train(train__stop_at=2)
+        for path in (self.folder / "state").glob("rank-*"):
+            os.chown(path, 65534, 65534)
+        before = self.names()
+        self.assert_refused(program.run_in_turn(1, *self.arguments(flags=["--resume"])), ["another user"])
+        self.assertEqual(self.names(), before)
 
     def test_damaged_checkpoints(self):
         summary = self.train(train__stop_at=3, csd__durability="checkpoint")

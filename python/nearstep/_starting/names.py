@@ -27,6 +27,6 @@ def file_name(argument: str, value) -> str:
 def whole_path(argument: str, value) -> str:
     name = file_name(argument, value)
     try:
-        return os.path.abspath(name)
+        return expect_text(os.path.abspath(name))
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, f"{argument} is {name!r}, and this process's current folder is gone: give a whole path, or change to a folder that is there.") from None
