@@ -61,10 +61,10 @@ report::RunRecord run_steps(const mpi::Communicator& world, const config::RunSet
     config::validate_for_ranks(run, world.size());
     Trainer trainer(world, run, load_corpus(world, run),
                     {.wish = {.kind = engine::Wish::Kind::fresh}});
+    trainer.begin();  // which takes back what it made if it refuses
     const store::RankFiles files = engine::files_of_rank(trainer.begins_with().settings, world);
     made.insert(files.states.begin(), files.states.end());
     made.insert(files.manifest);
-    trainer.begin();
     report::RunRecord record{.run = run,
                              .ranks = world.size(),
                              .facts = trainer.engine().facts(),
@@ -198,7 +198,13 @@ void compare(const mpi::Communicator& world, const CompareOptions& options) {
         announce(world, links);
     }
     Made made;
-    const std::vector<report::Compared> all = run_all(world, options, made);
+    std::vector<report::Compared> all;
+    try {
+        all = run_all(world, options, made);
+    } catch (const ConfigError&) {  // on all ranks alike
+        remove_state(world, made);
+        throw;
+    }
     remove_state(world, made);
     world.on_rank_0([&] {
         print(all, options.shows_traffic);
