@@ -12,6 +12,7 @@ import torch._functorch.pyfunctorch
 from . import _engine, _ranks
 from ._gradients.intake import Intake
 from ._model import description
+from ._model.apart import outside_inference
 from ._model.groups import DTYPES, check_formats
 from ._model.parameters import Parameters
 from ._saving import extra
@@ -90,6 +91,7 @@ class Session:
             of_program=of_program,
         )
 
+    @outside_inference()
     @torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack()  # also in torch.func's transforms
     def begin(self, optimizer, is_resuming: bool, checkpoint: str) -> None:
         """Opens the state. Collective."""
@@ -152,6 +154,7 @@ class Session:
         if is_training and self.intake.is_collecting:
             self.intake.before_forward(begins=number == 0)
 
+    @outside_inference()
     def end_step(self) -> bool:
         """Returns whether a step ends: none that the program dropped."""
         if self.intake.is_dropped():
@@ -161,6 +164,7 @@ class Session:
         self.parameters.end_step()
         return True
 
+    @outside_inference()
     def after_step(self) -> None:
         if self.streaming:
             self.streaming.end_step()
@@ -177,12 +181,14 @@ class Session:
 
     # --- Between two steps ---
 
+    @outside_inference()
     def settle(self) -> None:
         """What the program wrote into parameters is in the state."""
         self.intake.give_up_dropped()
         if self.intake.told is None:
             self.parameters.settle(is_thorough=True)
 
+    @outside_inference()
     def synchronize(self) -> None:
         if not self.has_begun:
             return
@@ -196,6 +202,7 @@ class Session:
         if self.has_begun:
             self.conductor.finish()
 
+    @outside_inference()
     def save(self, folder: str, content) -> str:
         folder = self.conductor.claim_checkpoint_folder(file_name("folder", folder) if folder else self.conductor.checkpoint_folder)
         failure = extra.write(folder, self.conductor.steps, self.conductor.lines, content) if self.conductor.rank == 0 else None
@@ -207,6 +214,7 @@ class Session:
 
     # --- The end ---
 
+    @outside_inference()
     def close(self) -> None:
         """Finishes the last step, and leaves a plain module. Collective."""
         if not self.has_begun:

@@ -122,6 +122,21 @@ class StreamLoops(Loop):
             with self.subTest(write.__name__):
                 self.each(after_step(write), cls="Adam", lr=1e-3)
 
+    def test_inference_mode_anywhere(self):
+        def loop(model, optimizer, step):
+            with torch.inference_mode():
+                before = model(batch(99)).square().mean()  # also the first forward of all
+            (loss := (model(batch(step)) - 1).square().mean()).backward()
+            with torch.inference_mode():
+                optimizer.step()
+                found = before, loss, model[2](batch(98)).sum(), values_of(model.parameters()), model(batch(99)).square().mean()
+                optimizer.zero_grad()
+            return tuple(one.clone() for one in found)
+
+        for stream in (None, nearstep.Stream(slots=4), *STREAMS.values()):
+            with self.subTest(slots=stream and stream.slots, host_memory_gb=stream and stream.host_memory_gb):
+                self.compare(loop, steps=4, stream=stream)[1].close()
+
     def test_layers_draw_the_same_numbers_again(self):
         def make():
             torch.manual_seed(0)

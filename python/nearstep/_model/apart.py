@@ -11,11 +11,23 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 
 @contextlib.contextmanager
+def outside_inference():
+    """Tensors that are made within are such as training needs, also where the program is in torch.inference_mode()."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+@contextlib.contextmanager
 def apart():
     """What is computed within is no part of what the program does at this time: no watched parameter waits for it, no mode for
-    functions or dispatch sees or changes it, torch.func's transforms do not transform it, and torch.jit.trace() does not record it."""
+    functions or dispatch sees or changes it, torch.func's transforms do not transform it, torch.jit.trace() does not record it, and
+    torch.inference_mode() does not mark it."""
     tracing = torch._C._get_tracing_state()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(outside_inference())
         stack.enter_context(torch._C.DisableTorchFunction())
         if torch._C._functorch.peek_interpreter_stack() is not None:
             stack.enter_context(temporarily_clear_interpreter_stack())

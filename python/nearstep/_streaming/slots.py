@@ -7,6 +7,7 @@ import dataclasses
 
 import torch
 
+from .._model.apart import outside_inference
 from .._pinned import PinnedMemory, padded, views
 
 # Layers whose work the device may have before it. Programs call layers long before the device computes them, and what copies
@@ -116,6 +117,7 @@ class Slots:
     def __len__(self) -> int:
         return len(self._slots)
 
+    @outside_inference()
     @torch.no_grad()
     def enter(self, layer: Layer) -> None:
         """Puts the layer's parameters into a slot, for work that the device receives from now on, until leave()."""
@@ -140,6 +142,7 @@ class Slots:
         if not self._has(layer):
             self._source.begin(layer)
 
+    @outside_inference()
     @torch.no_grad()
     def prefetch(self, layer: Layer) -> None:
         """Begins to load the layer, unless its parameters are not there yet."""
@@ -203,6 +206,7 @@ class Slots:
                 if p.data_ptr() != outside.data_ptr():
                     p.data = outside
 
+    @outside_inference()
     def empty(self) -> None:
         """All parameters are in host memory afterwards, but for a layer that computes now."""
         for layer in self._layers:
