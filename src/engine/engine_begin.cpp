@@ -11,6 +11,7 @@
 #include "engine/placement/site_links.hpp"
 #include "engine/restart/job_record.hpp"
 #include "engine/restart/search.hpp"
+#include "engine/state/start_value_check.hpp"
 #include "mpi/gathered_text.hpp"
 #include "store/folder.hpp"
 #include "store/manifest.hpp"
@@ -394,12 +395,14 @@ BeginReport Engine::begin(const Start& start) {
 
 void Engine::fill(const Start& start, const Fill& fill, const Carried* carried) {
     const std::int64_t generation = carried == nullptr ? 0 : carried->position.generation;
+    StartValueCheck check(layout_);
     world_.together([&] {
         move_state(
             [&](const auto& of, const csd::StateArrays& state) {
                 const std::size_t elems =
                     std::min(state.master.size(), layout_.elems - of.first_elem());
                 fill(of.first_elem(), state.master.first(elems));
+                check.look(of.first_elem(), state.master.first(elems));
                 std::ranges::fill(state.master.subspan(elems), 0.0F);  // padding
                 if (carried != nullptr) {
                     std::ranges::fill(state.moment1.subspan(elems), 0.0F);
@@ -413,6 +416,7 @@ void Engine::fill(const Start& start, const Fill& fill, const Carried* carried) 
                          carried == nullptr ? csd::StateArrays{state.master, {}, {}} : state);
             });
     });
+    check.refuse(world_, owners_.copies());
     if (carried == nullptr) {
         go_on_from(0);
         pipeline_->gather();

@@ -245,6 +245,33 @@ TEST_F(SkippedTensors, KeepTheirMomentsWhenMastersChange) {
         });
 }
 
+// A value in the last tensor, and one that only 16 bits cannot hold.
+TEST_F(SkippedTensors, AndOthersAreNamedIfTheirStartValuesAreNotFinite) {
+    layout_.dtype = Dtype::fp16;
+    const std::size_t last = layout_.tensors.back().offset;
+    const auto begin = [&](float value, std::size_t count) {
+        run_.emplace(world_, find(Wish(), 2), layout_, Identity{.model = "four", .steps = 100},
+                     EngineOptions{});
+        run_->begin(each_by([&](std::size_t i) {
+            return i >= last + 7 && i < last + 7 + count ? value : drawn(0, i);
+        }));
+    };
+    for (const float value : {std::nanf(""), -HUGE_VALF, 65520.0F}) {
+        try {
+            begin(value, 3);
+            ADD_FAILURE() << value << " is refused";
+        } catch (const ConfigError& refusal) {
+            const std::string said = refusal.what();
+            EXPECT_NE(said.find(layout_.tensors.back().name + " have 3 numbers"), said.npos)
+                << said;
+        }
+        run_.reset();
+        EXPECT_TRUE(fs::is_empty(folder_ + "/state")) << "what has no step leaves no files";
+    }
+    begin(65504.0F, 3);
+    EXPECT_EQ(run_->engine().steps_done(), 0);
+}
+
 // Another job went on between this job's search and its locks.
 TEST_F(SkippedTensors, GoOnFromNoDecisionThatIsOlderThanTheState) {
     open(Wish(), 1);
