@@ -64,6 +64,28 @@ class Compiled(Package):
             digests.append(opt.masters_digest())
         self.assertEqual(*digests)
 
+    def test_compiled_layers_have_the_same_bits_when_they_are_streamed(self):
+        def halved(graph, _):  # a backend that shows in the result whether it was used
+            return lambda *inputs: tuple(0.5 * one for one in graph.forward(*inputs))
+
+        def trained(stream, is_compiled_before):
+            torch._dynamo.reset()
+            model = networks.Layers(3, 64)
+            if is_compiled_before:
+                for layer in model.layers:
+                    layer.compile(backend=halved)
+            _, opt = self.make(model, path=self.folder / f"state-{len(self.opened)}", stream=stream)
+            if not is_compiled_before:
+                for layer in model.layers:
+                    layer.compile(backend=halved)
+            losses = [networks.descend(model.loss(step), opt) for step in range(3)]
+            opt.close()
+            return [*losses, model.layers[0]._compiled_call_impl is None]
+
+        wanted = trained(None, True)
+        for is_compiled_before in (True, False):
+            self.assertEqual(trained(nearstep.Stream(slots=2), is_compiled_before), wanted)
+
 
 if __name__ == "__main__":
     launcher.main()

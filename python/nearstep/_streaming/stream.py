@@ -22,6 +22,7 @@ from .._starting.settings import check_memory
 from .._weakly import weakly
 from .keeping import Keeping
 from .slots import HostMemory, Layer, Slots
+from .work import Work
 from .spill import Spill
 from .window import Vector, Window
 
@@ -309,10 +310,11 @@ class Streaming:
 
     def close(self) -> None:
         """Leaves a plain module, whose layers are in host memory."""
-        for layer, forward in zip(self._layers, self._forwards):
+        for layer, (forward, work) in zip(self._layers, self._forwards):
             layer.module.__dict__.pop("forward")
             if forward is not None:
                 layer.module.forward = forward
+            work.give_back()
         if self.is_open:
             self.empty()
             self._slots = None
@@ -326,23 +328,19 @@ class Streaming:
 
 
 def _wrap(me, layer: Layer, number: int):
-    """Makes the layer's forward pass through a slot. Returns the forward that the module had for itself, or None."""
+    """Makes the layer's forward pass through a slot. Returns the forward that the module had for itself, or None, and its work."""
     module = layer.module
-    own, forward = module.__dict__.get("forward"), module.forward
-    compute = forward
-    if getattr(module, "_compiled_call_impl", None) is not None:  # what is compiled is the work in the slot
-        module._compiled_call_impl = None
-        compute = torch.compile(forward)
+    own, work = module.__dict__.get("forward"), Work(module)
 
     @torch.compiler.disable
     def through_slot(*arguments, **settings):
         streaming = me()
         if streaming is None or not streaming.is_open:
-            return forward(*arguments, **settings)
-        return streaming.run(number, compute, arguments, settings)
+            return work.latest()(*arguments, **settings)
+        return streaming.run(number, work.latest(), arguments, settings)
 
-    module.forward = _Streamed(through_slot, forward)
-    return own
+    module.forward = _Streamed(through_slot, work.forward)
+    return own, work
 
 
 class _Streamed:
