@@ -12,6 +12,7 @@ from ._model import sharded
 from ._gradients.clipping import answer_clipping
 from ._gradients.intake import Intake
 from ._local.optimizer import make_local
+from ._local.parts import is_sharded
 from ._local.wanted import wants_local
 from ._model.empty import guard, is_empty, open_guarded
 from ._model.groups import DTYPES, lay_out, trained_of
@@ -101,11 +102,11 @@ class Optimizer(torch.optim.Optimizer):
         settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {}, elements=sum(block.elements for block in layout.blocks))
         _engine.check_settings(DTYPES[layout.dtype], settings)
         self._params, self._names, self._dtype = layout.params, layout.names, layout.dtype
-        given = {"path": path, "state": state, "codec": codec, "clip_norm": clip_norm, "clipping": clipping, "accumulation": accumulation,
-                 "keep_gradients": keep_gradients, "keep_random": keep_random, "devices": devices, "durability": durability, "seed": seed, "fresh": fresh,
-                 "weights": weights, "stream": stream, "gpu_memory_gb": gpu_memory_gb, "config": config}
-        if not self._is_part and wants_local(layout.params, given):
-            make_local(self, Optimizer, module, given)
+        self._given = {"path": path, "state": state, "codec": codec, "clip_norm": clip_norm, "clipping": clipping, "accumulation": accumulation,
+                       "keep_gradients": keep_gradients, "keep_random": keep_random, "devices": devices, "durability": durability, "seed": seed, "fresh": fresh,
+                       "weights": weights, "stream": stream, "gpu_memory_gb": gpu_memory_gb, "config": config}
+        if not self._is_part and wants_local(layout.params, self._given):
+            make_local(self, Optimizer, module, self._given)
             return
         refuse_empty_without_module(self._params, module)
         weights = None if weights is None else Weights(weights, module)
@@ -178,12 +179,23 @@ class Optimizer(torch.optim.Optimizer):
         """Resumes from the newest durable step in ``path``, else from the newest checkpoint, else starts anew. With
         ``checkpoint``, a path that ``save()`` returned, resumes from that one. The module's persistent buffers come back,
         too. Returns the number of steps done. Call it before the first step. Collective."""
+        if self._has_turned_local():
+            return self.resume(checkpoint)
         if self.has_begun:
             raise RuntimeError("resume() comes before the first forward: the optimizer has begun already.")
         if not self._params:
             return 0
         self._begin(is_resuming=True, checkpoint=whole_path("checkpoint", checkpoint) if checkpoint else "")
         return self._conductor.steps
+
+    def _has_turned_local(self) -> bool:
+        """fully_shard() may have replaced the parameters since the optimizer was made, as Accelerate calls it."""
+        if self._is_part or self.has_begun or not self._is_ready or not any(is_sharded(p) for group in self.param_groups for p in group["params"]):
+            return False
+        for handle in self._handles:
+            handle.remove()
+        make_local(self, Optimizer, self._module, self._given)
+        return True
 
     def _check_open(self) -> None:
         if not self._is_ready:
@@ -236,6 +248,8 @@ class Optimizer(torch.optim.Optimizer):
     def step(self, closure=None):
         """Takes the step. The update continues after this returns. ``closure`` is called first, and its result returned.
         Collective: all ranks must call it equally often."""
+        if self._has_turned_local():
+            return self.step(closure)
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -139,9 +139,8 @@ class Session:
         """Before a forward that reads the blocks. ``number``: of the hook; 0: of the whole module."""
         if not self.has_begun:
             return
-        if torch.is_grad_enabled() and not self._is_expected:
-            self.conductor.expect_step()
-            self._is_expected = True
+        if torch.is_grad_enabled():
+            self.expect_step()
         is_training = torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1  # not computed again in backward
         if is_training:
             self.intake.is_given_up = False
@@ -153,6 +152,12 @@ class Session:
             self.parameters.await_sent()
         if is_training and self.intake.is_collecting:
             self.intake.before_forward(begins=number == 0)
+
+    def expect_step(self) -> None:
+        """Gradients of another step will come."""
+        if not self._is_expected:
+            self.conductor.expect_step()
+            self._is_expected = True
 
     @outside_inference()
     def end_step(self) -> bool:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 import nearstep
 from nearstep._local import optimizer as local
+from nearstep._local import waits
 
 WIDTH, ROWS = 24, 8
 CLIP = 0.4
@@ -145,12 +146,24 @@ def _descend(model, opt, form, step, share, shares):
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
 
 
+def make_optimizer(model, folder, clip_norm=CLIP):
+    return nearstep.AdamW(model, lr=1e-2, weight_decay=0.1, clip_norm=clip_norm, path=folder / "state")
+
+
+def replaced(model, ranks, folder):
+    """As Accelerate does it: the optimizer is made before fully_shard(), and gets the new parameters in its groups."""
+    opt = make_optimizer(list(model.parameters()), folder)
+    fsdp(model, ranks)
+    opt.param_groups[0]["params"] = list(model.parameters())
+    return model, ranks, opt
+
+
 def train(rank, folder, ranks, form, steps, kill):
     reference = Net()
     theirs = torch.optim.AdamW(reference.parameters(), lr=1e-2, weight_decay=0.1)
-    model, shares = _FORMS[form](Net(), ranks)
+    model, shares, *made = replaced(Net(), ranks, folder) if form == "replaced" else _FORMS[form](Net(), ranks)
     share = rank // (ranks // shares)
-    opt = nearstep.AdamW(model, lr=1e-2, weight_decay=0.1, clip_norm=None if form == "own_clipping" else CLIP, path=folder / "state")
+    opt = made[0] if made else make_optimizer(model, folder, None if form == "own_clipping" else CLIP)
     start, (kill_at, where) = opt.resume(), _kill_when(kill, rank)
     for step in range(steps):
         loss_of(reference, step).backward()
@@ -166,13 +179,51 @@ def train(rank, folder, ranks, form, steps, kill):
             local.Part.take = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         opt.step()
         opt.zero_grad()
-    opt.synchronize()
+        if form == "fsdp" and ranks > 1 and not any(map(waits.is_awaited, model.parameters())):
+            raise AssertionError("step() waits for the update")
     pairs = [(p.full_tensor() if hasattr(p, "full_tensor") else p.detach(), q.detach()) for p, q in zip(model.parameters(), reference.parameters())]
     worst = max((p - q).abs().max().item() for p, q in pairs)
     digest, seen = opt.masters_digest(), int((model.module if form == "ddp" else model).seen)
     opt.close()
     if rank == 0:
         print(form, start, digest, worst, seen, flush=True)
+
+
+def checkpointed(rank, folder, ranks):
+    """Moments go out to torch.optim.AdamW and come in from it, by torch.distributed.checkpoint."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    def make(form, kind, **settings):
+        model, _ = form(Net(), ranks)
+        return model, kind(model if settings else model.parameters(), lr=1e-2, weight_decay=0.1, **settings)
+
+    def train(model, opt, steps):
+        for step in steps:
+            loss_of(model, step, rank, ranks).backward()
+            opt.step()
+            opt.zero_grad()
+
+    worst, digest = 0.0, ""
+    for turn in range(2):
+        ours = make(hsdp if ranks > 2 else fsdp, nearstep.AdamW, path=folder / f"state-{turn}")
+        both = [ours, make(fsdp, torch.optim.AdamW)]
+        (source, theirs), (target, mine) = both if turn == 0 else reversed(both)
+        train(source, theirs, range(3))
+        model, state = get_state_dict(source, theirs)
+        dcp.save({"model": model, "optimizer": state}, checkpoint_id=folder / f"checkpoint-{turn}")
+        model, state = get_state_dict(target, mine)
+        dcp.load({"model": model, "optimizer": state}, checkpoint_id=folder / f"checkpoint-{turn}")
+        set_state_dict(target, mine, model_state_dict=model, optim_state_dict=state)
+        train(source, theirs, range(3, 6))
+        train(target, mine, range(3, 6))
+        worst = max(worst, *((p.full_tensor() - q.full_tensor()).abs().max().item() for p, q in zip(source.parameters(), target.parameters())))
+        digest += str(ours[1].masters_digest())
+        if ours[1].steps != 6:
+            raise AssertionError(f"{ours[1].steps} steps")
+        ours[1].close()
+    if rank == 0:
+        print("checkpointed", 0, digest, worst, 0, flush=True)
 
 
 def main(folder, ranks, form, steps, kill=""):
@@ -187,6 +238,9 @@ def main(folder, ranks, form, steps, kill=""):
             if ranks > 1 or form != "plain":
                 dist.init_process_group("gloo")
             for one in filter(None, form.split(",")):
+                if one == "checkpointed":
+                    checkpointed(rank, pathlib.Path(folder) / one, ranks)
+                    continue
                 train(rank, pathlib.Path(folder) / (one if "," in form else ""), ranks, one, int(steps), kill)
             if dist.is_initialized():
                 dist.destroy_process_group()

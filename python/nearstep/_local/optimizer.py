@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
-import sys
-import weakref
 import zlib
 
 import torch
 
 from .. import _hooks
-from .._model.groups import DTYPES, Groups, lay_out
+from .._model.groups import Groups, lay_out
 from .._saving.program import Program
-from .._saving.state import OfAll
 from .._starting.settings import check_groups, flattened, settings_of
-from . import folders, start
+from . import start, state_dicts
 from .parts import Parts, clip_factor, squares
 from .shadow import shadow_of
+from .waits import Waits
 from .world import World, of_all_ranks
 
 _STEPS, _SETTINGS, _PRESENT = range(3)  # of what the ranks tell each other in a step
@@ -38,6 +35,7 @@ class Local:
         self._module, self._given = module, given
         self._own = self._parts = self._world = None
         self._done = 0
+        self._saved = (-1, "")  # the step of the last checkpoint of this process, and its path
         self._norms: dict = {}  # of the last steps, by their numbers
         self._patch_step_function()
         self._is_ready = True
@@ -76,7 +74,15 @@ class Local:
             self._begin(is_resuming=True, checkpoint=checkpoint)
         return self._done
 
-    def _begin(self, is_resuming: bool = False, checkpoint: str | None = None) -> None:
+    def begin_from(self, carried) -> None:
+        """In place of what it has. ``carried``: makes what the state goes on from, see Carried, of the parts."""
+        if self._own is not None:
+            self._waits.close()
+            self._own.close()
+            self._own = None
+        self._begin(carried=carried)
+
+    def _begin(self, is_resuming: bool = False, checkpoint: str | None = None, carried=None) -> None:
         if self.has_begun:
             return
         self._check_open()
@@ -91,8 +97,9 @@ class Local:
         self._parts = parts
         parts.count_holders()
         with torch.no_grad():
-            self._done = start.begin(self, parts, self._world, is_resuming, checkpoint)
+            self._done = start.begin(self, parts, self._world, is_resuming, checkpoint, carried)
             parts.gather()
+        self._waits = Waits(self._own, parts, self._module)
         if self._done:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
 
@@ -124,6 +131,7 @@ class Local:
         type(self)._base.__init__(own, groups if shadow is None else Groups(groups, shadow), dict(self.defaults), **given)
         if [id(p) for p in own._params] != [id(piece.tensor) for piece in parts.pieces]:
             raise RuntimeError("The parameters of a rank's part have another order than those of the model.")
+        own._names[:] = [piece.place.name for piece in parts.pieces]  # in messages and in the state's description
         own._session.program = Program(self._module, bool(given["keep_random"]))
         return own
 
@@ -183,7 +191,7 @@ class Local:
             piece.tensor.grad = None
         self._done += 1
         self._norms = {self._done - 1: self._norms.get(self._done - 1, 0.0), self._done: norm}
-        own.synchronize()
+        self._waits.end_step()
         self._parts.gather()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -201,7 +209,7 @@ class Local:
 
     def synchronize(self) -> None:
         if self.has_begun:
-            self._own.synchronize()
+            self._waits.await_all()
 
     def finish(self) -> None:
         if self.has_begun:
@@ -218,7 +226,8 @@ class Local:
 
     def save(self, folder: str | None = None, extra=None) -> str:
         self._begin()
-        return start.save(self, folder, extra)
+        self._saved = (self._done, start.save(self, folder, extra))
+        return self._saved[1]
 
     def export(self, folder: str, dtype="fp32") -> None:
         raise RuntimeError("The ranks that PyTorch started have parts of the model: save torch.distributed.checkpoint.state_dict.get_model_state_dict(model, "
@@ -229,9 +238,27 @@ class Local:
             return
         self._is_ready = False
         if self._own is not None:
+            self._waits.close()
             self._own.close()
 
     # --- The state ---
+
+    def state_dict(self) -> dict:
+        found = state_dicts.state_dict(self)
+        for hook in self._optimizer_state_dict_post_hooks.values():
+            found = hook(self, found) or found
+        return found
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict) -> None:
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+            state_dict = hook(self, state_dict) or state_dict
+        state_dicts.load(self, state_dict)
+        for hook in self._optimizer_load_state_dict_post_hooks.values():
+            hook(self)
+
+    def _read_state(self, i: int) -> dict:
+        raise RuntimeError("Each rank has the moments of a part of the parameters: torch.distributed.checkpoint.state_dict.get_optimizer_state_dict() gives those of DTensors.")
 
     def _updates_of(self, i: int) -> int:
         return self._done if self.has_begun else 0

@@ -67,10 +67,13 @@ class Bucket:
     def gather(self, flats: list) -> None:
         """Each rank's elements become those of all. ``flats``: of the parameters, in the order of the numbers."""
         begin, end = self.mine()
-        all_of_them = torch.empty(self.share * self.count, dtype=flats[0].dtype, device=flats[0].device)
-        mine = all_of_them[self.index * self.share : (self.index + 1) * self.share].clone()
-        if begin < end:
-            torch.cat([piece.tensor.detach() for piece in self.pieces], out=mine[: end - begin])
+        mine = torch.zeros(self.share, dtype=flats[0].dtype, device=flats[0].device)
+        at = 0
+        for flat, until in zip(flats, self.ends):
+            first, last = max(begin, at), min(end, until)
+            if first < last:
+                mine[first - begin : last - begin].copy_(flat[first - at : last - at])
+            at = until
         for group in reversed(self._groups):
             whole = mine.new_empty(mine.numel() * dist.get_world_size(group))
             all_gather(whole, mine, group)

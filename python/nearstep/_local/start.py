@@ -60,7 +60,9 @@ class _Start:
 
     # --- Beginning ---
 
-    def begin(self, checkpoint: str | None) -> int:
+    def begin(self, checkpoint: str | None, carried) -> int:
+        if carried is not None:
+            return self._begin_from(carried(self._parts))
         is_fresh = bool(self._optimizer._given["fresh"])
         if is_fresh:
             self._world.together(lambda: folders.remove(self._paths, keep=-1))
@@ -83,6 +85,13 @@ class _Start:
             return self._open(part, is_fresh, checkpoint)
         except _StartAnew:
             return self._open(part, True, None)
+
+    def _begin_from(self, carried) -> int:
+        self._world.together(lambda: folders.remove(self._paths, keep=-1))
+        part = self._part(self._new_run(), 0)
+        done = self._open(part, True, None, carried)
+        self._world.together(lambda: part.write(os.path.join(self._paths[0], part.name)))
+        return done
 
     def _begin_elsewhere(self, layout: tuple, here: list) -> int:
         part = self._part(layout[2], layout[0] + 1)
@@ -150,9 +159,9 @@ class _Meeting:
         return needs_values
 
 
-def begin(optimizer, parts, world, is_resuming: bool, checkpoint: str | None) -> int:
-    """Makes the optimizer of this rank's part, and opens its state. Returns the steps done."""
-    return _Start(optimizer, parts, world, is_resuming).begin(checkpoint and whole_path("checkpoint", checkpoint))
+def begin(optimizer, parts, world, is_resuming: bool, checkpoint: str | None, carried) -> int:
+    """Makes the optimizer of this rank's part, and opens its state. ``carried``: see Local.begin_from(), or None. Returns the steps done."""
+    return _Start(optimizer, parts, world, is_resuming).begin(checkpoint and whole_path("checkpoint", checkpoint), carried)
 
 
 # --- Checkpoints ---
