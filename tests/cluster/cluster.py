@@ -30,7 +30,7 @@ def environment():
 @functools.cache
 def scratch():
     folder = program.PROGRAM.parent / "cluster" / pathlib.Path(sys.argv[0]).stem.removesuffix("_test")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 
