@@ -10,6 +10,7 @@
 #include "base/version.hpp"
 #include "checkpoint/export.hpp"
 #include "doctor/doctor.hpp"
+#include "engine/restart/job_record.hpp"
 #include "model/hugging_face.hpp"
 #include "report/summary.hpp"
 #include "train/loop.hpp"
@@ -82,17 +83,19 @@ struct BeginningFlags {
 
 engine::Wish wish_of(const BeginningFlags& flags) {
     using Kind = engine::Wish::Kind;
-    if (flags.fresh && (flags.resume || flags.resume_if_any)) {
+    const bool is_fresh_job = flags.fresh && flags.resume_if_any && engine::is_restarted_job();
+    if (flags.fresh && (flags.resume || flags.resume_if_any) && !is_fresh_job) {
         throw ConfigError(text("--fresh starts anew and ",
                                flags.resume_if_any ? "--resume-if-any" : "--resume",
                                " goes on from an earlier run: leave one of them out."));
     }
-    const Kind kind = flags.fresh           ? Kind::fresh
+    const Kind kind = is_fresh_job          ? Kind::resume_if_any
+                      : flags.fresh         ? Kind::fresh
                       : flags.resume_if_any ? Kind::resume_if_any
                       : !flags.from.empty() ? Kind::from
                       : flags.resume        ? Kind::resume
                                             : Kind::none;
-    return {.kind = kind, .path = flags.from};
+    return {.kind = kind, .path = flags.from, .is_fresh_job = is_fresh_job};
 }
 
 struct TrainArguments {

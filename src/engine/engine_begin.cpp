@@ -341,9 +341,6 @@ BeginReport Engine::begin(const Start& start) {
     if (decision.action != Action::resume_state) {
         claim_files(start.found);
     }
-    if (world_.rank() == 0) {
-        note_begun(settings_.csd.path.front());
-    }
     const std::string overwritten =
         start.found.wish.is_fresh() ? describe_overwritten(world_, settings_, decision.set) : "";
     BeginReport begun{.lines = describe_speeds(settings_, owners_),
@@ -389,6 +386,9 @@ BeginReport Engine::begin(const Start& start) {
     }
     add(begun.lines, {describe_threads(threads_before_, threads_), overwritten,
                       check_network(world_, settings_)});
+    if (world_.rank() == 0) {
+        note_begun(settings_.csd.path.front(), line_.run);
+    }
     count_from_here();
     return begun;
 }

@@ -170,18 +170,70 @@ TEST(DecideTest, BeginsNothingAnewWhereAJobMayHaveLostItsSteps) {
         Found found = found_of({.traces = {}, .flag = flag});
         found.wish.kind = Flag::resume_if_any;
         EXPECT_NE(decide(found).action, Action::refuse);
-        found.may_have_begun = true;
+        found.job.may_have_begun = true;
         EXPECT_EQ(decide(found).refusal.reason, Reason::lost_all);
     }
     Found found = found_of({.traces = {}, .flag = Flag::none});
-    found.may_have_begun = true;
+    found.job.may_have_begun = true;
     EXPECT_EQ(decide(found).action, Action::start_anew);
     // All its manifests are there and list no step, so there is none to lose.
     found = found_of({.traces = {Trace::whole}, .flag = Flag::resume_if_any});
-    found.may_have_begun = true;
+    found.job.may_have_begun = true;
     EXPECT_EQ(decide(found).action, Action::resume_state);
     found.manifests[0].manifest->commits.clear();
     EXPECT_EQ(decide(found).action, Action::start_anew);
+}
+
+// A job that Slurm started again on another host, where an unfinished run of another job lies.
+Found moved_job() {
+    Found found = found_of({.traces = {Trace::other_line}, .flag = Flag::resume_if_any});
+    found.job = {.may_have_begun = true, .ids = {"line"}};
+    found.manifests[0].is_of_other_job = true;
+    found.checkpoints = checkpoints_of(Kept::older);
+    return found;
+}
+
+TEST(DecideTest, GoesOnWithTheRunsOfItsJobAlone) {
+    Found found = moved_job();
+    EXPECT_EQ(decide(found).refusal.reason, Reason::run_of_other_job);
+    EXPECT_EQ(decide(found).refusal.checkpoint, found.checkpoints[0].path);
+    found.wish.is_fresh_job = true;  // so that what others left is given up
+    EXPECT_EQ(decide(found).action, Action::load_checkpoint);
+    EXPECT_EQ(decide(found).checkpoint, found.checkpoints[0].path);
+    EXPECT_EQ(decide(found).set, 1);  // beside the other run until that step is durable
+    found.checkpoints[0].is_of_other_job = true;
+    EXPECT_EQ(decide(found).refusal.reason, Reason::lost_all);
+    EXPECT_EQ(decide(found).refusal.checkpoint, "");
+    found = moved_job();
+    found.manifests[0].manifest->steps = found.manifests[0].manifest->commits.front().step;
+    EXPECT_EQ(decide(found).action, Action::load_checkpoint);  // that one is finished
+}
+
+TEST(DecideTest, StartsAJobAnewOnceMoreIfItHasBegunNothing) {
+    Found found = found_of({.traces = {Trace::whole}, .flag = Flag::resume_if_any});
+    found.wish.is_fresh_job = true;
+    EXPECT_EQ(decide(found).action, Action::start_anew);
+    found.job = {.may_have_begun = true, .ids = {"line"}};
+    EXPECT_EQ(decide(found).action, Action::resume_state);
+    found.job.ids.clear();
+    EXPECT_EQ(decide(found).refusal.reason, Reason::unknown_run);
+}
+
+TEST(DecideTest, AdvisesNoCheckpointOfAnotherRun) {
+    Found found = found_of({.traces = {Trace::whole, Trace::nothing}, .flag = Flag::resume});
+    found.checkpoints = checkpoints_of(Kept::other_line);
+    EXPECT_EQ(decide(found).refusal.reason, Reason::step_not_whole);
+    EXPECT_EQ(decide(found).refusal.checkpoint, "");
+    const FoundCheckpoint own = checkpoints_of(Kept::older).front();
+    found.checkpoints.push_back(own);
+    EXPECT_EQ(decide(found).refusal.checkpoint, own.path);
+    // Nothing tells which run the state was of.
+    found.manifests =
+        found_of({.traces = {Trace::damaged, Trace::damaged}, .flag = Flag::resume}).manifests;
+    EXPECT_EQ(decide(found).refusal.reason, Reason::unknown_step);
+    EXPECT_EQ(decide(found).refusal.checkpoint, "");
+    found.checkpoints.back().state_folders = {found.state_folder};
+    EXPECT_EQ(decide(found).refusal.checkpoint, own.path);
 }
 
 }  // namespace

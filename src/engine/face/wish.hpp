@@ -20,6 +20,9 @@ struct Wish {
     // Index of a checkpoint to begin from in place of start values. With resume_if_any: unless the
     // run has gone on from it already.
     std::string path = {};
+    // With resume_if_any: a job that Slurm starts again was submitted to start anew. It does so
+    // unless it has begun, and gives up what other runs left.
+    bool is_fresh_job = false;
 
     // For messages, behind "what to begin with is".
     std::string in_words() const {

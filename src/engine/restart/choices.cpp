@@ -28,6 +28,9 @@ void keep_to_line(const Lineage& line, StateGroup& group) {
 
 void look_at_checkpoints(const Found& found, Choices& choices) {
     for (const FoundCheckpoint& one : found.checkpoints) {
+        if (one.is_of_other_job) {
+            continue;
+        }
         const FoundCheckpoint*& best = one.damage.empty() ? choices.checkpoint : choices.damaged;
         const bool is_unknown = !one.damage.empty() && one.line.run.empty();
         if ((is_unknown || is_on(choices.line, one.line, one.step)) &&
@@ -61,7 +64,7 @@ std::optional<Choices> look(const Found& found) {
     }
     if (lines.empty()) {
         for (const FoundCheckpoint& one : found.checkpoints) {
-            if (one.damage.empty()) {
+            if (one.damage.empty() && !one.is_of_other_job) {
                 lines.push_back(one.line);
             }
         }

@@ -5,6 +5,7 @@
 #include "engine/restart/choices.hpp"
 #include "engine/restart/programs.hpp"
 #include "engine/restart/state_groups.hpp"
+#include "store/folder.hpp"
 
 #include <algorithm>
 #include <array>
@@ -56,9 +57,23 @@ Decision start_anew() {
     return decision;
 }
 
-Decision refuse(const Found& found, Refusal refusal) {
-    const auto intact = std::ranges::find(found.checkpoints, "", &FoundCheckpoint::damage);
-    refusal.checkpoint = intact == found.checkpoints.end() ? "" : intact->path;
+// Whether a refusal may advise to go on from the checkpoint: one of the line that it is about.
+// Without a line, the checkpoint is of a run that had its state here. Runs may share a folder.
+bool is_of_run(const Found& found, const FoundCheckpoint& one, const store::Lineage& line) {
+    if (!one.damage.empty() || one.is_of_other_job) {
+        return false;
+    }
+    if (!line.run.empty()) {
+        const auto last = store::last_step_of(line, one.line.run);
+        return last && one.step <= *last;
+    }
+    return std::ranges::find(one.state_folders, found.state_folder) != one.state_folders.end();
+}
+
+Decision refuse(const Found& found, Refusal refusal, const store::Lineage& line = {}) {
+    const auto advised = std::ranges::find_if(
+        found.checkpoints, [&](const FoundCheckpoint& one) { return is_of_run(found, one, line); });
+    refusal.checkpoint = advised == found.checkpoints.end() ? "" : advised->path;
     Decision decision;
     decision.refusal = std::move(refusal);
     return decision;
@@ -113,7 +128,8 @@ int set_of(const Found& found, const StateGroup& group) {
 int free_set(const Found& found, const std::vector<StateGroup>& groups) {
     std::array<bool, kSets> is_used{};
     for (const FoundManifest& one : found.manifests) {
-        is_used[static_cast<std::size_t>(one.set)] |= !one.manifest;
+        is_used[static_cast<std::size_t>(one.set)] |=
+            !one.manifest || (one.is_of_other_job && !one.manifest->commits.empty());
     }
     for (const StateGroup& group : groups) {
         is_used[static_cast<std::size_t>(set_of(found, group))] |= group.newest_listed >= 0;
@@ -210,7 +226,8 @@ Decision load_newest(const Found& found, const Choices& choices) {
 
 // A job that Slurm started again and whose files are all gone, not even a manifest without steps.
 bool has_lost_all(const Found& found) {
-    return found.wish.may_start_anew() && found.may_have_begun && found.manifests.empty();
+    return found.wish.may_start_anew() && found.job.may_have_begun &&
+           std::ranges::all_of(found.manifests, &FoundManifest::is_of_other_job);
 }
 
 Decision refuse_lost(const Found& found) {
@@ -223,7 +240,7 @@ Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
     if (choices.damaged != nullptr && choices.groups.empty()) {
         return refuse_damage(found, choices.damaged->damage);
     }
-    if (!found.checkpoints.empty()) {
+    if (!std::ranges::all_of(found.checkpoints, &FoundCheckpoint::is_of_other_job)) {
         return refuse(
             found, {.reason = Reason::no_durable_step, .remedies = {Remedy::from, Remedy::fresh}});
     }
@@ -298,25 +315,31 @@ Decision resume(const Found& found) {
             return decision;
         }
         if (group.lost_step >= 0) {
-            return refuse(found, {.reason = Reason::program_not_whole,
-                                  .remedies = {Remedy::bring_back, Remedy::without_program,
-                                               Remedy::from, Remedy::fresh},
-                                  .step = group.lost_step,
-                                  .run = group.line.run,
-                                  .missing = group.lost_programs});
+            return refuse(found,
+                          {.reason = Reason::program_not_whole,
+                           .remedies = {Remedy::bring_back, Remedy::without_program, Remedy::from,
+                                        Remedy::fresh},
+                           .step = group.lost_step,
+                           .run = group.line.run,
+                           .missing = group.lost_programs},
+                          choices.line);
         }
-        return refuse(found, {.reason = Reason::step_not_whole,
-                              .remedies = {Remedy::bring_back, Remedy::from, Remedy::fresh},
-                              .step = group.newest_listed,
-                              .run = group.line.run,
-                              .missing = missing_of(found, group)});
+        return refuse(found,
+                      {.reason = Reason::step_not_whole,
+                       .remedies = {Remedy::bring_back, Remedy::from, Remedy::fresh},
+                       .step = group.newest_listed,
+                       .run = group.line.run,
+                       .missing = missing_of(found, group)},
+                      choices.line);
     }
     if (choices.damaged != nullptr && choices.damaged->step > choices.newest() &&
         (choices.newest() >= 0 || !choices.groups.empty())) {
-        return refuse(found, {.reason = Reason::damaged_newer_checkpoint,
-                              .remedies = {Remedy::remove, Remedy::fresh},
-                              .place = choices.damaged->path,
-                              .detail = choices.damaged->damage});
+        return refuse(found,
+                      {.reason = Reason::damaged_newer_checkpoint,
+                       .remedies = {Remedy::remove, Remedy::fresh},
+                       .place = choices.damaged->path,
+                       .detail = choices.damaged->damage},
+                      choices.line);
     }
     const std::int64_t known = choices.checkpoint != nullptr ? choices.checkpoint->generation : 0;
     if (choices.state == nullptr && newest_of_remains(found) > known) {
@@ -368,6 +391,11 @@ Decision refuse_unfinished(const Found& found, Reason reason, const std::string&
                           .place = folder});
 }
 
+bool is_unfinished(const store::Manifest& manifest) {
+    return !manifest.commits.empty() && manifest.commits.front().step > 0 &&
+           manifest.commits.front().step < manifest.steps;
+}
+
 // A finished run does not block the next one.
 Decision start_if_nothing_is_unfinished(const Found& found) {
     for (const FoundManifest& one : found.manifests) {
@@ -378,8 +406,7 @@ Decision start_if_nothing_is_unfinished(const Found& found) {
                                   .detail = one.damage});
         }
         const store::Manifest& manifest = *one.manifest;
-        if (!manifest.commits.empty() && manifest.commits.front().step > 0 &&
-            manifest.commits.front().step < manifest.steps) {
+        if (is_unfinished(manifest)) {
             const std::size_t slash = one.path.rfind('/');
             return refuse_unfinished(found, Reason::unfinished_state, one.path.substr(0, slash),
                                      manifest.commits.front().step, manifest.steps);
@@ -400,20 +427,53 @@ Decision start_if_nothing_is_unfinished(const Found& found) {
     return start_anew();
 }
 
+// Goes on with the run of a job that Slurm started again. Another run that is unfinished there, as
+// on another host, is given up only if the job was to give up what it found.
+Decision resume_job(const Found& found) {
+    Decision decision = resume(found);
+    if (decision.action == Action::refuse || found.wish.is_fresh_job || !found.wish.path.empty()) {
+        return decision;
+    }
+    for (const FoundManifest& one : found.manifests) {
+        if (one.is_of_other_job && is_unfinished(*one.manifest)) {
+            return refuse(found,
+                          {.reason = Reason::run_of_other_job,
+                           .remedies = {Remedy::other_folder, Remedy::from, Remedy::fresh},
+                           .step = one.manifest->commits.front().step,
+                           .run = one.manifest->line.run,
+                           .place = store::folder_of(one.path),
+                           .host = found.hosts[static_cast<std::size_t>(one.node)],
+                           .detail = text("run ", found.job.ids.back())},
+                          decision.line);
+        }
+    }
+    return decision;
+}
+
+// Whether a job that was submitted to start anew, and that Slurm started again, does so once more.
+bool starts_anew_again(const Found& found) {
+    return found.wish.is_fresh_job && !found.job.may_have_begun;
+}
+
 }  // namespace
 
 Decision decide(const Found& found) {
+    if (found.wish.is_fresh_job && found.job.may_have_begun && found.job.ids.empty()) {
+        return refuse(found, {.reason = Reason::unknown_run,
+                              .remedies = {Remedy::submit_with_resume, Remedy::new_job}});
+    }
     if (found.named) {
-        const bool is_restarting = found.wish.may_start_anew() && goes_on_from_named(found);
+        const bool is_restarting =
+            found.wish.may_start_anew() && !starts_anew_again(found) && goes_on_from_named(found);
         if (!is_restarting && has_lost_all(found)) {
             return refuse_lost(found);
         }
-        return is_restarting ? resume(found) : load_named(found);
+        return is_restarting ? resume_job(found) : load_named(found);
     }
-    if (found.wish.is_fresh()) {
+    if (found.wish.is_fresh() || starts_anew_again(found)) {
         return start_anew();
     }
-    return found.wish.resumes() ? resume(found) : start_if_nothing_is_unfinished(found);
+    return found.wish.resumes() ? resume_job(found) : start_if_nothing_is_unfinished(found);
 }
 
 }  // namespace nearstep::engine

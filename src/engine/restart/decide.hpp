@@ -4,6 +4,7 @@
 
 #include "engine/face/options.hpp"
 #include "engine/face/wish.hpp"
+#include "engine/restart/job_record.hpp"
 #include "engine/restart/refusal.hpp"
 #include "store/lineage.hpp"
 #include "store/manifest.hpp"
@@ -34,6 +35,7 @@ struct FoundManifest {
     // Where it has what each of the manifest's records of the program names; an empty path: missing
     // or not whole.
     std::vector<std::string> programs = {};
+    bool is_of_other_job = false;  // of a run that this job of Slurm's has not begun
 };
 
 // A state file that no manifest in the folders names. Its manifest may be in a folder that is
@@ -54,6 +56,7 @@ struct FoundCheckpoint {
     std::string model = {};
     std::string damage = {};                      // as a sentence; empty: intact
     std::vector<std::string> state_folders = {};  // csd.path of the run that wrote it
+    bool is_of_other_job = false;                 // as FoundManifest's
 };
 
 // The places of one rank of this run.
@@ -75,8 +78,7 @@ struct Found {
     Wish wish = {};
     ProgramUse program = ProgramUse::none;  // of the client
     int computing = 0;                      // ranks that compute, which are the first
-    // Slurm has started this job again, and an earlier start may have begun here.
-    bool may_have_begun = false;
+    JobRuns job = {};                       // what earlier starts of this job have begun here
     std::string model = {};          // of this run, one line
     std::string state_folder = {};   // for messages
     std::string memory_folder = {};  // with csd.tiers.memory, for messages

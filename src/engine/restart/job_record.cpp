@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <span>
+#include <sstream>
 #include <system_error>
 
 namespace nearstep::engine {
@@ -27,11 +28,6 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 20U;
 std::string variable(const char* name) {
     const char* const value = std::getenv(name);
     return value == nullptr ? "" : value;
-}
-
-bool is_restarted() {
-    const std::string count = variable("SLURM_RESTART_COUNT");
-    return !count.empty() && count != "0";
 }
 
 bool is_name(const std::string& word) {
@@ -54,9 +50,9 @@ fs::path record_path() {
            text("slurm-", is_name(cluster) ? cluster + "-" : "", job);
 }
 
-std::string line_of(const std::string& folder) {
+std::string digest_of(const std::string& folder) {
     const std::string whole = fs::absolute(folder).lexically_normal().string();
-    return to_hex(xxh3(std::as_bytes(std::span(whole)))) + "\n";
+    return to_hex(xxh3(std::as_bytes(std::span(whole))));
 }
 
 bool has_line(const fs::path& record, const std::string& line) {
@@ -65,31 +61,57 @@ bool has_line(const fs::path& record, const std::string& line) {
 
 }  // namespace
 
-bool may_have_begun(const std::string& folder) {
-    if (!is_restarted()) {
-        return false;
-    }
-    const fs::path record = record_path();
-    return record.empty() || !is_own_plain(record.string()) || has_line(record, line_of(folder));
+bool is_restarted_job() {
+    const std::string count = variable("SLURM_RESTART_COUNT");
+    return !count.empty() && count != "0";
 }
 
-void note_begun(const std::string& folder) {
+JobRuns runs_of_job(const std::string& folder) {
+    if (!is_restarted_job()) {
+        return {};
+    }
     const fs::path record = record_path();
-    const std::string line = line_of(folder);
+    if (record.empty() || !is_own_plain(record.string())) {
+        return {.may_have_begun = true};
+    }
+    JobRuns runs;
+    const std::string digest = digest_of(folder);
+    std::istringstream lines(start_of_plain(record.string(), kMostBytes));
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line);
+        std::string of_folder;
+        std::string id;
+        words >> of_folder >> id;
+        if (of_folder == digest) {
+            runs.may_have_begun = true;
+            if (!id.empty()) {  // version 0.2.0 did not note it
+                runs.ids.push_back(id);
+            }
+        }
+    }
+    return runs;
+}
+
+void note_begun(const std::string& folder, const std::string& run) {
+    const fs::path record = record_path();
+    const std::string line = text(digest_of(folder), ' ', run, '\n');
     if (record.empty() || has_line(record, line)) {
         return;
     }
     std::error_code ignored;
     // A record that begins later would not have what the first start began.
-    const int make = is_restarted() ? 0 : O_CREAT;
+    const int make = is_restarted_job() ? 0 : O_CREAT;
     if (make != 0) {
         fs::create_directories(record.parent_path(), ignored);
     }
     const PlainFile opened =
         open_plain(record.string(), O_WRONLY | O_APPEND | make, S_IRUSR | S_IWUSR);
-    if (opened.file &&
-        ::write(opened.file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size())) {
-        ::fdatasync(opened.file.get());
+    const bool is_noted =
+        opened.file &&
+        ::write(opened.file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+        ::fdatasync(opened.file.get()) == 0;
+    if (!is_noted && is_own_plain(record.string())) {
+        ::unlink(record.c_str());
     }
 }
 

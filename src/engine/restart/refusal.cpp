@@ -59,6 +59,13 @@ std::string sentence(const Refusal& refusal, const Found& found) {
                 "Slurm has started this job again, and an earlier start of it may have taken "
                 "steps, but there is no state of a run in ",
                 found.state_folder);
+        case Reason::run_of_other_job:
+            return text("The folder ", refusal.place, " on ", refusal.host, " holds run ",
+                        refusal.run, ", which stopped at step ", refusal.step,
+                        " and is not that of this job (", refusal.detail, ")");
+        case Reason::unknown_run:
+            return "Slurm has started this job again, and no record in the user's home "
+                   "(XDG_STATE_HOME) tells whether an earlier start of it began the run";
         case Reason::unfinished_state:
         case Reason::unfinished_checkpoint:
             return text("The folder ", refusal.place, " holds a run that stopped at step ",
@@ -94,6 +101,8 @@ std::string_view given_up(Reason reason) {
             return "that step";
         case Reason::no_manifest:
             return "that state";
+        case Reason::run_of_other_job:
+            return "that run";
         case Reason::damaged_newer_checkpoint:
             return "it";
         default:
@@ -135,6 +144,9 @@ std::string phrase(Remedy remedy, const Refusal& refusal) {
             return text("start anew with ", Term::fresh);
         case Remedy::new_job:
             return "submit a new job to start anew";
+        case Remedy::submit_with_resume:
+            return text("submit the job again with ", Term::resume, " to go on with the run in ",
+                        Term::path);
     }
     return "";
 }

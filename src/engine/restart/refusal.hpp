@@ -26,6 +26,8 @@ enum class Reason {
     nothing_to_resume,
     nothing_whole,     // all data that was chosen is damaged
     lost_all,          // in a job that Slurm started again
+    run_of_other_job,  // an unfinished run, where such a job would go on
+    unknown_run,       // of such a job
     unfinished_state,  // of another run
     unfinished_checkpoint
 };
@@ -45,7 +47,8 @@ enum class Remedy {
     remove,  // the damaged checkpoint
     from,
     fresh,
-    new_job
+    new_job,
+    submit_with_resume
 };
 
 // A file of a state that no rank found, or what a program kept and no file has any more.

@@ -6,7 +6,6 @@
 #include "base/packed.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/restart/folder_search.hpp"
-#include "engine/restart/job_record.hpp"
 #include "mpi/gathered_text.hpp"
 #include "mpi/topology.hpp"
 #include "store/folder.hpp"
@@ -42,6 +41,11 @@ void list(Archive& archive, Manifest& one) {
 }  // namespace nearstep::store
 
 namespace nearstep::engine {
+
+template <typename Archive>
+void list(Archive& archive, JobRuns& one) {
+    archive(one.may_have_begun, one.ids);
+}
 
 template <typename Archive>
 void list(Archive& archive, FoundManifest& one) {
@@ -124,6 +128,13 @@ void look_at_state(const mpi::Communicator& world, const Placed& settings, Found
     }
 }
 
+// A job that Slurm starts again goes on with its own runs, wherever it is. A damaged checkpoint may
+// not tell its run.
+bool is_of_other_job(const Found& found, const store::Lineage& line) {
+    return !found.job.ids.empty() && !line.run.empty() &&
+           std::ranges::find(found.job.ids, line.run) == found.job.ids.end();
+}
+
 // Rank 0 looks; all ranks get the same.
 void look_at_checkpoints(const mpi::Communicator& world, const config::EngineSettings& settings,
                          const StepsOf& steps_of, Found& found) {
@@ -181,7 +192,9 @@ void check_unused(const mpi::Communicator& world, const Found& found) {
 // step there must not be ignored.
 void check_earlier_folders(const mpi::Communicator& world, const config::EngineSettings& settings,
                            const Found& found) {
-    const auto checkpoint = std::ranges::find(found.checkpoints, "", &FoundCheckpoint::damage);
+    const auto checkpoint = std::ranges::find_if(found.checkpoints, [](const FoundCheckpoint& one) {
+        return one.damage.empty() && !one.is_of_other_job;
+    });
     if (!found.wish.resumes() || found.named || checkpoint == found.checkpoints.end()) {
         return;
     }
@@ -256,11 +269,15 @@ Found find_states(const mpi::Communicator& world, const Placed& settings, const 
                                      ? config::memory_folder(settings)
                                      : "",
                 .checkpoint_folder = config::checkpoint_folder(settings)};
-    const bool may_have = world.rank() == 0 && may_have_begun(settings.csd.path.front());
-    found.may_have_begun = !world.agree(!may_have);
+    const std::string job =
+        world.rank() == 0 ? packed(runs_of_job(settings.csd.path.front())) : std::string();
+    unpack(world.broadcast(job, 0), found.job);
     found.computing = config::computing_ranks(settings, world.size());
     found.program = program_on_all(world, program);
     look_at_state(world, settings, found);
+    for (FoundManifest& one : found.manifests) {
+        one.is_of_other_job = one.manifest && is_of_other_job(found, one.manifest->line);
+    }
     check_unused(world, found);
     return found;
 }
@@ -268,6 +285,9 @@ Found find_states(const mpi::Communicator& world, const Placed& settings, const 
 void find_checkpoints(const mpi::Communicator& world, const config::EngineSettings& settings,
                       const StepsOf& steps_of, Found& found) {
     look_at_checkpoints(world, settings, steps_of, found);
+    for (FoundCheckpoint& one : found.checkpoints) {
+        one.is_of_other_job = is_of_other_job(found, one.line);
+    }
     check_earlier_folders(world, settings, found);
 }
 

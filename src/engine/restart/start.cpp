@@ -55,7 +55,7 @@ std::vector<double> known_speeds(const Found& found, const std::vector<int>& dev
     std::int64_t newest = -2;
     std::string layout;
     for (const FoundManifest& one : found.manifests) {
-        if (one.manifest && is_of_seat(one)) {
+        if (one.manifest && !one.is_of_other_job && is_of_seat(one)) {
             const std::vector<store::Commit>& commits = one.manifest->commits;
             const std::int64_t step = commits.empty() ? -1 : commits.front().step;
             if (step > newest) {

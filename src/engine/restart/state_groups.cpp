@@ -133,7 +133,7 @@ int ranks_of_layout(const std::string& layout) {
 std::vector<StateGroup> group_states(const Found& found) {
     std::map<std::string, std::vector<std::size_t>> by_state;
     for (std::size_t i = 0; i < found.manifests.size(); ++i) {
-        if (found.manifests[i].manifest) {
+        if (found.manifests[i].manifest && !found.manifests[i].is_of_other_job) {
             by_state[state_of(manifest_in(found, i))].push_back(i);
         }
     }
