@@ -20,7 +20,8 @@ from ._boxes import Boxes
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _PR_SET_PDEATHSIG = 1
-_SAID = (2, 75)  # a mistake of the user's and a stop on request: the ranks have said all
+_INTERRUPTS = (signal.SIGINT, signal.SIGHUP)
+_SAID = (2, 75, *(128 + number for number in _INTERRUPTS))  # a mistake of the user's, a stop on request, the user's own interrupt
 _LEFT_OUT = ("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--node-rank", "--master-addr", "--master-port", "--max-restarts",
              "--role", "--monitor-interval", "--log-dir", "--redirects", "--tee", "--start-method")
 _NUMBER_OF_GPUS = ("auto", "gpu")
@@ -132,14 +133,20 @@ def _places(options, hosts: int, ranks: int) -> list:
     return [*where, "--map-by", f"ppr:{ranks}:node", "-x", "PATH", "-x", "OMP_NUM_THREADS"]
 
 
-def _say_end(code: int, rank: int | None, ranks: int) -> None:
-    who = "A rank" if rank is None else f"Rank {rank}"
-    if code > 128:
-        name = signal.Signals(code - 128).name if code - 128 in {one.value for one in signal.Signals} else f"signal {code - 128}"
+def _say_end(code: int, boxes: Boxes, ranks: int) -> None:
+    if not boxes.has_begun:
+        print("nearstep-run: No rank began, since mpirun did not reach every host, and what it said is above: check that each host can be "
+              "reached by ssh without a password.", file=sys.stderr)
+        return
+    who = "A rank" if boxes.rank is None else f"Rank {boxes.rank}"
+    if code - 128 in {one.value for one in signal.Signals}:
+        name = signal.Signals(code - 128).name
         why = "; the system does so when memory runs out" if code == 128 + signal.SIGKILL else ""
         words = f"{who} was ended by {name}{why}"
     elif code == 124:
         words = f"The run took longer than NEARSTEP_TIMEOUT={os.environ.get('NEARSTEP_TIMEOUT')} s"
+    elif boxes.rank is None:
+        words = f"The run ended with code {code}, and what was said is above"
     else:
         words = f"{who} ended with code {code}, and what it said is above"
     print(f"nearstep-run: {words}{', so all ' + str(ranks) + ' ranks have ended' if ranks > 1 else ''}.", file=sys.stderr)
@@ -155,16 +162,23 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _start(command: list, environment: dict) -> tuple[int, int | None]:
-    """Runs mpirun. Returns its exit code, and the rank that failed first, if mpirun names one."""
+def _start(command: list, environment: dict) -> tuple[int, Boxes]:
+    """Runs mpirun. Returns its exit code, or that of an interrupt, and what it said in boxes."""
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, preexec_fn=_end_with_parent)
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: process.send_signal(number))
+    interrupts = []
+
+    def forward(number, _frame):
+        interrupts.extend([number] if number in _INTERRUPTS else [])
+        process.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGUSR1, *_INTERRUPTS):
+        signal.signal(number, forward)
     boxes = Boxes()
     while data := os.read(process.stderr.fileno(), 1 << 16):
         os.write(2, boxes.add(data))
     os.write(2, boxes.rest())
-    return process.wait(), boxes.rank
+    code = process.wait()
+    return (128 + interrupts[0] if interrupts else code), boxes
 
 
 def main(words: list | None = None) -> int:
@@ -185,8 +199,8 @@ def main(words: list | None = None) -> int:
     environment = dict(os.environ)
     if mpirun != shutil.which("mpirun"):
         environment["PATH"] = os.pathsep.join((os.path.dirname(mpirun), os.environ.get("PATH", os.defpath)))
-    code, rank = _start([str(_launchers() / "start_ranks"), str(hosts), str(per_host * hosts), *_places(options, hosts, per_host), "--", *command], environment)
+    code, boxes = _start([str(_launchers() / "start_ranks"), str(hosts), str(per_host * hosts), *_places(options, hosts, per_host), "--", *command], environment)
     code = 128 - code if code < 0 else code
     if code != 0 and code not in _SAID:
-        _say_end(code, rank, per_host * hosts)
+        _say_end(code, boxes, per_host * hosts)
     return code

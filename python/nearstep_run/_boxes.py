@@ -6,15 +6,18 @@ _EDGE = b"-" * 74
 # Of a box that says no more than that a rank has ended: Open MPI 4, then 5.
 _ENDS = re.compile(rb"Primary job +terminated|detected that one or more processes exited|noticed that process rank|"
                    rb"MPI_ABORT was invoked|has exited due to process rank|ORTE_ERROR_LOG")
+# No rank has begun, since mpirun did not start its own program on all hosts.
+_NO_START = re.compile(rb"unable to reliably +start one or more daemons|daemon has unexpectedly failed +after launch")
 _RANK = re.compile(rb"process rank (\d+)|on rank (\d+) |Process name:\s*\[[^\]]*[,@]\d+,(\d+)\]|Process name:\s*\[\[[^\]]*\],(\d+)\]")
 
 
 class Boxes:
     """``add`` takes bytes of mpirun's stderr and returns those to show. Afterwards ``rank`` is the one that ended first, or
-    None if no box names it."""
+    None if no box names it. ``has_begun`` is false if a box says that a host was not reached."""
 
     def __init__(self):
         self.rank: int | None = None
+        self.has_begun = True
         self._held = b""  # begins at a line's start with an edge, or with a part of one
         self._at_line_start = True
 
@@ -41,6 +44,7 @@ class Boxes:
         return b"" if self._is_of_end(self._held) else self._held
 
     def _is_of_end(self, box: bytes) -> bool:
+        self.has_begun = self.has_begun and not _NO_START.search(box)
         found = _RANK.search(box)
         if found and self.rank is None:
             self.rank = int(next(number for number in found.groups() if number is not None))

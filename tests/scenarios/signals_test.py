@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
@@ -100,7 +101,22 @@ class Signals(program.Scenario):
         running = self.start_long(keys={"train__steps": 3, "train__evaluate_batches": 10000000})
         self.wait_for(self.has_steps, running)
         running.send_signal(signal.SIGINT)
-        self.assertNotEqual(running.wait(timeout=program.HANG_S), 0)
+        self.assertEqual(running.wait(timeout=program.HANG_S), 128 + signal.SIGINT)
+        self.assertNotIn("ended", self.said.read_text())  # nobody is to blame
+
+    def test_a_run_that_was_stopped_as_a_whole_goes_on(self):
+        self.metrics = self.folder / "metrics.jsonl"
+        running = self.start("launch/ranks", 2, program.PROGRAM, *self.arguments(flags=["--metrics", self.metrics], exchange__timeout_s=1, **LONG))
+        self.wait_for(self.has_steps, running)
+        ranks = [int(path.parent.name) for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+                 if path.read_bytes().startswith(bytes(program.PROGRAM)) and str(self.metrics).encode() in path.read_bytes()]
+        self.assertEqual(len(ranks), 2)
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for rank in ranks:
+                os.kill(rank, number)
+            time.sleep(2)  # longer than exchange.timeout_s, and time to notice
+        running.send_signal(signal.SIGTERM)
+        self.assertEqual(running.wait(timeout=program.HANG_S), 75, self.said.read_text())
 
     def test_a_run_says_whether_its_notice_is_long_enough(self):
         def head(**keys):
@@ -166,6 +182,30 @@ class Launchers(program.Scenario):
         self.assert_refusal(done, "checkpoint.path", folder)
         self.assertEqual(list((self.folder / "state").rglob("*.state")), [])
         self.assertEqual(list(self.folder.rglob("nearstep-shared-*")), [])
+
+    def test_a_program_that_handles_sigterm_alone_gets_it(self):
+        program.make_script(self.folder / "handles", f"trap 'echo saved >{self.folder}/saved-$OMPI_COMM_WORLD_RANK; exit 0' TERM\n"
+                            f"touch {self.folder}/begun-$OMPI_COMM_WORLD_RANK\nfor ((i = 0; i < 1000; i++)); do sleep 0.1; done")
+        running = subprocess.Popen(["launch/ranks", "2", str(self.folder / "handles")], cwd=program.ROOT, env=program.environment())
+        self.addCleanup(running.kill)
+        while len(list(self.folder.glob("begun-*"))) < 2:
+            self.assertIsNone(running.poll())
+            time.sleep(0.05)
+        running.send_signal(signal.SIGTERM)
+        self.assertEqual(running.wait(timeout=program.HANG_S), 0)
+        self.assertEqual(len(list(self.folder.glob("saved-*"))), 2)
+
+    def test_no_rank_is_blamed_for_a_host_that_is_not_reached_or_a_signal_that_is_none(self):
+        hosts = self.folder / "hosts"
+        hosts.write_text(f"{os.uname().nodename}\nabsent.invalid\n")
+        run = ["-c", "import nearstep_run, sys; sys.exit(nearstep_run.main())"]
+        python = {"PYTHONPATH": str(program.ROOT / "python"), "OMPI_MCA_plm_rsh_agent": "/bin/false"}
+        done = program.call(sys.executable, *run, "--hostfile", hosts, "--no-python", "true", **python)
+        self.assertNotEqual(done.returncode, 0)
+        self.assert_states(done.stderr, "No rank began")
+        self.assertNotRegex(done.stderr, r"A rank|Rank \d")
+        done = program.call(sys.executable, *run, "--no-python", "--nproc-per-node", 2, "sh", "-c", "exit 255", **python)
+        self.assertRegex(done.stderr, r"nearstep-run: Rank \d ended with code 255")
 
     def test_mpiruns_share_no_folder(self):
         """Else one that ends removes the folder in which another that starts is about to make its own."""
