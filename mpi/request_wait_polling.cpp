@@ -1,3 +1,4 @@
+#include "base/awake_time.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
 #include "mpi/request_state.hpp"
@@ -21,10 +22,10 @@ void Request::wait() {
         return;
     }
     const Patience patience = state_->patience;
-    const auto start = std::chrono::steady_clock::now();
+    AwakeTime time;
     while (true) {
         // Before the test: a process that was stopped in between must not give up what has ended.
-        const auto waited = std::chrono::steady_clock::now() - start;
+        const auto waited = time.look();
         if (test()) {
             return;
         }

@@ -2,6 +2,7 @@
 // main and the MPI thread.
 #include "mpi/session.hpp"
 
+#include "base/awake_time.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
 #include "base/wording.hpp"
@@ -49,9 +50,9 @@ bool all_ranks_arrive(std::chrono::seconds limit) {
     if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) {
         return false;
     }
-    const auto deadline = std::chrono::steady_clock::now() + limit;
+    AwakeTime time;
     int is_done = 0;
-    while (is_done == 0 && std::chrono::steady_clock::now() < deadline) {
+    while (is_done == 0 && time.look() < limit) {
         if (MPI_Test(&request, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
             return false;
         }
@@ -132,9 +133,14 @@ void start() {
             return;
         case Launch::strangers:  // they would all do the same work
             throw ConfigError(
-                text("srun has started ", tasks_of_step(),
-                     " tasks without a PMI that this MPI knows, so they cannot find each other: "
-                     "start them with srun --mpi=pmix, with mpirun, or with launch/slurm."));
+                tasks_of_step() > 1
+                    ? text("srun has started ", tasks_of_step(),
+                           " tasks without a PMI that this MPI knows, so they cannot find each "
+                           "other: start them with srun --mpi=pmix, with mpirun, or with "
+                           "launch/slurm.")
+                    : text("The launcher of another MPI has started ", processes_of_pmi(),
+                           " processes (PMI_SIZE), which cannot find each other by Open MPI: start "
+                           "them with Open MPI's mpirun, or with nearstep-run."));
         case Launch::ranks:
             break;
     }
@@ -151,11 +157,11 @@ void start() {
 
 // Before MPI runs, nothing can report an exception.
 void start_for_program() try { start(); } catch (const ConfigError& error) {
-    const char* task = std::getenv("SLURM_PROCID");
+    const char* task = std::getenv(tasks_of_step() > 1 ? "SLURM_PROCID" : "PMI_RANK");
     if (task == nullptr || std::string(task) == "0") {
         std::fprintf(stderr, "nearstep: %s\n", error.what());
     } else {
-        // srun may end all tasks when one has ended, so the first one must have spoken.
+        // The launcher may end all processes when one has ended, so the first one must have spoken.
         std::this_thread::sleep_for(std::chrono::seconds(2));
     }
     std::_Exit(kUsageExitCode);

@@ -9,6 +9,8 @@ Launch launch_of_process() { return Launch::ranks; }
 
 int tasks_of_step() { return 1; }
 
+int processes_of_pmi() { return 1; }
+
 int ranks_of_host() { return 1; }
 
 std::vector<std::string> settings_in_force() { return {}; }

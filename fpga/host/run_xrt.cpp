@@ -1,4 +1,5 @@
 // Runs a card's kernels by XRT. Used by csd.
+#include "base/awake_time.hpp"
 #include "base/wording.hpp"
 #include "fpga/host/xrt_state.hpp"
 
@@ -9,7 +10,6 @@ namespace nearstep::fpga {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 // XRT 2.13 may lose a wake-up if several cards are waited for, so wait() polls at this interval.
 constexpr milliseconds kSlice{100};
@@ -96,9 +96,9 @@ void KernelRun::start() {
 
 void KernelRun::wait(const std::string& purpose) {
     const std::string what = text(state_->kernel.name, " (", purpose, ")");
-    const auto deadline = steady_clock::now() + state_->longest;
+    AwakeTime time;
     auto status = ERT_CMD_STATE_TIMEOUT;
-    while (status == ERT_CMD_STATE_TIMEOUT && steady_clock::now() < deadline) {
+    while (status == ERT_CMD_STATE_TIMEOUT && time.look() < state_->longest) {
         state_->health->check();
         status = call_xrt(state_->card, "waiting for " + what, [&] {
             // A time-out of the wait and one of the card have the same code; the run's state tells

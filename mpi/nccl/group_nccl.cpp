@@ -135,6 +135,9 @@ struct Group::State {
     // While a thread is in an NCCL call and holds the mutex: the operation and when it started.
     std::atomic<const char*> calling = nullptr;
     std::atomic<Clock::rep> called_at = 0;
+    // How long that call has taken. The watchdog's thread alone uses these.
+    Clock::rep seen_call = 0;
+    RunTime call_time;
     std::array<Operation, kOperations> operations;
     std::size_t next = 0;
 };
@@ -143,8 +146,13 @@ std::optional<std::string> Group::State::look(Clock::time_point now) {
     const std::unique_lock lock(mutex, std::try_to_lock);
     if (!lock) {
         const char* what = calling.load();
-        const Clock::time_point since{Clock::duration(called_at.load())};
-        return what != nullptr && now - since > limit ? std::optional(overdue(what)) : std::nullopt;
+        if (const Clock::rep call = called_at.load(); call != seen_call) {
+            seen_call = call;
+            call_time = RunTime();
+        }
+        const Progress progress = what == nullptr ? Progress::over : Progress::running;
+        return call_time.is_overdue(progress, now, limit) ? std::optional(overdue(what))
+                                                          : std::nullopt;
     }
     if (is_closed || comm == nullptr) {
         return std::nullopt;
@@ -190,6 +198,7 @@ void Group::State::abort() {
 // Waits until NCCL has queued the operation on the host; the GPU may still run it.
 void Group::State::settle(Watchdog& watchdog, const char* what) {
     const Clock::time_point begin = Clock::now();
+    AwakeTime time;
     for (;;) {
         ncclResult_t code = ncclInProgress;
         {
@@ -205,7 +214,7 @@ void Group::State::settle(Watchdog& watchdog, const char* what) {
         if (code != ncclInProgress) {
             watchdog.give_up(failure(what, code));
         }
-        if (Clock::now() - begin > limit) {
+        if (time.look() > limit) {
             watchdog.give_up(overdue(what));
         }
         pause(begin);

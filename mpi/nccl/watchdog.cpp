@@ -33,7 +33,7 @@ void Watchdog::forget(int watch) {
 }
 
 std::optional<std::string> Watchdog::look() {
-    const Clock::time_point now = Clock::now();
+    const Clock::time_point now{time_.look()};
     for (const auto& [number, watched] : watched_) {
         if (std::optional<std::string> problem = watched.look(now)) {
             return problem;

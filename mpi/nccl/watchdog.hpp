@@ -1,6 +1,7 @@
 // Ends the program if GPUs wait for each other too long or NCCL reports a failure.
 #pragma once
 
+#include "base/awake_time.hpp"
 #include "base/error.hpp"
 
 #include <chrono>
@@ -40,7 +41,8 @@ private:
 // An exception from `look` or `abort` ends the program. `look` is not called after forget()
 // returns; an `abort` that has begun may still run then.
 struct Watched {
-    // Returns the error sentence at `now`, or none. The watchdog's thread calls it once per period.
+    // Returns the error sentence at `now`, or none; see AwakeTime. The watchdog's thread calls it
+    // once per period.
     std::function<std::optional<std::string>(Clock::time_point now)> look;
     // Aborts all pending operations, so that no one keeps waiting. Called once, in a thread of its
     // own because it may hang.
@@ -83,6 +85,7 @@ private:
     std::optional<std::string> problem_;  // the first problem
     std::condition_variable_any tick_;
     std::map<int, Watched> watched_;
+    AwakeTime time_;
     int next_ = 0;
     std::jthread thread_;  // declared last: it uses the members above
 };

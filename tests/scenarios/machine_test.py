@@ -251,6 +251,10 @@ class Machine(program.Scenario):
         code, said = self.run_one(*plan, env={**session, "SLURM_STEP_NUM_TASKS": "2"})
         self.assertEqual(code, 2, said)
         self.assert_states(said, "srun", "2 tasks", "PMI")
+        for where in ({}, session):  # the launcher of another MPI, also on the hosts of a job
+            code, said = self.run_one(*plan, env={**where, "PMI_SIZE": "2", "PMI_RANK": "0"})
+            self.assertEqual((code, len(said.splitlines())), (2, 1), said)
+            self.assert_states(said, "another MPI", "2 processes", "nearstep-run")
 
     def test_a_run_fits_into_the_memory_of_its_cgroup(self):
         group, limit = pathlib.Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
