@@ -20,14 +20,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* kProgram = "nearstep-report";
 
-// The Python program beside this one, or in .venv/bin of a folder above; else its bare name, which
-// is searched on the path.
+// The Python program beside this one or, if this one is where it was built, in the .venv of its
+// checkout; else its bare name, which is searched on the path. Other folders may be anybody's.
 std::string find_program() {
     std::error_code error;
     const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
     std::vector<fs::path> places = {here / kProgram};
-    for (fs::path folder = here; folder.has_relative_path(); folder = folder.parent_path()) {
-        places.push_back(folder / ".venv/bin" / kProgram);
+    if (fs::equivalent(here, NEARSTEP_BUILD_FOLDER, error)) {
+        places.push_back(fs::path(NEARSTEP_CHECKOUT) / ".venv/bin" / kProgram);
     }
     for (const fs::path& place : places) {
         if (::access(place.c_str(), X_OK) == 0) {

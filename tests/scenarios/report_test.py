@@ -1,6 +1,7 @@
 """`nearstep report` starts the Python program nearstep-report: on a run's files, on a run under way, and without it."""
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import tempfile
@@ -43,9 +44,13 @@ class Report(program.Scenario):
             self.assertIn(words, page)
 
     def test_without_the_python_program_it_says_what_to_install(self):
-        folder = tempfile.TemporaryDirectory()  # no folder above it has a .venv
+        folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        alone = shutil.copy(program.PROGRAM, folder.name)
+        place = pathlib.Path(folder.name) / "build/release"
+        place.mkdir(parents=True)
+        alone = shutil.copy(program.PROGRAM, place)
+        # A program of somebody's in a folder above is not started.
+        program.make_script(place.parents[1] / ".venv/bin/nearstep-report", "echo started")
         done = subprocess.run([alone, "report", self.folder], env=dict(os.environ, PATH="/nowhere"), text=True, capture_output=True)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertEqual(done.stderr, "nearstep: nearstep-report cannot be started (No such file or directory): run launch/setup, or pip install . and put its folder on the PATH.\n")
