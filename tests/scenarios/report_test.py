@@ -50,7 +50,9 @@ class Report(program.Scenario):
         place.mkdir(parents=True)
         alone = shutil.copy(program.PROGRAM, place)
         # A program of somebody's in a folder above is not started.
-        program.make_script(place.parents[1] / ".venv/bin/nearstep-report", "echo started")
+        other = place.parents[1] / ".venv/bin/nearstep-report"
+        other.parent.mkdir(parents=True)
+        program.make_script(other, "echo started")
         done = subprocess.run([alone, "report", self.folder], env=dict(os.environ, PATH="/nowhere"), text=True, capture_output=True)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertEqual(done.stderr, "nearstep: nearstep-report cannot be started (No such file or directory): run launch/setup, or pip install . and put its folder on the PATH.\n")

@@ -3,6 +3,8 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 import tomllib
 import unittest
@@ -61,6 +63,59 @@ class Sites(program.Scenario):
                 done = program.call(program.ROOT / "launch/slurm_job", *words, **variables)
                 self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
                 self.assertIn("launch/slurm", done.stderr)
+
+    def test_what_a_host_prints_is_no_command(self):
+        ran = self.folder / "ran"
+        word = f"BASH_VERSINFO[$(touch {ran})0]"
+        site = self.folder / "site"
+        site.mkdir()
+        for key in ("cores", "time_us", "machine", "asked_us", "answered_us"):
+            with self.subTest(key=key):
+                remote = program.make_script(self.folder / "remote", f'shift; said=$(bash -c "$*"); echo "$said" | sed "s#^{key} .*##"\necho \'{key} {word}\'')
+                (site / "site.toml").write_text(f'[hosts]\nnames = ["localhost"]\nranks = 1\nremote = "{remote}"\n')
+                done = program.call(program.ROOT / "launch/mpirun", "configs/tiny.toml", site, "--check", "--set", f"data.train={self.text}",
+                                    "--set", f"csd.path={self.folder / 'state'}", NEARSTEP_PROGRAM=str(program.PROGRAM))
+                self.assertFalse(ran.exists(), done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                if key in ("cores", "time_us"):
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assert_states(done.stderr, "host localhost", key)
+
+    def test_names_are_those_of_the_users_folder_also_for_a_launcher_called_by_a_link(self):
+        shutil.copy(program.ROOT / "configs/tiny.toml", self.folder / "my.toml")
+        (self.folder / "train").symlink_to(program.ROOT / "launch/mpirun")
+        done = subprocess.run(["./train", "my.toml", program.ROOT / "cluster/localhost", "--dry-run", "--set", f"data.train={self.text.name}", *SETTINGS],
+                              cwd=self.folder, env={**program.environment(), "NEARSTEP_PROGRAM": str(program.PROGRAM)}, text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        words = shlex.split(done.stdout)
+        self.assertIn(str(program.ROOT / "launch/notice"), words)
+        self.assertIn("my.toml", words)
+        done = subprocess.run([self.folder / "train", "absent.toml", program.ROOT / "cluster/localhost", "--dry-run"], cwd="/", text=True, capture_output=True,
+                              env={**program.environment(), "NEARSTEP_PROGRAM": str(program.PROGRAM)})
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assert_states(done.stderr, "absent.toml")
+
+    def test_a_job_whose_time_is_over_before_its_notice_is_refused(self):
+        for words in (["--time=2"], ["-t", "1:30"], ["-t2"], ["--time=0-00:02"], ["--time=10", "--time=00:01:59"], ["--time=5", "--signal=B:USR1@400"]):
+            done = program.call(program.ROOT / "launch/slurm", "configs/tiny.toml", "cluster/slurm-cluster", "--dry-run", *SETTINGS,
+                                "--set", f"data.train={self.text}", *words, NEARSTEP_PROGRAM=str(program.PROGRAM))
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
+            self.assert_states(done.stderr, "--time", "notice")
+        for words in (["--time=0"], ["--time=1-0"], ["--time=UNLIMITED"], ["--time=1", "--time=1:0:0"], ["--time=1", "--signal=USR1@30"]):
+            self.words("slurm", "cluster/slurm-cluster", *words)
+
+    def test_root_works_in_no_folder_of_others(self):
+        folder = self.folder / "hosts"
+        folder.mkdir()
+        link = self.folder / "link"
+        link.symlink_to(folder)
+        for name, mode in (("hosts", 0o777), ("link", 0o700), ("link/", 0o700)):
+            folder.chmod(mode)
+            for command in (("vhosts", "up", "1"), ("vhosts", "down"), ("slurm", "down")):
+                done = program.call(program.ROOT / "cluster/virtual-hosts" / command[0], *command[1:], NEARSTEP_VHOSTS=f"{self.folder}/{name}")
+                self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
+                self.assert_states(done.stderr, "NEARSTEP_VHOSTS")
+        self.assertEqual(list(folder.iterdir()), [])
 
     def test_there_are_sites(self):
         self.assertGreaterEqual({site.name for site in SITES},
