@@ -5,7 +5,9 @@ import itertools
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 import time
 import traceback
 import weakref
@@ -85,6 +87,8 @@ def are_of_mpi() -> bool:
 
 def check_launcher(find_each_other: bool) -> None:
     """Raises RuntimeError if several processes were started that do not find each other: each would take itself for the only one."""
+    if not find_each_other:
+        _check_pmi()
     told = _number("WORLD_SIZE")
     if told > 1 and not find_each_other:
         here = _number("LOCAL_WORLD_SIZE", told)
@@ -110,11 +114,32 @@ def check_group() -> None:
         )
 
 
+def _check_pmi() -> None:
+    """Raises RuntimeError if the launcher of another MPI, such as MPICH's mpiexec, started several processes. Whether Open MPI can
+    join the tasks of a step of Slurm's is seen when it starts."""
+    started = _number("PMI_SIZE")
+    knows_others = "OMPI_COMM_WORLD_SIZE" in os.environ or "PMIX_NAMESPACE" in os.environ or _number("SLURM_STEP_NUM_TASKS") > 1
+    if started > 1 and not knows_others:
+        raise RuntimeError(
+            f"The launcher of another MPI has started {started} processes (PMI_SIZE), which cannot find each other by Open MPI. Start "
+            f"the ranks with: nearstep-run --nproc-per-node {_number('MPI_LOCALNRANKS', started)} {shlex.join(_program())}"
+        )
+
+
 def take_part() -> None:
     """This process is a rank, also if it is a fork of one that is not."""
     global _process
     _process = os.getpid()
     _fill_standard_descriptors()
+    _hear_notice()
+
+
+def _hear_notice() -> None:
+    """A notice to stop reaches ranks as SIGUSR1, since mpirun and Slurm forward that. It would end a program that handles SIGTERM
+    alone, so that handler gets it."""
+    handles_term = callable(signal.getsignal(signal.SIGTERM)) and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    if handles_term and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGUSR1, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def _fill_standard_descriptors() -> None:

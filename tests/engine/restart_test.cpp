@@ -230,7 +230,7 @@ TEST(DecideTest, AdvisesNoCheckpointOfAnotherRun) {
     // Nothing tells which run the state was of.
     found.manifests =
         found_of({.traces = {Trace::damaged, Trace::damaged}, .flag = Flag::resume}).manifests;
-    EXPECT_EQ(decide(found).refusal.reason, Reason::unknown_step);
+    EXPECT_EQ(decide(found).refusal.reason, Reason::several_runs);
     EXPECT_EQ(decide(found).refusal.checkpoint, "");
     found.checkpoints.back().state_folders = {found.state_folder};
     EXPECT_EQ(decide(found).refusal.checkpoint, own.path);

@@ -1,8 +1,10 @@
 """A user's mistake ends in one sentence, as the right exception, and leaves the state unchanged. One process, one rank."""
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 import unittest.mock
 
 import launcher
@@ -136,6 +138,22 @@ class BadInput(Package):
         p = torch.nn.Parameter(torch.empty(0))
         p.ds_numel = 16  # as deepspeed.zero.Init has it
         self.refuses(ValueError, "ZeRO-3", lambda: nearstep.SGD([p], lr=0.1, path=self.path))
+
+    def test_processes_of_another_mpi(self):
+        with unittest.mock.patch.dict(os.environ, {"PMI_SIZE": "2", "PMI_RANK": "1"}):
+            self.refuses(RuntimeError, ("another MPI", "2 processes", "nearstep-run --nproc-per-node 2"), self.make)
+
+    def test_a_notice_reaches_a_program_that_handles_sigterm_alone(self):
+        heard = []
+        before = signal.signal(signal.SIGTERM, lambda *_: heard.append("SIGTERM"))
+        try:
+            self.make()
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0)  # a handler runs between two instructions of Python's
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        self.assertEqual(heard, ["SIGTERM"])
 
     def test_messages_do_not_go_into_the_state(self):
         kept = os.dup(0)
