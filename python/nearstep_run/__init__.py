@@ -145,7 +145,7 @@ def _say_end(code: int, boxes: Boxes, ranks: int) -> None:
         words = f"{who} was ended by {name}{why}"
     elif code == 124:
         words = f"The run took longer than NEARSTEP_TIMEOUT={os.environ.get('NEARSTEP_TIMEOUT')} s"
-    elif boxes.rank is None:
+    elif not boxes.has_ended:
         words = f"The run ended with code {code}, and what was said is above"
     else:
         words = f"{who} ended with code {code}, and what it said is above"

@@ -13,11 +13,13 @@ _RANK = re.compile(rb"process rank (\d+)|on rank (\d+) |Process name:\s*\[[^\]]*
 
 class Boxes:
     """``add`` takes bytes of mpirun's stderr and returns those to show. Afterwards ``rank`` is the one that ended first, or
-    None if no box names it. ``has_begun`` is false if a box says that a host was not reached."""
+    None if no box names it. ``has_begun`` is false if a box says that a host was not reached,
+    ``has_ended`` is true if one says that a rank has ended."""
 
     def __init__(self):
         self.rank: int | None = None
         self.has_begun = True
+        self.has_ended = False
         self._held = b""  # begins at a line's start with an edge, or with a part of one
         self._at_line_start = True
 
@@ -48,4 +50,6 @@ class Boxes:
         found = _RANK.search(box)
         if found and self.rank is None:
             self.rank = int(next(number for number in found.groups() if number is not None))
-        return bool(_ENDS.search(box))
+        is_of_end = bool(_ENDS.search(box))
+        self.has_ended = self.has_ended or is_of_end
+        return is_of_end

@@ -13,7 +13,7 @@ public:
     using Clock = std::chrono::steady_clock;
 
     // Between two looks of a process that runs, also on a machine with much other work.
-    static constexpr std::chrono::seconds kLongestPause{1};
+    static constexpr std::chrono::milliseconds kLongestPause{200};
 
     explicit AwakeTime(Clock::time_point now = Clock::now()) : last_(now) {}
 
