@@ -137,6 +137,28 @@ class Restart(program.Scenario):
                 self.assert_refusal(done, "Slurm")
         self.assertFalse((self.folder / "p0/rank-0.manifest").exists())
 
+    def test_a_requeued_job_goes_on_with_its_own_run_alone(self):
+        keys = {"train__steps": STEPS, "checkpoint__path": f'"{self.folder / "shared"}"', "train__seed": 5}
+        program.succeed(0, *self.arguments(train__stop_at=5, csd__path=self.two_drives("older"), **keys))
+        keys["train__seed"] = 6
+        job = {"SLURM_JOB_ID": "7", "XDG_STATE_HOME": str(self.folder / "home")}
+        again = {**job, "SLURM_RESTART_COUNT": "1"}
+
+        def start(environment, *flags, stop=3):
+            with unittest.mock.patch.dict(os.environ, environment):
+                return program.run(0, *self.arguments(flags=flags, train__stop_at=stop, csd__path=self.two_drives(), **keys))
+
+        self.assertEqual(start(job, "--fresh").returncode, 0)
+        own = re.search(r"(?m)^run = (\w+)", (self.folder / "p0/rank-0.manifest").read_text())[1]
+        (self.folder / "p0").rename(self.folder / "away")  # the job moves to a host where an older run lies
+        (self.folder / "older0").rename(self.folder / "p0")
+        done = start(again, "--resume-if-any", stop=4)
+        self.assert_refusal(done, own, "not that of this job", f"run-{own}/step-00000003.h5")
+        done = start(again, "--resume-if-any", "--fresh", stop=4)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_states(done.stdout, f"resumed from {self.folder}/shared/run-{own}/step-00000003.h5")
+        self.assert_refusal(start(job, "--resume-if-any", "--fresh"), "leave one of them out")
+
     def test_a_run_in_the_folder_of_another_goes_on_with_its_own_steps(self):
         self.finish(train__steps=6, train__seed=5)
         keys = {"csd__durability": '"checkpoint"', "checkpoint__every": 3, "train__steps": 8}
