@@ -94,6 +94,112 @@ class Buffers(Loop):
                     self.assertEqual(again[0].kept.layout, model[0].kept.layout)
                     torch.testing.assert_close(again[0].kept, model[0].kept)
 
+    def test_sizes_that_the_first_forward_changes_and_extra_states_come_back(self):
+        from torch.ao.quantization import FakeQuantize, HistogramObserver, PerChannelMinMaxObserver
+
+        class Watched(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = network()
+                self.channels = PerChannelMinMaxObserver(ch_axis=1)
+                self.histogram = HistogramObserver()
+                self.fake = FakeQuantize(observer=PerChannelMinMaxObserver, ch_axis=1, qscheme=torch.per_channel_affine)
+                self.register_buffer("late", torch.empty(0))
+                self.register_buffer("grown", torch.zeros(1))
+                self.loads, self.calls = [], 0
+
+            def forward(self, x):
+                if self.late.numel() == 0:
+                    self.late = torch.zeros_like(x[0])
+                self.grown = self.grown + x.detach().mean(0)
+                self.late += x.detach().mean(0)
+                self.calls += 1
+                self.histogram(self.channels(x))
+                return self.net(self.fake(x))
+
+            def get_extra_state(self):
+                return {"calls": self.calls, "late": self.late.sum()}
+
+            def set_extra_state(self, state):
+                self.calls = state["calls"]
+
+            def _load_from_state_dict(self, state_dict, prefix, *rest):
+                self.loads.append(sorted(state_dict))
+                super()._load_from_state_dict(state_dict, prefix, *rest)
+
+        whole, opt = self.make(Watched().to(DEVICE), path=self.folder / "whole")
+        for step in range(4):
+            take_step(whole, opt, step)
+        opt.synchronize()
+        model, opt = self.make(Watched().to(DEVICE), path=self.folder / "parts")
+        for step in range(2):
+            take_step(model, opt, step)
+        opt.close()
+        model, opt = self.make(Watched().to(DEVICE), path=self.folder / "parts")
+        self.assertEqual(opt.resume(), 2)
+        self.assertEqual((model.calls, model.loads), (2, [["grown", "late"]]))
+        for step in range(2, 4):
+            take_step(model, opt, step)
+        opt.synchronize()
+        self.assertEqual(model.calls, 4)
+        for (name, buffer), other in zip(model.named_buffers(), whole.buffers()):
+            torch.testing.assert_close(buffer, other, rtol=0, atol=0, msg=lambda text: f"{name}: {text}")
+
+    def test_an_optimizer_of_tensors_says_that_it_knows_no_buffers(self):
+        for stop in (2, 4):
+            model = torch.nn.Sequential(network(), torch.nn.BatchNorm1d(WIDTH).to(DEVICE))
+            _, opt = self.make(model.parameters())
+            said = self.said_by(opt.resume)
+            self.assertEqual(said.count("does not know the model's buffers"), stop // 4)
+            for step in range(stop - 2, stop):
+                take_step(model, opt, step)
+            opt.finish()
+            self.assertEqual((opt.steps, opt.durable_step), (stop, stop))
+            opt.close()
+            self.assertEqual(model[1].num_batches_tracked, 2)
+
+    def test_what_is_lost_is_no_reason_to_refuse_where_nothing_is_needed(self):
+        def opened(**settings):
+            model, opt = self.make(network(), **settings)
+            said = self.said_by(opt.resume)
+            for step in range(2):
+                take_step(model, opt, step)
+            steps = opt.steps
+            opt.close()
+            return steps, "cannot be read" in said
+
+        self.assertEqual(opened(keep_random=True), (2, False))
+        for file in self.folder.rglob("rank-0.program-*"):
+            file.unlink()
+        self.refuses(ValueError, ("cannot be read", "leave keep_random out"), lambda: opened(keep_random=True))
+        self.assertEqual(opened(), (4, False))
+        self.assertEqual(opened(keep_random=True), (6, False))
+
+    def test_a_damaged_file_of_buffers_is_a_sentence(self):
+        """Whatever anybody wrote into it, behind right digests."""
+        from nearstep._saving import program
+
+        import numpy
+
+        torch.manual_seed(3)
+        kept = program.Program(torch.nn.BatchNorm1d(3), True)
+        content = kept.content(torch.device("cpu"))
+        kept.restore(content, torch.device("cpu"))
+        length = int.from_bytes(content[:8], "little")
+        about, rest = json.loads(content[8 : 8 + length]), content[8 + length :]
+        before = torch.get_rng_state(), numpy.random.get_state()[1].tolist()
+        harms = [{"buffers": 5}, {"random": 5}, {"random": {"names": [], "python": [1], "numpy": None}}, {"random": {**about["random"], "numpy": ["MT19937", [1], 5]}},
+                 {"random": {**about["random"], "python": [3, [1], None]}}, [1]]
+        for change in ({"shape": [1e400]}, {"shape": [-1, -1]}, {"shape": [2**62]}, {"dtype": "nn"}, {"is_saved": True}, {"name": "torch"}):
+            harms.append({"buffers": [{**about["buffers"][0], **change}, *about["buffers"][1:-1], {**about["buffers"][-1], "name": "x"}] if "name" in change else [{**about["buffers"][0], **change}]})
+        for harm in harms:
+            with self.subTest(harm=str(harm)[:60]):
+                text = json.dumps({**about, **harm} if isinstance(harm, dict) else harm).encode()
+                with self.assertRaisesRegex(ValueError, "The buffers that were kept with the step cannot be read"):
+                    kept.restore(len(text).to_bytes(8, "little") + text + rest, torch.device("cpu"))
+        self.assertTrue(torch.equal(torch.get_rng_state(), before[0]))
+        self.assertEqual(numpy.random.get_state()[1].tolist(), before[1])
+
     def test_random_generators_come_back_on_request(self):
         import random
 

@@ -80,7 +80,8 @@ class Program:
     @property
     def is_needed(self) -> bool:
         """Whether a start brings something back."""
-        return self._module is not None or self._keeps_random
+        owned = self._module is not None and (*_buffers(self._module), *_extras(self._module))
+        return self._keeps_random or bool(owned)
 
     @staticmethod
     def _is_large(buffer) -> bool:
@@ -158,7 +159,7 @@ class Program:
             generators = _generators(about["random"], values)
         except Exception as error:  # anybody may have written it
             raise ValueError(f"The buffers that were kept with the step cannot be read ({_first_line(error)}): go on from a checkpoint with opt.resume(checkpoint), "
-                             "or make the optimizer from the model's parameters, without keep_random, to go on without them.") from error
+                             "or, if the model has none, leave keep_random out.") from error
         self._restore_module(values, device)
         if self._keeps_random and generators is not None:
             _set_generators(generators, device)

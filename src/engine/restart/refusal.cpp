@@ -115,8 +115,7 @@ std::string phrase(Remedy remedy, const Refusal& refusal) {
         case Remedy::bring_back:
             return text("bring back what is missing and use ", Term::resume, " again");
         case Remedy::without_program:
-            return "make the optimizer from the model's parameters, without keep_random, to go on "
-                   "without them";
+            return "leave keep_random out if the model has no buffers";
         case Remedy::bring_back_for_job:
             return text("bring back the folder of ", Term::path,
                         " or checkpoint.path that has it and release or submit the job again");

@@ -35,7 +35,7 @@ enum class Reason {
 // Those from `remove` on give up what the reason speaks of.
 enum class Remedy {
     bring_back,          // what is missing
-    without_program,     // a client that needs nothing of it
+    without_program,     // with a client that needs nothing of it
     bring_back_for_job,  // the same, for a job that resumes by itself
     name_folder,
     resume,
