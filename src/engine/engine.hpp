@@ -330,6 +330,7 @@ private:
     memory::PinnedRange pinned_;  // pins the vector for a GPU
     std::optional<GpuTransport> gpu_transport_;
     store::ProgramState program_;        // that the run goes on with
+    std::int64_t kept_step_ = 0;         // of the last keep_program()
     csd::StateCommit log_;               // used by the pipeline's updates
     Executor pool_{pool_threads() - 1};  // used by the pipeline
     // Used by the devices. It leaves the CPU to the threads that compute or feed a GPU.

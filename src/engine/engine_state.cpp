@@ -149,6 +149,7 @@ store::ProgramState Engine::program_with(checkpoint::Reader& reader) const {
 // For every csd.durability: the files are complete now, and the next step has not begun.
 void Engine::list_what_was_filled(store::ProgramState program) {
     program_ = std::move(program);
+    kept_step_ = steps_done_;
     if (options_.program != ProgramUse::none) {
         world_.together([this] { log_.begin_program(steps_done_, program_); });
     }

@@ -389,6 +389,7 @@ void Engine::prepare_commit() {
 
 void Engine::keep_program(std::span<const std::byte> bytes) {
     expects(options_.program != ProgramUse::none, "the client said that it keeps something");
+    kept_step_ = steps_done_;
     if (settings_.csd.durability == config::Durability::step) {
         log_.keep_program(steps_done_, bytes);
     }
@@ -399,6 +400,8 @@ void Engine::commit() {
     if (settings_.csd.durability != config::Durability::step) {
         return;
     }
+    expects(options_.program == ProgramUse::none || kept_step_ == steps_done_,
+            "what the client keeps is durable before the manifests name the step");
     Stopwatch watch;
     if (!log_.is_prepared()) {
         prepare_commit();

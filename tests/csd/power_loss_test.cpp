@@ -20,12 +20,52 @@ struct JobSettings {
     store::Storage* storage = nullptr;
 };
 
+// What the program of a rank has at a step, over several sectors. It changes in two of three steps.
+std::string program_of(int rank, std::int64_t step) {
+    std::string content;
+    while (step > 0 && content.size() < 3000) {
+        content += text("rank ", rank, " step ", step - (step % 3 == 2 ? 1 : 0), "; ");
+    }
+    return content;
+}
+
 struct Rank {
-    explicit Rank(const std::string& manifest, store::Storage* storage) : log(manifest, storage) {}
+    Rank(int number, const std::string& manifest, store::Storage* storage)
+        : programs({manifest + ".program-0", manifest + ".program-1"}),
+          log(manifest, storage, programs),
+          number_(number) {}
+
+    // What the files have of what the manifest names with the step; nullopt if that is not whole.
+    std::optional<store::ProgramState> program_at(std::int64_t step) const {
+        const auto manifest = log.read();
+        const store::ProgramRecord* record =
+            manifest ? store::record_at(manifest->programs, step) : nullptr;
+        if (record == nullptr) {
+            return std::nullopt;
+        }
+        return record->bytes == 0 ? store::ProgramState()
+                                  : store::read_program_state(programs, *record);
+    }
+    bool has_program(std::int64_t step) const {
+        const auto kept = program_at(step);
+        return kept && std::ranges::equal(kept->bytes, bytes_of(program_of(number_, step)));
+    }
+    void keep(std::int64_t step) {
+        const std::string content = program_of(number_, step);
+        log.keep_program(step, bytes_of(content));
+    }
+    static std::span<const std::byte> bytes_of(const std::string& content) {
+        return std::as_bytes(std::span(content));
+    }
+
+    std::array<std::string, 2> programs;  // paths
 
     std::vector<std::unique_ptr<Device>> devices;
     std::vector<std::unique_ptr<TransferHandler>> handlers;
     StateCommit log;
+
+private:
+    int number_;
 };
 
 // All ranks of a job in one process, stepped one after another. The state depends only on the
@@ -37,7 +77,7 @@ public:
         std::size_t tile = 0;
         for (int rank = 0; rank < settings.ranks; ++rank) {
             ranks_.push_back(std::make_unique<Rank>(
-                text(settings.folder, "/rank-", rank, ".manifest"), settings.storage));
+                rank, text(settings.folder, "/rank-", rank, ".manifest"), settings.storage));
             for (int device = 0; device < settings.devices; ++device, tile += 2) {
                 add_device(rank, device, tile);
             }
@@ -49,6 +89,7 @@ public:
         for (const auto& rank : ranks_) {
             rank->log.begin({.line = {.run = "job"}, .steps = 1000});
             rank->log.claim();
+            rank->log.begin_program(0, {});
         }
         for (const auto& rank : ranks_) {
             for (const auto& device : rank->devices) {
@@ -79,9 +120,16 @@ public:
     void go_on_from(const store::Commit& commit_to_use) {
         at_ = commit_to_use;
         for (const auto& rank : ranks_) {
+            const auto kept = rank->program_at(at_.step);
             rank->log.begin({.line = {.run = "job"}, .steps = 1000});
+            rank->log.begin_program(at_.step, kept.value());
         }
         commit(0);
+    }
+
+    bool has_programs(std::int64_t step) const {
+        return std::ranges::all_of(ranks_,
+                                   [&](const auto& rank) { return rank->has_program(step); });
     }
 
     // Skips every fifth step. `order` permutes the ranks.
@@ -152,6 +200,7 @@ private:
     void commit(std::uint64_t order) {
         for (const std::size_t rank : permuted(order)) {
             ranks_[rank]->log.prepare(ranks_[rank]->devices);
+            ranks_[rank]->keep(at_.step);
         }
         for (const std::size_t rank : permuted(order / 7)) {
             ranks_[rank]->log.publish(at_);
@@ -245,9 +294,9 @@ private:
         Job job(settings_);
         const std::vector<store::Commit> offered =
             is_anew ? std::vector<store::Commit>() : job.offered();
-        // Per step and rank: two writes and a flush per device, and four operations on the
-        // manifest. The cut comes within the first four steps.
-        const std::int64_t of_step = settings_.ranks * (3 * settings_.devices + 4);
+        // Per step and rank: two writes and a flush per device, five operations on the program's
+        // file and four on the manifest. The cut comes within the first four steps.
+        const std::int64_t of_step = settings_.ranks * (3 * settings_.devices + 9);
         storage_.cut_after(static_cast<std::int64_t>(random_bits(seed, 1, 0) %
                                                      static_cast<std::uint64_t>(4 * of_step)));
         replaced_.reset();
@@ -283,6 +332,9 @@ private:
         }
         if (job.digest(newest.generation) != reference_.digest(newest.generation)) {
             return text("step ", newest.step, " has the wrong state");
+        }
+        if (!job.has_programs(newest.step)) {
+            return text("step ", newest.step, " lacks what its programs kept");
         }
         return std::nullopt;
     }
