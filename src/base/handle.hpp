@@ -25,6 +25,8 @@ public:
 
     Value get() const { return value_; }
     explicit operator bool() const { return value_ != kEmpty; }
+    // The handle, which the caller now closes.
+    Value release() { return std::exchange(value_, kEmpty); }
     void reset() noexcept {
         if (value_ != kEmpty) {
             kClose(std::exchange(value_, kEmpty));

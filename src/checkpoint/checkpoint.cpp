@@ -2,10 +2,12 @@
 #include "checkpoint/checkpoint.hpp"
 
 #include "base/error.hpp"
+#include "base/input_file.hpp"
 #include "base/log.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/index.hpp"
+#include "checkpoint/newest.hpp"
 #include "checkpoint/owner.hpp"
 #include "checkpoint/rank_file.hpp"
 #include "store/folder.hpp"
@@ -15,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <system_error>
 
 namespace nearstep::checkpoint {
@@ -122,6 +125,21 @@ void expect_rank_files(const std::string& folder, const Index& index) {
                                " is not published, and the one before stays: ", path,
                                " is not seen as it was written."));
         }
+    }
+}
+
+// Throws IoError unless the synced file holds these bytes.
+void expect_read_back(const std::string& path, std::span<const std::byte> bytes) {
+    drop_cached(path);
+    bool is_same = false;
+    try {
+        const std::string read = InputFile(path, "The file", "write it again.").read_all();
+        is_same = std::ranges::equal(std::as_bytes(std::span(read)), bytes);
+    } catch (const ConfigError&) {
+        is_same = false;
+    }
+    if (!is_same) {
+        refuse_read_back(path);
     }
 }
 
@@ -265,7 +283,7 @@ store::ProgramRecord write_program(const std::string& folder, std::int64_t step,
 
 std::string publish(const std::string& folder, const Description& description, int attempt,
                     const std::vector<std::vector<TileRange>>& ranges,
-                    const std::vector<RankFileRecord>& records) {
+                    const std::vector<RankFileRecord>& records, const std::string& record_place) {
     expects(ranges.size() == records.size(), "every rank has ranges and a record");
     Index index{.description = description, .files = {}, .ranges = ranges, .records = records};
     for (int rank = 0; rank < static_cast<int>(ranges.size()); ++rank) {
@@ -277,8 +295,17 @@ std::string publish(const std::string& folder, const Description& description, i
     std::string path = text(folder, "/", index_name(description.step));
     PartialFile file(path);
     as_fault_of_run([&] {
-        report_unwritten(path, 0, [&] { write_index(file.partial_path(), index); });
+        std::vector<std::byte> bytes;
+        report_unwritten(path, 0, [&] { bytes = write_index(file.partial_path(), index); });
+        sync_file(file.partial_path());
+        expect_read_back(file.partial_path(), bytes);
         file.commit();
+        expect_read_back(path, bytes);
+        if (!record_place.empty()) {
+            write_newest(record_place, {.run = description.run,
+                                        .step = description.step,
+                                        .folder = fs::absolute(folder).lexically_normal()});
+        }
     });
     remove_older(folder, index);
     release_folder(folder, description);

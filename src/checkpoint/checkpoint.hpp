@@ -83,7 +83,7 @@ public:
     virtual void write(shard::TileRange tiles, const StateView& state) = 0;
     // Writes a tile's residual, kTileElems values. Call it once for each of residual_tiles.
     virtual void write_residual(std::size_t tile, std::span<const float> residual) = 0;
-    // Call when every tile is written. Flushes, closes and syncs the file.
+    // Call when every tile is written. Flushes, closes and syncs the file, and reads it back.
     virtual RankFileRecord finish() = 0;
 };
 
@@ -95,14 +95,16 @@ store::ProgramRecord write_program(const std::string& folder, std::int64_t step,
 
 // Publishes a checkpoint; called on one rank when all rank files are finished. Compares each file
 // with its record, writes the index under a temporary name, syncs it and renames it to
-// `folder`/step-<step>.h5. The folder is this run's: see claim_folder(). Then removes older
+// `folder`/step-<step>.h5. The folder is this run's: see claim_folder(). Reads the index back, and
+// writes to `record_place`, unless it is empty, where it is (see newest.hpp). Then removes older
 // checkpoints and leftovers of crashed runs and logs that. Keeps files of later steps and files
 // that nearstep did not write. ranges[r]: what rank r wrote; together the ranks wrote every tile
 // once. Returns the index's path. Throws IoError if a rank file is missing or differs, or the index
 // cannot be written; then nothing was published or removed.
 std::string publish(const std::string& folder, const Description& description, int attempt,
                     const std::vector<std::vector<shard::TileRange>>& ranges,
-                    const std::vector<RankFileRecord>& records);
+                    const std::vector<RankFileRecord>& records,
+                    const std::string& record_place = {});
 
 // Paths of the indexes in `folder` and in the folders of runs in it, newest first. There are
 // several if runs share the folder.

@@ -11,6 +11,7 @@
 #include "store/folder.hpp"
 
 #include <filesystem>
+#include <ostream>
 #include <system_error>
 #include <utility>
 
@@ -43,7 +44,7 @@ void write_tensor(const h5::File& file, const TensorPlace& tensor, Masters& mast
                                   ? h5::make_fp16()
                                   : h5::Datatype(h5::check(H5Tcopy(H5T_IEEE_F32LE), "copy a type"));
     const std::vector<hsize_t> extent(tensor.shape.begin(), tensor.shape.end());
-    const h5::Dataset dataset = h5::make_dataset(file.get(), tensor.name, type.get(), extent);
+    h5::Dataset dataset = h5::make_dataset(file.get(), tensor.name, type.get(), extent);
     Xxh3Stream digest;
     masters.convert(tensor, dtype, [&](std::size_t done, std::span<const std::byte> values) {
         write_flat(dataset, tensor.shape, done, values.size() / size_bytes(dtype), type.get(),
@@ -51,11 +52,12 @@ void write_tensor(const h5::File& file, const TensorPlace& tensor, Masters& mast
         digest.add(values);
     });
     h5::write_number(dataset.get(), "xxh3", digest.digest());
+    h5::finish(std::move(dataset), H5Dclose, text("write ", tensor.name));
 }
 
 void write_export(const std::string& path, Reader& reader, Dtype dtype) {
     const Description& about = reader.description();
-    h5::File file = h5::create_file(path, kSealBytes);
+    h5::File file = h5::create_file(path, kSealBytes, 0666);
     h5::write_text(file.get(), "format", kExportFormat.name);
     h5::write_number<std::int64_t>(file.get(), "format_version", kExportFormat.version);
     h5::write_number(file.get(), "step", about.step);
@@ -73,17 +75,29 @@ void write_export(const std::string& path, Reader& reader, Dtype dtype) {
     seal_file(path, kExportFormat);
 }
 
+void read_back(const std::string& path) {
+    drop_cached(path);
+    try {
+        std::ostream nowhere(nullptr);
+        inspect(path, nowhere);
+    } catch (const ConfigError& fault) {
+        refuse_read_back(path, fault.what());
+    }
+}
+
 }  // namespace
 
 void export_checkpoint(const std::string& index_path, const std::string& out_path, Dtype dtype) {
     if (dtype == Dtype::bf16) {
-        throw ConfigError("Cannot export in bf16: HDF5 has no such type. Choose fp32 or fp16.");
+        throw ConfigError("Cannot export in bf16: HDF5 has no such type. Choose f32 or f16.");
     }
     const std::unique_ptr<Reader> reader = Reader::open(index_path);
     check_place(index_path, out_path);
     PartialFile file(regular_output(out_path, "An export"));
     report_unwritten(out_path, reader->description().parameters * size_bytes(dtype),
                      [&] { write_export(file.partial_path(), *reader, dtype); });
+    sync_file(file.partial_path());
+    read_back(file.partial_path());
     file.commit();
 }
 

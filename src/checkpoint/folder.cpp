@@ -193,6 +193,20 @@ void sync_folder(const std::string& folder) {
     }
 }
 
+void drop_cached(const std::string& path) {
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file) {
+        ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+    }
+}
+
+void refuse_read_back(const std::string& path, const std::string& why) {
+    throw IoError(
+        text("The new file ", path, " cannot be read back as it was written",
+             why.empty() ? "" : text(" (", why, ")"),
+             ": check the drive, or name another place; what was saved before is whole."));
+}
+
 PartialFile::PartialFile(std::string path)
     : path_(std::move(path)), partial_path_(path_ + kPartial) {
     std::error_code error;

@@ -3,6 +3,8 @@
 
 #include "base/error.hpp"
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,6 +27,9 @@ std::string old_program_file_name(std::int64_t step);
 
 // Suffix of the name of a file that is being written.
 constexpr const char* kPartial = ".partial";
+
+// Permissions of a checkpoint's files, less what the umask takes: as private as state files.
+constexpr mode_t kCheckpointMode = 0640;
 
 enum class FileKind { index, rank_file, program, partial };
 
@@ -70,6 +75,14 @@ void as_fault_of_run(const std::function<void()>& work);
 // Both throw refuse_write()'s errors.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& folder);
+
+// Lets the next reader of a synced file get what the drive holds, not what memory still keeps,
+// where the file system can tell them apart.
+void drop_cached(const std::string& path);
+
+// Throws IoError: the file that was just written, `path`, is another one when it is read. `why`: a
+// sentence about it, or empty.
+[[noreturn]] void refuse_read_back(const std::string& path, const std::string& why = {});
 
 // A file that is written as `path` + kPartial and renamed to `path` when it is complete. The
 // constructor removes a partial file that a crash left, and throws ConfigError for any other of

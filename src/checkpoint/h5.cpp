@@ -1,11 +1,17 @@
 // Calls HDF5 and turns its errors into exceptions. Used by the rest of this module.
 #include "checkpoint/h5.hpp"
 
+#include "base/descriptor.hpp"
 #include "base/error.hpp"
+#include "base/units.hpp"
+
+#include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 namespace nearstep::h5 {
 
@@ -62,7 +68,17 @@ Properties access_properties() {
     check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_LATEST),
           "set a file's version");
     check(H5Pset_file_locking(access.get(), false, true), "turn file locking off");
+    // Without a buffer for small writes, each write reports its own error.
+    check(H5Pset_sieve_buf_size(access.get(), 0), "turn a buffer off");
     return access;
+}
+
+Properties creation_properties(std::size_t user_bytes) {
+    Properties creation = make_properties(H5P_FILE_CREATE);
+    check(H5Pset_userblock(creation.get(), user_bytes), "set a user block");
+    check(H5Pset_link_creation_order(creation.get(), H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED),
+          "track the order of creation");
+    return creation;
 }
 
 Datatype make_string_type() {
@@ -70,21 +86,6 @@ Datatype make_string_type() {
     check(H5Tset_size(type.get(), H5T_VARIABLE), "make a string type");
     check(H5Tset_cset(type.get(), H5T_CSET_UTF8), "make a string type");
     return type;
-}
-
-// Reading other types as variable-length strings would return invalid pointers.
-void expect_strings(hid_t type, const std::string& name) {
-    if (H5Tis_variable_str(type) <= 0) {
-        throw Hdf5Error(
-            text("HDF5 cannot read ", name, ": it holds no strings of variable length."));
-    }
-}
-
-// Copies a string that the library allocated, and frees it.
-std::string take(char* value) {
-    std::string taken = value == nullptr ? "" : value;
-    H5free_memory(value);
-    return taken;
 }
 
 // The path of the file that holds a dataset.
@@ -117,26 +118,44 @@ Properties make_properties(hid_t kind) {
     return Properties(check(H5Pcreate(kind), "make a property list"));
 }
 
-File create_file(const std::string& path, std::size_t user_bytes) {
+File create_file(const std::string& path, std::size_t user_bytes, mode_t mode) {
     enter_library();
-    const Properties creation = make_properties(H5P_FILE_CREATE);
-    check(H5Pset_userblock(creation.get(), user_bytes), "set a user block");
-    check(H5Pset_link_creation_order(creation.get(), H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED),
-          "track the order of creation");
+    const Properties creation = creation_properties(user_bytes);
     const Properties access = access_properties();
-    return File(check(H5Fcreate(path.c_str(), H5F_ACC_EXCL, creation.get(), access.get()),
+    // The library itself gives everybody the permissions that the umask leaves.
+    if (!Descriptor(
+            ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode))) {
+        const int code = errno;
+        throw Hdf5Error(text("HDF5 cannot create ", path), code);
+    }
+    return File(check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()),
                       text("create ", path)));
 }
 
-File open_file(const std::string& path) {
+File create_in_memory(std::size_t user_bytes) {
+    constexpr std::size_t kGrowth = 64 * KiB;
     enter_library();
+    const Properties creation = creation_properties(user_bytes);
     const Properties access = access_properties();
-    return File(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), text("open ", path)));
+    check(H5Pset_fapl_core(access.get(), kGrowth, false), "keep a file in memory");
+    return File(
+        check(H5Fcreate("in memory", H5F_ACC_EXCL, creation.get(), access.get()), "make a file"));
+}
+
+std::vector<std::byte> image_of(File file, std::size_t user_bytes) {
+    check(H5Fflush(file.get(), H5F_SCOPE_LOCAL), "complete a file");
+    const ssize_t bytes = check(H5Fget_file_image(file.get(), nullptr, 0), "measure a file");
+    // The library leaves the user block out.
+    std::vector<std::byte> image(user_bytes + static_cast<std::size_t>(bytes));
+    check(H5Fget_file_image(file.get(), image.data() + user_bytes, static_cast<std::size_t>(bytes)),
+          "copy a file");
+    finish(std::move(file), H5Fclose, "close a file");
+    return image;
 }
 
 void close_file(File file, const std::string& path) {
     check(H5Fflush(file.get(), H5F_SCOPE_LOCAL), text("write ", path));
-    file.reset();
+    finish(std::move(file), H5Fclose, text("write ", path));
 }
 
 Space make_space(std::span<const hsize_t> extent) {
@@ -161,39 +180,11 @@ Dataset make_dataset(hid_t at, const std::string& name, hid_t type,
         text("create dataset ", name)));
 }
 
-Dataset open_dataset(hid_t at, const std::string& name) {
-    return Dataset(check(H5Dopen2(at, name.c_str(), H5P_DEFAULT), text("open dataset ", name)));
-}
-
-std::vector<hsize_t> extent_of(const Dataset& dataset) {
-    const Space space(check(H5Dget_space(dataset.get()), "read a dataset's extent"));
-    const int dimensions =
-        check(H5Sget_simple_extent_ndims(space.get()), "read a dataset's extent");
-    std::vector<hsize_t> extent(static_cast<std::size_t>(dimensions));
-    check(H5Sget_simple_extent_dims(space.get(), extent.data(), nullptr),
-          "read a dataset's extent");
-    return extent;
-}
-
-std::size_t elems_of(const Dataset& dataset) {
-    const Space space(check(H5Dget_space(dataset.get()), "read a dataset's extent"));
-    return static_cast<std::size_t>(
-        check(H5Sget_simple_extent_npoints(space.get()), "read a dataset's extent"));
-}
-
 void write_part(const Dataset& dataset, const Part& part, hid_t memory_type, const void* data) {
     const std::string attempt = text("write to ", file_of(dataset));
     const Space memory = make_space(part.count);
     const Space place = select(dataset, part);
     check(H5Dwrite(dataset.get(), memory_type, memory.get(), place.get(), H5P_DEFAULT, data),
-          attempt);
-}
-
-void read_part(const Dataset& dataset, const Part& part, hid_t memory_type, void* data) {
-    const std::string attempt = text("read from ", file_of(dataset));
-    const Space memory = make_space(part.count);
-    const Space place = select(dataset, part);
-    check(H5Dread(dataset.get(), memory_type, memory.get(), place.get(), H5P_DEFAULT, data),
           attempt);
 }
 
@@ -208,30 +199,14 @@ Datatype make_fp16() {
 void write_values(hid_t at, const std::string& name, hid_t type, std::span<const hsize_t> extent,
                   const void* values) {
     const Space space = make_space(extent);
-    const Dataset dataset(check(
+    Dataset dataset(check(
         H5Dcreate2(at, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
         text("create dataset ", name)));
-    if (elems_of(dataset) > 0) {
-        check(H5Dwrite(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
-              text("write dataset ", name));
+    const std::string attempt = text("write dataset ", name);
+    if (std::ranges::find(extent, hsize_t{0}) == extent.end()) {
+        check(H5Dwrite(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), attempt);
     }
-}
-
-std::size_t stored_elems_of(const Dataset& dataset, std::size_t least_bytes) {
-    const std::size_t elems = elems_of(dataset);
-    const hsize_t stored = H5Dget_storage_size(dataset.get());
-    if (elems > stored / least_bytes) {
-        throw Hdf5Error(text("HDF5 cannot read a table of ", elems, " entries: only ", stored,
-                             " bytes are stored for it."));
-    }
-    return elems;
-}
-
-void read_values(const Dataset& dataset, hid_t type, void* values) {
-    if (elems_of(dataset) > 0) {
-        check(H5Dread(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
-              "read a dataset");
-    }
+    finish(std::move(dataset), H5Dclose, attempt);
 }
 
 void write_strings(hid_t at, const std::string& name, const std::vector<std::string>& values) {
@@ -242,54 +217,19 @@ void write_strings(hid_t at, const std::string& name, const std::vector<std::str
     write_values(at, name, make_string_type().get(), extent, pointers.data());
 }
 
-std::vector<std::string> read_strings(hid_t at, const std::string& name) {
-    const Dataset dataset = open_dataset(at, name);
-    const Datatype stored(check(H5Dget_type(dataset.get()), text("read dataset ", name)));
-    expect_strings(stored.get(), name);
-    std::vector<char*> pointers(stored_elems_of(dataset, H5Tget_size(stored.get())));
-    read_values(dataset, make_string_type().get(), pointers.data());
-    std::vector<std::string> values(pointers.size());
-    std::ranges::transform(pointers, values.begin(), take);
-    return values;
-}
-
 void write_attribute(hid_t object, const std::string& name, hid_t type, const void* value) {
     const Space space(check(H5Screate(H5S_SCALAR), "make an extent"));
-    const Attribute attribute(
+    Attribute attribute(
         check(H5Acreate2(object, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
               text("create attribute ", name)));
-    check(H5Awrite(attribute.get(), type, value), text("write attribute ", name));
-}
-
-bool has_attribute(hid_t object, const std::string& name) {
-    return check(H5Aexists(object, name.c_str()), text("look for attribute ", name)) > 0;
-}
-
-void read_attribute(hid_t object, const std::string& name, hid_t type, void* value) {
-    const Attribute attribute(
-        check(H5Aopen(object, name.c_str(), H5P_DEFAULT), text("open attribute ", name)));
-    const Space space(check(H5Aget_space(attribute.get()), text("read attribute ", name)));
-    if (H5Sget_simple_extent_npoints(space.get()) != 1) {
-        throw Hdf5Error(text("HDF5 cannot read attribute ", name, ": it is not one value."));
-    }
-    check(H5Aread(attribute.get(), type, value), text("read attribute ", name));
+    const std::string attempt = text("write attribute ", name);
+    check(H5Awrite(attribute.get(), type, value), attempt);
+    finish(std::move(attribute), H5Aclose, attempt);
 }
 
 void write_text(hid_t object, const std::string& name, const std::string& value) {
     const char* pointer = value.c_str();
     write_attribute(object, name, make_string_type().get(), static_cast<const void*>(&pointer));
-}
-
-std::string read_text(hid_t object, const std::string& name) {
-    {
-        const Attribute attribute(
-            check(H5Aopen(object, name.c_str(), H5P_DEFAULT), text("open attribute ", name)));
-        const Datatype stored(check(H5Aget_type(attribute.get()), text("read attribute ", name)));
-        expect_strings(stored.get(), name);
-    }
-    char* pointer = nullptr;
-    read_attribute(object, name, make_string_type().get(), static_cast<void*>(&pointer));
-    return take(pointer);
 }
 
 }  // namespace nearstep::h5

@@ -1,9 +1,11 @@
-// Handles, error checks and small reads and writes for HDF5's C API.
+// Handles, error checks and writes for HDF5's C API. h5_reader.hpp reads what was written.
 #pragma once
 
 #include "base/handle.hpp"
 
 #include <hdf5.h>
+
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -43,15 +45,24 @@ Result check(Result result, const std::string& attempt) {
     return result;
 }
 
-// Creates a file, which must not exist. The first `user_bytes` (0, or a power of two from 512) are
-// left to the caller. Takes no file lock: some parallel file systems have none.
-File create_file(const std::string& path, std::size_t user_bytes);
+// Creates a file, which must not exist, with at most the permissions in `mode`. The first
+// `user_bytes` (0, or a power of two from 512) are left to the caller. Takes no file lock: some
+// parallel file systems have none.
+File create_file(const std::string& path, std::size_t user_bytes, mode_t mode);
 
-// Opens an existing file for reading.
-File open_file(const std::string& path);
+// A file that has no name yet and lies in memory.
+File create_in_memory(std::size_t user_bytes);
+// Its bytes, with `user_bytes` of zeros at the start. All its objects are closed.
+std::vector<std::byte> image_of(File file, std::size_t user_bytes);
 
-// Flushes the file to the operating system and closes it.
+// Flushes the file to the operating system and closes it. All its objects are closed.
 void close_file(File file, const std::string& path);
+
+// Closes an object that was written to. A destructor would drop the error of a failed write.
+template <typename Owned>
+void finish(Owned object, herr_t (*close)(hid_t), const std::string& attempt) {
+    check(close(object.release()), attempt);
+}
 
 Properties make_properties(hid_t kind);
 Space make_space(std::span<const hsize_t> extent);
@@ -60,8 +71,6 @@ Group make_group(hid_t at, const std::string& name);
 // Makes a contiguous dataset whose space is allocated at once and not filled.
 Dataset make_dataset(hid_t at, const std::string& name, hid_t type,
                      std::span<const hsize_t> extent);
-Dataset open_dataset(hid_t at, const std::string& name);
-std::vector<hsize_t> extent_of(const Dataset& dataset);
 
 // A part of a dataset: start and count per dimension.
 struct Part {
@@ -69,7 +78,6 @@ struct Part {
     std::vector<hsize_t> count;
 };
 void write_part(const Dataset& dataset, const Part& part, hid_t memory_type, const void* data);
-void read_part(const Dataset& dataset, const Part& part, hid_t memory_type, void* data);
 
 // 16-bit IEEE floating point, as h5py defines numpy.float16.
 Datatype make_fp16();
@@ -88,47 +96,22 @@ hid_t native_type() {
 
 void write_values(hid_t at, const std::string& name, hid_t type, std::span<const hsize_t> extent,
                   const void* values);
-void read_values(const Dataset& dataset, hid_t type, void* values);
-std::size_t elems_of(const Dataset& dataset);
-// elems_of() for a table that will be read whole, with at least `least_bytes` per entry. Throws
-// Hdf5Error if the file stores fewer bytes: in a damaged file the extent can be of any size.
-std::size_t stored_elems_of(const Dataset& dataset, std::size_t least_bytes);
-
 template <typename Number>
 void write_numbers(hid_t at, const std::string& name, std::span<const hsize_t> extent,
                    std::span<const Number> values) {
     write_values(at, name, native_type<Number>(), extent, values.data());
 }
 
-template <typename Number>
-std::vector<Number> read_numbers(hid_t at, const std::string& name) {
-    const Dataset dataset = open_dataset(at, name);
-    std::vector<Number> values(stored_elems_of(dataset, sizeof(Number)));
-    read_values(dataset, native_type<Number>(), values.data());
-    return values;
-}
-
 // One-dimensional datasets of variable-length UTF-8 strings.
 void write_strings(hid_t at, const std::string& name, const std::vector<std::string>& values);
-std::vector<std::string> read_strings(hid_t at, const std::string& name);
 
 void write_attribute(hid_t object, const std::string& name, hid_t type, const void* value);
-bool has_attribute(hid_t object, const std::string& name);
-void read_attribute(hid_t object, const std::string& name, hid_t type, void* value);
 
 template <typename Number>
 void write_number(hid_t object, const std::string& name, Number value) {
     write_attribute(object, name, native_type<Number>(), &value);
 }
 
-template <typename Number>
-Number read_number(hid_t object, const std::string& name) {
-    Number value = 0;
-    read_attribute(object, name, native_type<Number>(), &value);
-    return value;
-}
-
 void write_text(hid_t object, const std::string& name, const std::string& value);
-std::string read_text(hid_t object, const std::string& name);
 
 }  // namespace nearstep::h5

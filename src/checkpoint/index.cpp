@@ -1,14 +1,20 @@
 // Reads and writes the index of a checkpoint. Used by checkpoint.cpp, owner.cpp and inspect.cpp.
 #include "checkpoint/index.hpp"
 
+#include "base/descriptor.hpp"
 #include "base/error.hpp"
 #include "base/folder_tree.hpp"
+#include "base/plain_file.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/h5.hpp"
+#include "checkpoint/h5_reader.hpp"
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/seal.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <limits>
 #include <system_error>
@@ -68,8 +74,8 @@ void write_text_if_any(const h5::File& file, const char* name, const std::string
 }
 
 // Empty for an older index, which lacks it.
-std::string read_text_if_any(const h5::File& file, const char* name) {
-    return h5::has_attribute(file.get(), name) ? h5::read_text(file.get(), name) : "";
+std::string read_text_if_any(h5::StoredFile& file, const char* name) {
+    return file.has_attribute(name) ? h5::read_text(file, name) : "";
 }
 
 void write_description(const h5::File& file, const Description& about) {
@@ -119,23 +125,23 @@ void write_description(const h5::File& file, const Description& about) {
                                     shapes);
 }
 
-Description read_description(const h5::File& file) {
+Description read_description(h5::StoredFile& file) {
     Description about;
-    about.step = h5::read_number<std::int64_t>(file.get(), "step");
-    about.generation = h5::read_number<std::int64_t>(file.get(), "generation");
-    about.loss_scale = h5::read_number<double>(file.get(), "loss_scale");
-    about.good_steps = h5::read_number<std::int64_t>(file.get(), "good_steps");
-    if (h5::has_attribute(file.get(), "norm")) {
-        about.norm = h5::read_number<double>(file.get(), "norm");
+    about.step = h5::read_number<std::int64_t>(file, "step");
+    about.generation = h5::read_number<std::int64_t>(file, "generation");
+    about.loss_scale = h5::read_number<double>(file, "loss_scale");
+    about.good_steps = h5::read_number<std::int64_t>(file, "good_steps");
+    if (file.has_attribute("norm")) {
+        about.norm = h5::read_number<double>(file, "norm");
     }
     const auto missed = store::parse_missed(read_text_if_any(file, "missed"));
     if (!missed) {
         throw Hdf5Error("The attribute missed does not list tensors with numbers of updates.");
     }
     about.missed = *missed;
-    about.seed = h5::read_number<std::uint64_t>(file.get(), "seed");
-    about.parameters = h5::read_number<std::uint64_t>(file.get(), "parameters");
-    about.run = h5::read_text(file.get(), "run");
+    about.seed = h5::read_number<std::uint64_t>(file, "seed");
+    about.parameters = h5::read_number<std::uint64_t>(file, "parameters");
+    about.run = h5::read_text(file, "run");
     const auto parents = store::parse_parents(read_text_if_any(file, "parents"));
     if (!parents) {
         throw Hdf5Error("The attribute parents is not a list of runs with steps.");
@@ -144,15 +150,15 @@ Description read_description(const h5::File& file) {
     about.data = read_text_if_any(file, "data");
     about.dtype = read_text_if_any(file, "dtype");
     about.threads = read_text_if_any(file, "threads");
-    about.config = h5::read_text(file.get(), "config");
-    about.model = h5::read_text(file.get(), "model");
-    about.commit = h5::read_text(file.get(), "commit");
-    about.site = h5::read_text(file.get(), "site");
+    about.config = h5::read_text(file, "config");
+    about.model = h5::read_text(file, "model");
+    about.commit = h5::read_text(file, "commit");
+    about.site = h5::read_text(file, "site");
 
-    const auto names = h5::read_strings(file.get(), "tensors/name");
-    const auto offsets = h5::read_numbers<std::uint64_t>(file.get(), "tensors/offset");
-    const auto dimensions = h5::read_numbers<std::int64_t>(file.get(), "tensors/dimensions");
-    const auto shapes = h5::read_numbers<std::int64_t>(file.get(), "tensors/shape");
+    const auto names = h5::read_strings(file, "tensors/name");
+    const auto offsets = h5::read_numbers<std::uint64_t>(file, "tensors/offset");
+    const auto dimensions = h5::read_numbers<std::int64_t>(file, "tensors/dimensions");
+    const auto shapes = h5::read_numbers<std::int64_t>(file, "tensors/shape");
     const std::size_t width = names.empty() ? 0 : shapes.size() / names.size();
     if (offsets.size() != names.size() || dimensions.size() != names.size() ||
         std::ranges::any_of(dimensions, [&](std::int64_t count) {
@@ -183,14 +189,14 @@ void write_programs(const h5::File& file, const std::vector<store::ProgramRecord
 }
 
 // Empty for an index of version 0.2.0, or of a client that keeps nothing.
-std::vector<store::ProgramRecord> read_programs(const h5::File& file, std::int64_t step) {
-    if (!h5::has_attribute(file.get(), "programs")) {
+std::vector<store::ProgramRecord> read_programs(h5::StoredFile& file, std::int64_t step) {
+    if (!file.has_attribute("programs")) {
         return {};
     }
-    const auto bytes = h5::read_numbers<std::uint64_t>(file.get(), "program/bytes");
-    const auto digests = h5::read_numbers<std::uint64_t>(file.get(), "program/xxh3");
+    const auto bytes = h5::read_numbers<std::uint64_t>(file, "program/bytes");
+    const auto digests = h5::read_numbers<std::uint64_t>(file, "program/xxh3");
     if (bytes.size() != digests.size() ||
-        bytes.size() != h5::read_number<std::uint64_t>(file.get(), "programs")) {
+        bytes.size() != h5::read_number<std::uint64_t>(file, "programs")) {
         throw Hdf5Error("The table of what programs kept has columns of different lengths.");
     }
     std::vector<store::ProgramRecord> programs;
@@ -220,10 +226,10 @@ void write_ranks(const h5::File& file, const Index& index) {
                                      std::vector<hsize_t>{ranges.size() / 3, 3}, ranges);
 }
 
-void read_ranks(const h5::File& file, Index& index) {
-    index.files = h5::read_strings(file.get(), "ranks/file");
-    const auto bytes = h5::read_numbers<std::uint64_t>(file.get(), "ranks/file_bytes");
-    const auto digests = h5::read_numbers<std::uint64_t>(file.get(), "ranks/tiles_xxh3");
+void read_ranks(h5::StoredFile& file, Index& index) {
+    index.files = h5::read_strings(file, "ranks/file");
+    const auto bytes = h5::read_numbers<std::uint64_t>(file, "ranks/file_bytes");
+    const auto digests = h5::read_numbers<std::uint64_t>(file, "ranks/tiles_xxh3");
     if (bytes.size() != index.files.size() || digests.size() != index.files.size()) {
         throw Hdf5Error("The table of rank files has columns of different lengths.");
     }
@@ -231,7 +237,7 @@ void read_ranks(const h5::File& file, Index& index) {
         index.records.push_back({.file_bytes = bytes[rank], .tiles_xxh3 = digests[rank]});
     }
     index.ranges.resize(index.files.size());
-    const auto ranges = h5::read_numbers<std::uint64_t>(file.get(), "ranges");
+    const auto ranges = h5::read_numbers<std::uint64_t>(file, "ranges");
     for (std::size_t i = 0; i + 2 < ranges.size(); i += 3) {
         if (ranges[i] >= index.files.size()) {
             throw Hdf5Error(text("Tiles belong to rank ", ranges[i], ", which has no file."));
@@ -248,16 +254,22 @@ std::string program_file_of(const Index& index, std::size_t rank) {
     return program_file_name(name->step, name->attempt, static_cast<int>(rank));
 }
 
-void write_index(const std::string& path, const Index& index) {
-    h5::File file = h5::create_file(path, kSealBytes);
+std::vector<std::byte> write_index(const std::string& path, const Index& index) {
+    h5::File file = h5::create_in_memory(kSealBytes);
     write_description(file, index.description);
     write_ranks(file, index);
     if (!index.description.programs.empty()) {
         write_programs(file, index.description.programs);
     }
     write_views(file, index);
-    h5::close_file(std::move(file), path);
-    seal_file(path, kIndexFormat);
+    std::vector<std::byte> image = h5::image_of(std::move(file), kSealBytes);
+    seal(image, kIndexFormat);
+    const Descriptor out(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                                kCheckpointMode));
+    if (!out || write_all(out, image) != 0) {
+        refuse_write(path, errno, image.size());
+    }
+    return image;
 }
 
 Index read_index(const std::string& path) {
@@ -274,7 +286,7 @@ Index read_index(const std::string& path) {
     verify_seal(path, kIndexFormat);
     Index index;
     report_damage_in(path, [&] {
-        const h5::File file = h5::open_file(path);
+        h5::StoredFile file(path);
         index.description = read_description(file);
         read_ranks(file, index);
         index.description.programs = read_programs(file, index.description.step);

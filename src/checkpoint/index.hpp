@@ -3,6 +3,7 @@
 
 #include "checkpoint/checkpoint.hpp"
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,8 +27,8 @@ std::string program_file_of(const Index& index, std::size_t rank);
 // missed updates than updates, a step or loss scale that no run has.
 std::optional<std::string> find_fault(const Index& index);
 
-// Writes a new file, with a seal but without a sync.
-void write_index(const std::string& path, const Index& index);
+// Writes a new file, with a seal but without a sync. Returns its bytes.
+std::vector<std::byte> write_index(const std::string& path, const Index& index);
 
 // Throws ConfigError if the file is missing, damaged, not an index, or of another version.
 Index read_index(const std::string& path);

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "checkpoint/export.hpp"
+#include "checkpoint/h5_reader.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/seal.hpp"
@@ -71,65 +72,40 @@ void inspect_checkpoint(const std::string& path, std::ostream& out) {
         << " tiles are as they were written\n";
 }
 
-// Reads the whole dataset and returns the digest of its bytes.
-std::uint64_t digest_of(const h5::Dataset& dataset, std::span<const std::int64_t> shape) {
-    const h5::Datatype type(h5::check(H5Dget_type(dataset.get()), "read a dataset's type"));
-    const std::size_t elem_bytes = H5Tget_size(type.get());
-    if (H5Tget_class(type.get()) != H5T_FLOAT || elem_bytes > sizeof(double)) {
-        throw Hdf5Error("HDF5 cannot read a dataset: it does not hold floating-point numbers.");
-    }
+std::uint64_t digest_of(const h5::StoredFile& file, const h5::Array& dataset) {
     Xxh3Stream digest;
     std::vector<std::byte> bytes;
-    const std::size_t elems = elems_of(shape);
-    for (std::size_t done = 0; done < elems;) {
-        const std::size_t count = std::min(elems - done, kTileElems);
-        bytes.resize(count * elem_bytes);
-        read_flat(dataset, shape, done, count, type.get(), elem_bytes, bytes.data());
+    for (std::uint64_t done = 0; done < dataset.elems; done += kTileElems) {
+        bytes.resize(std::min<std::uint64_t>(dataset.elems - done, kTileElems) *
+                     dataset.elem_bytes);
+        file.read(dataset, done, bytes);
         digest.add(bytes);
-        done += count;
     }
     return digest.digest();
 }
 
-// Names of the links in the file's root, in creation order.
-std::vector<std::string> names_in(const h5::File& file) {
-    H5G_info_t root{};
-    h5::check(H5Gget_info(file.get(), &root), "list a file");
-    std::vector<std::string> names;
-    for (hsize_t i = 0; i < root.nlinks; ++i) {
-        const auto name_of = [&](char* name, std::size_t bytes) {
-            return h5::check(H5Lget_name_by_idx(file.get(), "/", H5_INDEX_CRT_ORDER, H5_ITER_INC, i,
-                                                name, bytes, H5P_DEFAULT),
-                             "list a file");
-        };
-        std::string name(static_cast<std::size_t>(name_of(nullptr, 0)), '\0');
-        name_of(name.data(), name.size() + 1);
-        names.push_back(name);
-    }
-    return names;
-}
-
-void inspect_datasets(const std::string& path, const h5::File& file, std::ostream& out) {
+void inspect_datasets(const std::string& path, std::ostream& out) {
+    h5::StoredFile file(path);
     Description about;
-    about.step = h5::read_number<std::int64_t>(file.get(), "step");
-    about.parameters = h5::read_number<std::uint64_t>(file.get(), "parameters");
-    about.config = h5::read_text(file.get(), "config");
-    about.model = h5::read_text(file.get(), "model");
-    about.commit = h5::read_text(file.get(), "commit");
-    about.site = h5::read_text(file.get(), "site");
+    about.step = h5::read_number<std::int64_t>(file, "step");
+    about.parameters = h5::read_number<std::uint64_t>(file, "parameters");
+    about.config = h5::read_text(file, "config");
+    about.model = h5::read_text(file, "model");
+    about.commit = h5::read_text(file, "commit");
+    about.site = h5::read_text(file, "site");
     out << "export " << path << "\n"
         << "step " << about.step << "\n";
     print_origin(out, about);
     out << "tensors (name, shape, elements):\n";
-    const std::vector<std::string> names = names_in(file);
+    const std::vector<std::string> names = file.names();
     for (const std::string& name : names) {
-        const h5::Dataset dataset = h5::open_dataset(file.get(), name);
-        const std::vector<hsize_t> extent = h5::extent_of(dataset);
-        const std::vector<std::int64_t> shape(extent.begin(), extent.end());
-        if (!elems_within(shape, std::min(about.parameters, h5::stored_elems_of(dataset, 1)))) {
-            report_damage(path, text("dataset ", name, " is larger than what it says of itself"));
+        const h5::Array dataset = file.dataset(name);
+        const std::vector<std::int64_t> shape(dataset.extent.begin(), dataset.extent.end());
+        if (dataset.kind != h5::Kind::real || !elems_within(shape, about.parameters)) {
+            report_damage(
+                path, text("dataset ", name, " is not one of ", about.parameters, " parameters"));
         }
-        if (digest_of(dataset, shape) != h5::read_number<std::uint64_t>(dataset.get(), "xxh3")) {
+        if (digest_of(file, dataset) != h5::read_number<std::uint64_t>(file, "xxh3", name)) {
             report_damage(path, text("the checksum of ", name, " does not match"));
         }
         print_tensor(out, name, shape);
@@ -139,7 +115,7 @@ void inspect_datasets(const std::string& path, const h5::File& file, std::ostrea
 
 void inspect_export(const std::string& path, std::ostream& out) {
     verify_seal(path, kExportFormat);
-    report_damage_in(path, [&] { inspect_datasets(path, h5::open_file(path), out); });
+    report_damage_in(path, [&] { inspect_datasets(path, out); });
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include "base/log.hpp"
 #include "base/plain_file.hpp"
 #include "checkpoint/folder.hpp"
+#include "checkpoint/h5_reader.hpp"
 #include "checkpoint/index.hpp"
+#include "store/folder.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -236,6 +238,19 @@ std::string run_of_folder(const std::string& folder) {
     }
     rest.remove_prefix(kFolderOfRun.size());
     return is_id(rest) ? std::string(rest) : "";
+}
+
+std::string run_of_damaged(const std::string& index_path) {
+    std::string run = run_of_folder(store::folder_of(index_path));
+    if (run.empty()) {
+        try {
+            h5::StoredFile file(index_path);
+            run = h5::read_text(file, "run");
+        } catch (const Error&) {
+            return "";
+        }
+    }
+    return is_id(run) ? run : "";
 }
 
 }  // namespace nearstep::checkpoint

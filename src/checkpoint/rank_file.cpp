@@ -4,13 +4,13 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "checkpoint/folder.hpp"
+#include "checkpoint/h5.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 namespace nearstep::checkpoint {
@@ -56,6 +56,7 @@ public:
                const std::vector<std::size_t>& residual_tiles)
         : folder_(std::move(folder)),
           path_(std::move(path)),
+          ranges_(ranges),
           tiles_(tiles_in(ranges)),
           residual_tiles_(residual_tiles.begin(), residual_tiles.end()) {
         expects(
@@ -65,7 +66,7 @@ public:
         is_written_.resize(tiles_.size(), false);
         residual_xxh3_.resize(residual_tiles_.size());
         is_residual_written_.resize(residual_tiles_.size(), false);
-        report([&] { file_ = h5::create_file(path_, 0); });
+        report([&] { file_ = h5::create_file(path_, 0, kCheckpointMode); });
     }
 
     RankWriter(const RankWriter&) = delete;
@@ -150,12 +151,28 @@ public:
             sync_file(path_);
             sync_folder(folder_);
         });
+        const RankFileRecord record{.file_bytes = std::filesystem::file_size(path_),
+                                    .tiles_xxh3 = digest_of_checksums(xxh3_, residual_xxh3_)};
+        read_back(record);
         is_finished_ = true;
-        return {.file_bytes = std::filesystem::file_size(path_),
-                .tiles_xxh3 = digest_of_checksums(xxh3_, residual_xxh3_)};
+        return record;
     }
 
 private:
+    // A write that the drive confirmed may be lost or changed all the same.
+    void read_back(const RankFileRecord& record) const {
+        try {
+            drop_cached(path_);
+            RankFile written(path_, record, ranges_);
+            written.verify();
+            if (written.residual_tiles() != residual_tiles_) {
+                report_damage(path_, "its residuals are of other tiles");
+            }
+        } catch (const ConfigError& fault) {
+            refuse_read_back(path_, fault.what());
+        }
+    }
+
     void write_tables() {
         h5::write_numbers<std::uint64_t>(file_.get(), "tiles", std::vector<hsize_t>{tiles_.size()},
                                          tiles_);
@@ -166,13 +183,18 @@ private:
             h5::write_numbers<std::uint64_t>(file_.get(), kResidualTiles, rows, residual_tiles_);
             h5::write_numbers<std::uint64_t>(file_.get(), kResidualXxh3, rows, residual_xxh3_);
         }
-        arrays_.clear();
-        residual_ = h5::Dataset();
+        for (h5::Dataset& array : arrays_) {
+            h5::finish(std::move(array), H5Dclose, text("write ", path_));
+        }
+        if (residual_) {
+            h5::finish(std::move(residual_), H5Dclose, text("write ", path_));
+        }
         h5::close_file(std::move(file_), path_);
     }
 
     std::string folder_;
     std::string path_;
+    std::vector<TileRange> ranges_;
     std::vector<std::uint64_t> tiles_;
     std::vector<std::uint64_t> xxh3_;
     std::vector<bool> is_written_;
@@ -217,59 +239,58 @@ void report_damage_in(const std::string& path, const std::function<void()>& read
 RankFile::RankFile(std::string path, const RankFileRecord& record,
                    const std::vector<TileRange>& ranges)
     : path_(std::move(path)) {
-    std::error_code error;
-    const std::uint64_t bytes = std::filesystem::file_size(path_, error);
-    if (error) {
-        throw_path_error(text("The checkpoint's file ", path_, " cannot be opened"), error.value(),
-                         "put it back beside its index, or use another checkpoint.");
-    }
-    if (bytes != record.file_bytes) {
-        report_damage(path_,
-                      text("it has ", bytes, " bytes, and its index says ", record.file_bytes));
-    }
     report_damage_in(path_, [&] {
-        file_ = h5::open_file(path_);
-        xxh3_ = h5::read_numbers<std::uint64_t>(file_.get(), "tile_xxh3");
+        file_ = std::make_unique<h5::StoredFile>(path_);
+        if (file_->file().size() != record.file_bytes) {
+            report_damage(path_, text("it has ", file_->file().size(),
+                                      " bytes, and its index says ", record.file_bytes));
+        }
+        xxh3_ = h5::read_numbers<std::uint64_t>(*file_, "tile_xxh3");
         open_residual();
         if (digest_of_checksums(xxh3_, residual_xxh3_) != record.tiles_xxh3) {
             report_damage(path_, "its table of checksums is not the one that its index recorded");
         }
-        const std::vector<std::uint64_t> tiles =
-            h5::read_numbers<std::uint64_t>(file_.get(), "tiles");
+        const std::vector<std::uint64_t> tiles = h5::read_numbers<std::uint64_t>(*file_, "tiles");
         if (tiles != tiles_in(ranges) || xxh3_.size() != tiles.size() * kArrays) {
             report_damage(path_, "it holds other tiles than its index says");
         }
         for (const char* name : kArrayNames) {
-            arrays_.push_back(h5::open_dataset(file_.get(), name));
-            if (h5::extent_of(arrays_.back()) != std::vector<hsize_t>{tiles.size(), kTileElems}) {
-                report_damage(path_,
-                              text("its dataset ", name, " has another shape than its tiles need"));
-            }
+            arrays_.push_back(open_rows(name, tiles.size()));
         }
     });
 }
 
+h5::Array RankFile::open_rows(const char* name, std::size_t rows) {
+    h5::Array found = file_->dataset(name);
+    if (found.kind != h5::Kind::real || found.elem_bytes != sizeof(float) ||
+        found.extent != std::vector<std::uint64_t>{rows, kTileElems}) {
+        report_damage(path_, text("its dataset ", name, " has another shape than its tiles need"));
+    }
+    return found;
+}
+
 void RankFile::open_residual() {
-    if (H5Lexists(file_.get(), kResidual, H5P_DEFAULT) <= 0) {
+    if (!file_->has(kResidual)) {
         return;
     }
-    residual_tiles_ = h5::read_numbers<std::uint64_t>(file_.get(), kResidualTiles);
-    residual_xxh3_ = h5::read_numbers<std::uint64_t>(file_.get(), kResidualXxh3);
-    residual_ = h5::open_dataset(file_.get(), kResidual);
+    residual_tiles_ = h5::read_numbers<std::uint64_t>(*file_, kResidualTiles);
+    residual_xxh3_ = h5::read_numbers<std::uint64_t>(*file_, kResidualXxh3);
+    residual_ = open_rows(kResidual, residual_tiles_.size());
     if (residual_xxh3_.size() != residual_tiles_.size() ||
-        !std::ranges::is_sorted(residual_tiles_) ||
-        h5::extent_of(residual_) != std::vector<hsize_t>{residual_tiles_.size(), kTileElems}) {
+        !std::ranges::is_sorted(residual_tiles_)) {
         report_damage(path_, "its residuals have another shape than their tiles need");
     }
+}
+
+void RankFile::read_rows(const h5::Array& dataset, std::size_t row, std::span<float> values) const {
+    file_->read(dataset, row * kTileElems, std::as_writable_bytes(values));
 }
 
 void RankFile::read_residual(std::size_t tile, std::span<float> residual) {
     const auto found = std::ranges::lower_bound(residual_tiles_, tile);
     expects(found != residual_tiles_.end() && *found == tile, "the tile has a residual");
     const auto row = static_cast<std::size_t>(found - residual_tiles_.begin());
-    report_damage_in(path_, [&] {
-        h5::read_part(residual_, rows_of(row, 1), H5T_NATIVE_FLOAT, residual.data());
-    });
+    read_rows(residual_, row, residual);
     if (digest_of(residual) != residual_xxh3_[row]) {
         report_damage(path_,
                       text("the checksum of the residual of tile ", tile, " does not match"));
@@ -283,10 +304,7 @@ void RankFile::read(std::size_t row, TileRange tiles, const StateSpans& state) {
         if (arrays[a].empty()) {
             continue;
         }
-        report_damage_in(path_, [&] {
-            h5::read_part(arrays_[a], rows_of(row, tiles.size()), H5T_NATIVE_FLOAT,
-                          arrays[a].data());
-        });
+        read_rows(arrays_[a], row, arrays[a]);
         for (std::size_t i = 0; i < tiles.size(); ++i) {
             if (digest_of(arrays[a].subspan(i * kTileElems, kTileElems)) !=
                 xxh3_[(row + i) * kArrays + a]) {
@@ -294,6 +312,23 @@ void RankFile::read(std::size_t row, TileRange tiles, const StateSpans& state) {
                                           kArrayNames[a], " does not match"));
             }
         }
+    }
+}
+
+void RankFile::verify() {
+    std::vector<float> values(kTileElems);
+    const std::span<float> none;
+    const std::size_t rows = xxh3_.size() / kArrays;
+    for (std::size_t array = 0; array < kArrays; ++array) {  // in the order of the file
+        for (std::size_t row = 0; row < rows; ++row) {
+            read(row, {.begin = row, .end = row + 1},
+                 {.master = array == 0 ? std::span(values) : none,
+                  .moment1 = array == 1 ? std::span(values) : none,
+                  .moment2 = array == 2 ? std::span(values) : none});
+        }
+    }
+    for (const std::uint64_t tile : residual_tiles_) {
+        read_residual(tile, values);
     }
 }
 

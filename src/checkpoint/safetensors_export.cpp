@@ -1,6 +1,8 @@
 // Writes a checkpoint's masters as a folder of safetensors. Used by the command export and Python.
+#include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/formatted.hpp"
+#include "base/input_file.hpp"
 #include "base/plain_file.hpp"
 #include "base/units.hpp"
 #include "checkpoint/export.hpp"
@@ -10,6 +12,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <set>
@@ -98,17 +103,34 @@ public:
         if (const int code = write_all(file_, bytes); code != 0) {
             refuse_write(path_, code, bytes_);
         }
+        digest_.add(bytes);
     }
     void write(const std::string& words) { write(std::as_bytes(std::span(words))); }
 
+    // Syncs the file and reads it back.
     void close() {
+        if (::fsync(file_.get()) != 0) {
+            refuse_write(path_, errno, bytes_);
+        }
         file_ = Descriptor();
-        sync_file(path_);
+        drop_cached(path_);
+        const InputFile written(path_, "The file", "export again.");
+        Xxh3Stream digest;
+        std::vector<std::byte> piece(MiB);
+        for (std::size_t at = 0; at < written.size(); at += piece.size()) {
+            const auto part = std::span(piece).first(std::min(MiB, written.size() - at));
+            written.read(at, part);
+            digest.add(part);
+        }
+        if (digest.digest() != digest_.digest()) {
+            refuse_read_back(path_);
+        }
     }
 
 private:
     std::string path_;
     std::size_t bytes_;
+    Xxh3Stream digest_;
     Descriptor file_;
 };
 

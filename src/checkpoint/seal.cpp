@@ -1,17 +1,22 @@
 // Writes and verifies the line that guards a file. Used for indexes and exports.
 #include "checkpoint/seal.hpp"
 
+#include "base/descriptor.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/input_file.hpp"
+#include "base/plain_file.hpp"
 #include "base/units.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/rank_file.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
+#include <cstdint>
+#include <optional>
 #include <span>
-#include <system_error>
 
 namespace nearstep::checkpoint {
 
@@ -19,62 +24,63 @@ namespace {
 
 std::string start_of(const Format& format) { return text(format.name, ", version "); }
 
-// A file that may not be read counts as empty. A drive that fails is no damage.
-std::ifstream open_to_read(const std::string& path) {
-    errno = 0;
-    std::ifstream file(path, std::ios::binary);
-    if (!file && errno != 0 && !is_mistake_in_path(errno)) {
-        throw_path_error(text("The file ", path, " cannot be opened"), errno, "");
+// Nothing if the file may not be read or is none. A drive that fails is no damage.
+std::optional<InputFile> open_to_read(const std::string& path) {
+    try {
+        return InputFile(path, "The file", "name one that can be read.");
+    } catch (const ConfigError&) {
+        return std::nullopt;
     }
-    return file;
 }
 
-// Reads at most `most` bytes from the stream.
-std::string take(std::istream& file, std::size_t most) {
-    std::string bytes(most, '\0');
-    file.read(bytes.data(), static_cast<std::streamsize>(most));
-    if (file.bad()) {
-        throw IoError("A file of a checkpoint cannot be read: check the disk, and try again.");
-    }
-    bytes.resize(static_cast<std::size_t>(file.gcount()));
+// At most `most` bytes from `offset` on.
+std::string take(const InputFile& file, std::size_t offset, std::size_t most) {
+    std::string bytes(std::min(most, file.size() - std::min(offset, file.size())), '\0');
+    file.read(offset, std::as_writable_bytes(std::span(bytes)));
     return bytes;
 }
 
-// The seal of a file; the stream stands at the first byte after the seal.
-std::string seal_of(std::istream& file, const Format& format) {
-    Xxh3Stream digest;
-    for (std::string bytes = take(file, MiB); !bytes.empty(); bytes = take(file, MiB)) {
-        digest.add(std::as_bytes(std::span(bytes)));
-    }
+std::string seal_with(std::uint64_t digest, const Format& format) {
     std::string seal = text(start_of(format), format.version, ", xxh3 of the bytes from ",
-                            kSealBytes, " on: ", to_hex(digest.digest()), "\n");
+                            kSealBytes, " on: ", to_hex(digest), "\n");
     seal.resize(kSealBytes, '\0');
     return seal;
 }
 
+std::string seal_of(const InputFile& file, const Format& format) {
+    Xxh3Stream digest;
+    for (std::size_t at = kSealBytes; at < file.size(); at += MiB) {
+        const std::string bytes = take(file, at, MiB);
+        digest.add(std::as_bytes(std::span(bytes)));
+    }
+    return seal_with(digest.digest(), format);
+}
+
 }  // namespace
 
+void seal(std::span<std::byte> file, const Format& format) {
+    expects(file.size() >= kSealBytes, "a file has room for its seal");
+    const std::string seal = seal_with(xxh3(file.subspan(kSealBytes)), format);
+    std::ranges::copy(std::as_bytes(std::span(seal)), file.begin());
+}
+
 void seal_file(const std::string& path, const Format& format) {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(kSealBytes);
-    const std::string seal = seal_of(file, format);
-    file.clear();
-    file.seekp(0);
-    file.write(seal.data(), static_cast<std::streamsize>(seal.size()));
-    if (!file.flush()) {
+    const std::string seal = seal_of(InputFile(path, "The file", "write it again."), format);
+    const Descriptor file(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (!file || write_all(file, std::as_bytes(std::span(seal))) != 0) {
         refuse_write(path, errno);
     }
 }
 
 bool has_format(const std::string& path, const Format& format) {
-    std::ifstream file = open_to_read(path);
+    const std::optional<InputFile> file = open_to_read(path);
     const std::string start = start_of(format);
-    return file && take(file, start.size()) == start;
+    return file && take(*file, 0, start.size()) == start;
 }
 
 void verify_seal(const std::string& path, const Format& format) {
-    std::ifstream file = open_to_read(path);
-    const std::string seal = take(file, kSealBytes);
+    const InputFile file(path, "The file", "name one that can be read.");
+    const std::string seal = take(file, 0, kSealBytes);
     const std::string start = start_of(format);
     if (!seal.starts_with(text(start, format.version, ","))) {
         const std::string version = seal.substr(std::min(start.size(), seal.size()), 8);

@@ -1,10 +1,10 @@
 // The line at the start of an index or an export: the file's format, and a digest of all the rest.
 //
-// We verify it before HDF5 opens the file, because the library can crash on a damaged file. It
-// fills HDF5's user block, which other HDF5 readers skip.
+// The line fills HDF5's user block, which other HDF5 readers skip.
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 
 namespace nearstep::checkpoint {
@@ -18,6 +18,9 @@ struct Format {
 
 constexpr Format kIndexFormat = {.name = "nearstep checkpoint", .version = 1};
 constexpr Format kExportFormat = {.name = "nearstep export", .version = 1};
+
+// Writes the seal into the first kSealBytes of a file's bytes, which were left free for it.
+void seal(std::span<std::byte> file, const Format& format);
 
 // Writes the seal into the first kSealBytes of a closed file, which were left free for it.
 void seal_file(const std::string& path, const Format& format);

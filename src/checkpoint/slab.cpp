@@ -59,13 +59,4 @@ void write_flat(const h5::Dataset& dataset, std::span<const std::int64_t> shape,
     }
 }
 
-void read_flat(const h5::Dataset& dataset, std::span<const std::int64_t> shape, std::size_t begin,
-               std::size_t count, hid_t memory_type, std::size_t elem_bytes, std::byte* data) {
-    for (std::size_t done = 0; done < count;) {
-        const Slab slab = first_slab(shape, begin + done, begin + count);
-        h5::read_part(dataset, slab.part, memory_type, data + done * elem_bytes);
-        done += slab.elems;
-    }
-}
-
 }  // namespace nearstep::checkpoint

@@ -1,4 +1,4 @@
-// Splits consecutive elements of a row-major array into boxes, which HDF5 reads and writes.
+// Splits consecutive elements of a row-major array into boxes, which HDF5 writes.
 #pragma once
 
 #include "checkpoint/h5.hpp"
@@ -25,12 +25,10 @@ struct Slab {
 // The largest slab that starts at element `begin` and ends at or before `end`; begin < end.
 Slab first_slab(std::span<const std::int64_t> shape, std::size_t begin, std::size_t end);
 
-// Write and read elements [begin, begin + count) of a dataset of `shape`, with `elem_bytes` per
-// element in memory. They make at most 2 x dimensions - 1 calls of the library.
+// Writes elements [begin, begin + count) of a dataset of `shape`, with `elem_bytes` per element in
+// memory. Makes at most 2 x dimensions - 1 calls of the library.
 void write_flat(const h5::Dataset& dataset, std::span<const std::int64_t> shape, std::size_t begin,
                 std::size_t count, hid_t memory_type, std::size_t elem_bytes,
                 const std::byte* data);
-void read_flat(const h5::Dataset& dataset, std::span<const std::int64_t> shape, std::size_t begin,
-               std::size_t count, hid_t memory_type, std::size_t elem_bytes, std::byte* data);
 
 }  // namespace nearstep::checkpoint

@@ -1,10 +1,18 @@
+#include "base/random.hpp"
 #include "base/units.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/export.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/sample.hpp"
+#include "checkpoint/seal.hpp"
 #include "support/test.hpp"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
 
 namespace nearstep::checkpoint {
 namespace {
@@ -123,11 +131,131 @@ TEST_F(DamagedCheckpoint, NamesAnIndexThatNoRunHasWritten) {
     }
 }
 
+// The second rank's file with another "master", and an index that knows its size.
+class CraftedRankFile : public InFolder {
+protected:
+    std::string craft(const std::function<void(hid_t)>& make) {
+        const std::string path = write_checkpoint(folder(), 20, 1);
+        Index index = read_index(path);
+        const std::string rank_file = folder() + "/" + index.files[1];
+        {
+            const h5::File file(H5Fopen(rank_file.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+            h5::check(H5Ldelete(file.get(), "master", H5P_DEFAULT), "remove a dataset");
+            make(file.get());
+        }
+        index.records[1].file_bytes = fs::file_size(rank_file);
+        fs::remove(path);
+        write_index(path, index);
+        return message_of([&] { Reader::open(path); });
+    }
+
+    static void make_dataset(hid_t file, const std::function<void(hid_t)>& choose) {
+        const h5::Properties creation = h5::make_properties(H5P_DATASET_CREATE);
+        choose(creation.get());
+        const h5::Space space = h5::make_space(std::vector<hsize_t>{1, kTileElems});
+        const h5::Dataset made(h5::check(H5Dcreate2(file, "master", H5T_IEEE_F32LE, space.get(),
+                                                    H5P_DEFAULT, creation.get(), H5P_DEFAULT),
+                                         "make a dataset"));
+    }
+};
+
+TEST_F(CraftedRankFile, LeadsToNoOtherFile) {
+    // Whoever opens the pipe waits for ever.
+    const std::string pipe = root() + "/pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    const auto refused = AllOf(HasSubstr("rank-00001.h5"), HasSubstr("not a file that nearstep"));
+    EXPECT_THAT(craft([&](hid_t file) {
+                    H5Lcreate_external(pipe.c_str(), "/master", file, "master", H5P_DEFAULT,
+                                       H5P_DEFAULT);
+                }),
+                refused);
+    EXPECT_THAT(craft([&](hid_t file) {
+                    H5Lcreate_soft("/moment1", file, "master", H5P_DEFAULT, H5P_DEFAULT);
+                }),
+                refused);
+    EXPECT_THAT(craft([&](hid_t file) {
+                    make_dataset(file, [&](hid_t creation) {
+                        H5Pset_external(creation, pipe.c_str(), 0, kTileElems * sizeof(float));
+                    });
+                }),
+                refused);
+    EXPECT_THAT(craft([&](hid_t file) {
+                    const h5::Space whole = h5::make_space(std::vector<hsize_t>{1, kTileElems});
+                    make_dataset(file, [&](hid_t creation) {
+                        H5Pset_virtual(creation, whole.get(), pipe.c_str(), "/master", whole.get());
+                    });
+                }),
+                refused);
+    EXPECT_THAT(craft([&](hid_t file) {
+                    make_dataset(file, [&](hid_t creation) {
+                        const std::array<hsize_t, 2> chunk = {1, 64};
+                        H5Pset_chunk(creation, 2, chunk.data());
+                    });
+                }),
+                refused);
+}
+
+// Behind a right seal, any change is refused or harmless. The sanitizers watch the reader.
+TEST_F(DamagedCheckpoint, IsNoDangerWhateverItsIndexAndRankFilesHold) {
+    const std::string index = write_checkpoint(folder(), 20, 1);
+    const std::string rank_file = folder() + "/step-00000020.attempt-0.rank-00001.h5";
+    const std::array<std::string, 2> paths = {index, rank_file};
+    const std::array<std::string, 2> good = {bytes_of(index), bytes_of(rank_file)};
+    int refused = 0;
+    for (std::uint64_t round = 0; round < 1500; ++round) {
+        const std::size_t of = round % 2;
+        std::string bytes = good.at(of);
+        // A rank file's structure is at its start, and so are most of an index's tables.
+        const std::size_t begin = of == 0 ? kSealBytes : 0;
+        const std::size_t end = of == 0 ? bytes.size() : 4096;
+        for (std::uint64_t change = 0; change <= round % 3; ++change) {
+            const std::size_t at = begin + random_bits(1, round, 2 * change) % (end - begin);
+            const std::uint64_t value = random_bits(1, round, 2 * change + 1);
+            bytes[at] = static_cast<char>(value % 3 == 0 ? value >> 8U : value % 3 == 1 ? 0xFF : 0);
+        }
+        if (of == 0) {
+            seal(std::as_writable_bytes(std::span(bytes)), kIndexFormat);
+        }
+        put_bytes(paths.at(of), bytes);
+        try {
+            Reader::open(index)->read_residual(0, 0, {});
+        } catch (const ConfigError&) {
+            ++refused;
+        } catch (const ContractError&) {  // it has no residual
+        }
+        put_bytes(paths.at(of), good.at(of));
+    }
+    EXPECT_GT(refused, 300);
+}
+
+TEST_F(DamagedCheckpoint, HasNoStringThatIsLongerThanItsPlace) {
+    const std::string path = write_checkpoint(folder(), 20, 1);
+    std::string bytes = bytes_of(path);
+    const std::string name = "wte.weight";
+    std::size_t patched = 0;
+    for (std::size_t at = kSealBytes; at + 16 < bytes.size(); ++at) {
+        std::uint32_t length = 0;
+        std::uint64_t address = 0;
+        std::memcpy(&length, &bytes[at], sizeof length);
+        std::memcpy(&address, &bytes[at + 4], sizeof address);
+        if (length == name.size() && address < bytes.size() - kSealBytes - 4 &&
+            bytes.compare(kSealBytes + address, 4, "GCOL") == 0) {
+            bytes[at] = static_cast<char>(length - 1);
+            ++patched;
+        }
+    }
+    ASSERT_GT(patched, 0U);
+    seal(std::as_writable_bytes(std::span(bytes)), kIndexFormat);
+    put_bytes(path, bytes);
+    EXPECT_THAT(message_of([&] { Reader::open(path); }),
+                AllOf(HasSubstr(path), HasSubstr("another length")));
+}
+
 TEST_F(DamagedCheckpoint, NamesAnIndexThatIsMissingOrOfAnotherFormat) {
     EXPECT_THAT(message_of([&] { Reader::open(root() + "/none.h5"); }), HasSubstr("/none.h5"));
     EXPECT_THAT(message_of([&] { Reader::open(root()); }), HasSubstr(root()));
     const std::string foreign = root() + "/foreign.h5";
-    h5::close_file(h5::create_file(foreign, 0), foreign);
+    h5::close_file(h5::create_file(foreign, 0, 0644), foreign);
     EXPECT_THAT(message_of([&] { Reader::open(foreign); }), states(foreign, "index"));
     const std::string index = write_checkpoint(folder(), 20, 1);
     std::string later = bytes_of(index);

@@ -1,8 +1,9 @@
 #include "checkpoint/export.hpp"
 
 #include "base/digest.hpp"
+#include "base/units.hpp"
 #include "base/words.hpp"
-#include "checkpoint/h5.hpp"
+#include "checkpoint/h5_reader.hpp"
 #include "checkpoint/sample.hpp"
 #include "support/places.hpp"
 #include "support/test.hpp"
@@ -46,21 +47,18 @@ std::string inspect_text(const std::string& path) {
 
 TEST_P(Export, HasADatasetPerParameter) {
     export_checkpoint(index(), out(), GetParam());
-    const h5::File file = h5::open_file(out());
-    EXPECT_EQ(h5::read_text(file.get(), "config"), sample_description(20).config);
-    EXPECT_EQ(h5::read_text(file.get(), "model"), sample_description(20).model);
-    EXPECT_EQ(h5::read_number<std::int64_t>(file.get(), "step"), 20);
+    h5::StoredFile file(out());
+    EXPECT_EQ(h5::read_text(file, "config"), sample_description(20).config);
+    EXPECT_EQ(h5::read_text(file, "model"), sample_description(20).model);
+    EXPECT_EQ(h5::read_number<std::int64_t>(file, "step"), 20);
     for (const TensorPlace& tensor : sample_tensors()) {
-        const h5::Dataset dataset = h5::open_dataset(file.get(), tensor.name);
-        EXPECT_EQ(h5::extent_of(dataset),
-                  std::vector<hsize_t>(tensor.shape.begin(), tensor.shape.end()));
-        const h5::Datatype type(H5Dget_type(dataset.get()));
-        ASSERT_EQ(H5Tget_size(type.get()), size_bytes(GetParam()));
+        const h5::Array dataset = file.dataset(tensor.name);
+        EXPECT_EQ(dataset.extent,
+                  std::vector<std::uint64_t>(tensor.shape.begin(), tensor.shape.end()));
+        ASSERT_EQ(dataset.elem_bytes, size_bytes(GetParam()));
         const std::vector<std::byte> expected = expected_bytes(tensor, GetParam());
-        std::vector<std::byte> bytes(expected.size());
-        h5::read_values(dataset, type.get(), bytes.data());
-        EXPECT_EQ(bytes, expected) << tensor.name;
-        EXPECT_EQ(h5::read_number<std::uint64_t>(dataset.get(), "xxh3"), xxh3(expected))
+        EXPECT_EQ(file.content(dataset, h5::Kind::real), expected) << tensor.name;
+        EXPECT_EQ(h5::read_number<std::uint64_t>(file, "xxh3", tensor.name), xxh3(expected))
             << tensor.name;
     }
 }
