@@ -236,6 +236,8 @@ public:
     std::string line() const { return lines_.front(); }
     // The run's id, and those of its parents.
     const std::vector<std::string>& lines() const { return lines_; }
+    // The checkpoint that is as new as the step which the run began from; empty: there is none.
+    const std::string& found_checkpoint() const { return opened_->start().decision.checkpoint; }
     // Calls of end_step(), plus the steps before this process.
     std::int64_t steps() const { return steps_; }
     // The newest step that survives a crash of any rank.

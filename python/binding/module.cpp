@@ -461,6 +461,7 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("line", &Conductor::line)
         .def_prop_ro("lines", &Conductor::lines)
         .def_prop_ro("paths", [](const Driver& self) { return self.run().csd.path; })
+        .def_prop_ro("found_checkpoint", &Conductor::found_checkpoint)
         .def_prop_ro("checkpoint_folder",
                      [](const Driver& self) { return config::checkpoint_folder(self.run()); });
     m.def("export_safetensors",

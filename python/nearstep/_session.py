@@ -125,8 +125,9 @@ class Session:
             raise
         self.conductor = conductor
         self._start_seconds = {"open": opened - began, "values": time.perf_counter() - opened}
+        found = os.path.dirname(conductor.found_checkpoint) or conductor.checkpoint_folder
         self.extra = (extra.read(os.path.dirname(checkpoint), conductor.steps) if checkpoint
-                      else extra.read(conductor.checkpoint_folder, conductor.steps, conductor.lines))
+                      else extra.read(found, conductor.steps, conductor.lines))
         if conductor.rank == 0 and self.speaks:
             print(f"nearstep {_engine.version()}: {description.of_run(conductor, layout.params, self.device, is_beside)}", *lines, sep="\nnearstep: ", file=sys.stderr)
         if self.streaming:

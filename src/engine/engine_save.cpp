@@ -149,7 +149,8 @@ std::string Engine::save(const std::string& named, std::span<const std::byte> pr
     std::string path;
     world_.together([&] {
         if (world_.rank() == 0) {
-            path = checkpoint::publish(folder, description, attempt, ranges, records);
+            path = checkpoint::publish(folder, description, attempt, ranges, records,
+                                       settings_.csd.path.front());
         }
     });
     faults_.pass(FaultPhase::after_checkpoint_index);

@@ -1,5 +1,7 @@
 #include "engine/checkpoint_folder.hpp"
 
+#include "checkpoint/checkpoint.hpp"
+#include "engine/restart/folder_search.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::engine {
@@ -34,6 +36,78 @@ TEST(Notice, IsLongEnoughWhereEveryStepIsDurable) {
 TEST(Notice, IsOfNoUseWhereNothingIsSaved) {
     EXPECT_THAT(describe_notice(run_with(config::Durability::none), {}, 120),
                 ElementsAre(HasSubstr("warning")));
+}
+
+class SharedFolder : public testing::Test {
+protected:
+    SharedFolder() {
+        settings_.csd.path = {root_.file("state")};
+        settings_.checkpoint.path = root_.file("shared");
+        fs::create_directories(settings_.csd.path.front());
+    }
+
+    const std::string& shared() const { return settings_.checkpoint.path; }
+    std::string elsewhere() const { return root_.file("elsewhere"); }
+    const std::string& state() const { return settings_.csd.path.front(); }
+    std::vector<FoundCheckpoint> found() const { return look_for_checkpoints(settings_, {}); }
+
+    // A checkpoint of one tile. Returns the index's path.
+    static std::string save(const std::string& folder, std::int64_t step, const std::string& run,
+                            const std::string& record_place) {
+        const std::vector<std::vector<shard::TileRange>> ranges = {{{0, 1}}};
+        const std::vector<float> values(shard::kTileElems, 1.0F);
+        const auto writer = checkpoint::RankFileWriter::make(folder, step, 0, 0, ranges.front());
+        writer->write({0, 1}, {values, values, values});
+        checkpoint::Description about;
+        about.step = about.generation = step;
+        about.run = run;
+        about.parameters = 100;
+        about.tensors = {{.name = "a", .shape = {100}, .offset = 0}};
+        return checkpoint::publish(folder, about, 0, ranges, {writer->finish()}, record_place);
+    }
+
+private:
+    ScratchFolder root_;
+    config::EngineSettings settings_;
+};
+
+constexpr const char* kMine = "0000000000000001";
+constexpr const char* kOther = "0000000000000002";
+
+TEST_F(SharedFolder, IsNotBlockedByADamagedCheckpointOfOthers) {
+    const std::string mine = save(shared(), 4, kMine, state());
+    const std::string start = bytes_of(mine).substr(0, 512);
+    put_bytes(shared() + "/step-99999999.h5", start + std::string(5000, 'x'));
+    ASSERT_EQ(found().size(), 1U);
+    EXPECT_EQ(found().front().path, mine);
+    EXPECT_EQ(found().front().damage, "");
+    flip_bit(mine, 600);  // its own damaged one counts
+    ASSERT_EQ(found().size(), 1U);
+    EXPECT_THAT(found().front().damage, HasSubstr(mine));
+    // Without a record it is not known whose the other one is.
+    fs::remove(state() + "/newest-checkpoint");
+    EXPECT_EQ(found().size(), 2U);
+}
+
+TEST_F(SharedFolder, TellsTheRunOfADamagedCheckpointByItsWords) {
+    const std::string other = save(shared(), 4, kOther, "");
+    std::string bytes = bytes_of(other);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    put_bytes(other, bytes);
+    ASSERT_EQ(found().size(), 1U);
+    EXPECT_THAT(found().front().damage, HasSubstr("checksum"));
+    EXPECT_EQ(found().front().line.run, kOther);
+}
+
+TEST_F(SharedFolder, IsNotTheOnlyPlaceOfTheNewestCheckpoint) {
+    save(shared(), 4, kMine, state());
+    save(elsewhere(), 9, kOther, "");
+    const std::string newest = save(elsewhere(), 8, kMine, state());
+    ASSERT_EQ(found().size(), 2U);
+    EXPECT_EQ(found()[0].path, newest);
+    EXPECT_EQ(found()[1].step, 4);
+    fs::remove_all(elsewhere());
+    EXPECT_EQ(found().size(), 1U);
 }
 
 }  // namespace

@@ -187,6 +187,15 @@ TEST(RestartRules, RefusesInTheWordsOfTheReaderAndLeavesPathsAsTheyAre) {
     });
 }
 
+TEST(RestartRules, AdvisesNoCheckpointOfAnotherRun) {
+    for_each_case([](const Case& one) {
+        const Decision decision = decide(found_of(one));
+        if (one.kept == Kept::other_line && !has(one, Trace::other_line)) {
+            EXPECT_EQ(decision.refusal.checkpoint, "") << name_of(one);
+        }
+    });
+}
+
 TEST(RestartRules, ResumesWhereverAllIsThere) {
     for_each_case([](const Case& one) {
         if (one.flag != Flag::resume && one.flag != Flag::resume_if_any) {

@@ -129,6 +129,14 @@ class Checkpoints(Package):
         _, opt = self.make()
         self.assertEqual((opt.resume(), opt.extra), (3, {"batch": 3}))
 
+    def test_resume_finds_what_save_wrote_elsewhere(self):
+        model, opt = self.make(durability="checkpoint")
+        self.train(model, opt, 0, 3)
+        opt.save(self.folder / "elsewhere", extra={"batch": 3})
+        opt.close()
+        _, opt = self.make(durability="checkpoint")
+        self.assertEqual((opt.resume(), opt.extra), (3, {"batch": 3}))
+
     def test_extra_that_cannot_be_written_leaves_its_room(self):
         model, opt = self.make()
         self.train(model, opt, 0, 3)

@@ -91,4 +91,16 @@ std::optional<Choices> look(const Found& found) {
     return choices;
 }
 
+const FoundCheckpoint* own_checkpoint(const Found& found) {
+    const std::optional<Choices> choices = look(found);
+    if (!choices || choices->checkpoint == nullptr) {
+        return nullptr;
+    }
+    // Without a manifest, the line is that of the checkpoints, which may be another run's.
+    const std::vector<std::string>& folders = choices->checkpoint->state_folders;
+    const bool is_own =
+        !choices->groups.empty() || std::ranges::find(folders, found.state_folder) != folders.end();
+    return is_own ? choices->checkpoint : nullptr;
+}
+
 }  // namespace nearstep::engine

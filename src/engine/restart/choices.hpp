@@ -29,4 +29,8 @@ struct Choices {
 // nullopt if lines have diverged, so that none is newest. `found` outlives the choices.
 std::optional<Choices> look(const Found& found);
 
+// The newest whole checkpoint of the run whose state is here; null if it has none, or if it is not
+// known which run that is. Runs may share a checkpoint folder.
+const FoundCheckpoint* own_checkpoint(const Found& found);
+
 }  // namespace nearstep::engine

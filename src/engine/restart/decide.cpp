@@ -57,23 +57,9 @@ Decision start_anew() {
     return decision;
 }
 
-// Whether a refusal may advise to go on from the checkpoint: one of the line that it is about.
-// Without a line, the checkpoint is of a run that had its state here. Runs may share a folder.
-bool is_of_run(const Found& found, const FoundCheckpoint& one, const store::Lineage& line) {
-    if (!one.damage.empty() || one.is_of_other_job) {
-        return false;
-    }
-    if (!line.run.empty()) {
-        const auto last = store::last_step_of(line, one.line.run);
-        return last && one.step <= *last;
-    }
-    return std::ranges::find(one.state_folders, found.state_folder) != one.state_folders.end();
-}
-
-Decision refuse(const Found& found, Refusal refusal, const store::Lineage& line = {}) {
-    const auto advised = std::ranges::find_if(
-        found.checkpoints, [&](const FoundCheckpoint& one) { return is_of_run(found, one, line); });
-    refusal.checkpoint = advised == found.checkpoints.end() ? "" : advised->path;
+Decision refuse(const Found& found, Refusal refusal) {
+    const FoundCheckpoint* own = own_checkpoint(found);
+    refusal.checkpoint = own == nullptr ? "" : own->path;
     Decision decision;
     decision.refusal = std::move(refusal);
     return decision;
@@ -315,31 +301,25 @@ Decision resume(const Found& found) {
             return decision;
         }
         if (group.lost_step >= 0) {
-            return refuse(found,
-                          {.reason = Reason::program_not_whole,
-                           .remedies = {Remedy::bring_back, Remedy::without_program, Remedy::from,
-                                        Remedy::fresh},
-                           .step = group.lost_step,
-                           .run = group.line.run,
-                           .missing = group.lost_programs},
-                          choices.line);
+            return refuse(found, {.reason = Reason::program_not_whole,
+                                  .remedies = {Remedy::bring_back, Remedy::without_program,
+                                               Remedy::from, Remedy::fresh},
+                                  .step = group.lost_step,
+                                  .run = group.line.run,
+                                  .missing = group.lost_programs});
         }
-        return refuse(found,
-                      {.reason = Reason::step_not_whole,
-                       .remedies = {Remedy::bring_back, Remedy::from, Remedy::fresh},
-                       .step = group.newest_listed,
-                       .run = group.line.run,
-                       .missing = missing_of(found, group)},
-                      choices.line);
+        return refuse(found, {.reason = Reason::step_not_whole,
+                              .remedies = {Remedy::bring_back, Remedy::from, Remedy::fresh},
+                              .step = group.newest_listed,
+                              .run = group.line.run,
+                              .missing = missing_of(found, group)});
     }
     if (choices.damaged != nullptr && choices.damaged->step > choices.newest() &&
         (choices.newest() >= 0 || !choices.groups.empty())) {
-        return refuse(found,
-                      {.reason = Reason::damaged_newer_checkpoint,
-                       .remedies = {Remedy::remove, Remedy::fresh},
-                       .place = choices.damaged->path,
-                       .detail = choices.damaged->damage},
-                      choices.line);
+        return refuse(found, {.reason = Reason::damaged_newer_checkpoint,
+                              .remedies = {Remedy::remove, Remedy::fresh},
+                              .place = choices.damaged->path,
+                              .detail = choices.damaged->damage});
     }
     const std::int64_t known = choices.checkpoint != nullptr ? choices.checkpoint->generation : 0;
     if (choices.state == nullptr && newest_of_remains(found) > known) {
@@ -420,8 +400,11 @@ Decision start_if_nothing_is_unfinished(const Found& found) {
             return refuse_damage(found, one.damage);
         }
         if (one.step < one.steps) {
-            return refuse_unfinished(found, Reason::unfinished_checkpoint, found.checkpoint_folder,
-                                     one.step, one.steps);
+            const bool is_there = one.path.starts_with(found.checkpoint_folder + "/");
+            return refuse_unfinished(
+                found, Reason::unfinished_checkpoint,
+                is_there ? found.checkpoint_folder : one.path.substr(0, one.path.rfind('/')),
+                one.step, one.steps);
         }
     }
     return start_anew();
@@ -436,15 +419,13 @@ Decision resume_job(const Found& found) {
     }
     for (const FoundManifest& one : found.manifests) {
         if (one.is_of_other_job && is_unfinished(*one.manifest)) {
-            return refuse(found,
-                          {.reason = Reason::run_of_other_job,
-                           .remedies = {Remedy::other_folder, Remedy::from, Remedy::fresh},
-                           .step = one.manifest->commits.front().step,
-                           .run = one.manifest->line.run,
-                           .place = store::folder_of(one.path),
-                           .host = found.hosts[static_cast<std::size_t>(one.node)],
-                           .detail = text("run ", found.job.ids.back())},
-                          decision.line);
+            return refuse(found, {.reason = Reason::run_of_other_job,
+                                  .remedies = {Remedy::other_folder, Remedy::from, Remedy::fresh},
+                                  .step = one.manifest->commits.front().step,
+                                  .run = one.manifest->line.run,
+                                  .place = store::folder_of(one.path),
+                                  .host = found.hosts[static_cast<std::size_t>(one.node)],
+                                  .detail = text("run ", found.job.ids.back())});
         }
     }
     return decision;

@@ -3,9 +3,12 @@
 
 #include "base/error.hpp"
 #include "base/folder_tree.hpp"
+#include "base/log.hpp"
 #include "base/machine.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/newest.hpp"
 #include "checkpoint/owner.hpp"
 #include "config/load.hpp"
 #include "engine/placement/layout_line.hpp"
@@ -13,6 +16,9 @@
 #include "store/manifest.hpp"
 #include "store/names.hpp"
 #include "store/subgroup_header.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -230,21 +236,68 @@ FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of
     return found;
 }
 
+namespace {
+
+// Another run's folder may hold checkpoints of any others. The record names one of this run's.
+std::vector<std::string> paths_of_checkpoints(const std::string& folder,
+                                              const std::optional<checkpoint::Newest>& newest) {
+    std::vector<std::string> paths = checkpoint::find_all(folder);
+    std::error_code ignored;
+    if (!newest || fs::equivalent(folder, newest->folder, ignored)) {
+        return paths;
+    }
+    const std::string recorded = text(newest->folder, "/", checkpoint::index_name(newest->step));
+    if (std::ranges::any_of(paths, [&](const std::string& path) {
+            return fs::equivalent(path, recorded, ignored);
+        })) {
+        return paths;
+    }
+    if (is_present(recorded)) {
+        const auto older = [&](const std::string& path) {
+            return checkpoint::step_of_index(path) < newest->step;
+        };
+        paths.insert(std::ranges::find_if(paths, older), recorded);
+    } else {
+        log_event(
+            "newest_checkpoint_missing",
+            {{"step", std::to_string(newest->step)}, {"run", newest->run}, {"file", recorded}});
+    }
+    return paths;
+}
+
+// Whether a checkpoint that cannot be read is not one of this run's, as far as that is known.
+bool is_of_others(const std::string& path, const std::optional<checkpoint::Newest>& newest) {
+    if (newest && checkpoint::run_of_folder(store::folder_of(path)) != newest->run &&
+        checkpoint::step_of_index(path) > newest->step) {
+        return true;
+    }
+    struct stat facts {};
+    return !newest && ::access(path.c_str(), R_OK) != 0 && ::stat(path.c_str(), &facts) == 0 &&
+           facts.st_uid != ::geteuid();
+}
+
+}  // namespace
+
 std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& settings,
                                                   const StepsOf& steps_of, ProgramUse program) {
+    const auto newest = checkpoint::read_newest(settings.csd.path.front());
     std::vector<FoundCheckpoint> checkpoints;
-    for (const std::string& path : checkpoint::find_all(config::checkpoint_folder(settings))) {
+    for (const std::string& path :
+         paths_of_checkpoints(config::checkpoint_folder(settings), newest)) {
         try {
             checkpoints.push_back(open_checkpoint(path, steps_of, program));
         } catch (const ConfigError& damage) {
             if (!is_present(path)) {
                 continue;  // another run has removed its old checkpoint meanwhile
             }
-            checkpoints.push_back(
-                {.path = path,
-                 .step = checkpoint::step_of_index(path),
-                 .line = {.run = checkpoint::run_of_folder(store::folder_of(path))},
-                 .damage = damage.what()});
+            if (is_of_others(path, newest)) {
+                log_event("damaged_checkpoint_of_others", {{"file", path}});
+                continue;
+            }
+            checkpoints.push_back({.path = path,
+                                   .step = checkpoint::step_of_index(path),
+                                   .line = {.run = checkpoint::run_of_damaged(path)},
+                                   .damage = damage.what()});
         }
     }
     return checkpoints;

@@ -5,6 +5,7 @@
 #include "base/machine.hpp"
 #include "base/packed.hpp"
 #include "engine/placement/devices.hpp"
+#include "engine/restart/choices.hpp"
 #include "engine/restart/folder_search.hpp"
 #include "mpi/gathered_text.hpp"
 #include "mpi/topology.hpp"
@@ -192,10 +193,9 @@ void check_unused(const mpi::Communicator& world, const Found& found) {
 // step there must not be ignored.
 void check_earlier_folders(const mpi::Communicator& world, const config::EngineSettings& settings,
                            const Found& found) {
-    const auto checkpoint = std::ranges::find_if(found.checkpoints, [](const FoundCheckpoint& one) {
-        return one.damage.empty() && !one.is_of_other_job;
-    });
-    if (!found.wish.resumes() || found.named || checkpoint == found.checkpoints.end()) {
+    const std::optional<Choices> choices = look(found);
+    const FoundCheckpoint* checkpoint = choices ? choices->checkpoint : nullptr;
+    if (!found.wish.resumes() || found.named || checkpoint == nullptr) {
         return;
     }
     const auto newest = [&](const FoundManifest& one) {
