@@ -66,7 +66,7 @@ class Session:
         if not params:
             raise RuntimeError("This optimizer has no state, since nothing is trained: all parameters are frozen (requires_grad=False).")
         make_first_calls()
-        devices = {p.device for p in params}
+        devices = {p.device for p in params} if self.streaming is None else self.streaming.devices(params)
         check_formats(params, self.layout.names)
         if len(devices) > 1 or any(device.type not in ("cpu", "cuda") for device in devices):
             raise ValueError(f"The parameters are on {', '.join(sorted(map(str, devices)))}: nearstep takes one CPU or one CUDA device per rank.")

@@ -135,7 +135,7 @@ class Parameters(Loop):
             "state_dict": lambda model, held: [p.clone() for p in model.state_dict().values()],
             "deepcopy": lambda model, held: list(copy.deepcopy(model).parameters()),
             "save": lambda model, held: list(torch.load(saved(model), weights_only=False).parameters()),
-            "save_state": lambda model, held: list(torch.load(saved(model.state_dict())).values()),
+            "save_state": lambda model, held: list(torch.load(saved(model.state_dict()), weights_only=True).values()),
             "pickle_one": lambda model, held: [pickle.loads(pickle.dumps(p)) for p in held],
             "sum": lambda model, held: [p + 0 for p in held],
             "numpy": lambda model, held: [torch.from_numpy(p.detach().cpu().numpy().copy()) for p in held],

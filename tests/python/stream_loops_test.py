@@ -1,5 +1,6 @@
 """What an ordinary PyTorch loop does to a streamed model: the same as under torch.optim, or an error at that line. Layers are in the
 host's memory or in storage. One process, one rank."""
+import copy
 import pickle
 import random
 
@@ -11,6 +12,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import nearstep
+from nearstep._streaming.left import refuse_on_host
 
 STREAMS = {"memory": nearstep.Stream(slots=2), "storage": nearstep.Stream(slots=2, host_memory_gb=8)}
 
@@ -251,6 +253,21 @@ class StreamLoops(Loop):
     def test_traced_layers_are_refused(self):
         layers = torch.nn.ModuleList(torch.jit.trace(layer, batch(0)) for layer in network())
         self.refuses(ValueError, "torch.jit.trace()", lambda: self.make(layers, stream=STREAMS["memory"]))
+
+    def test_layers_that_are_left_in_host_memory_say_so_on_a_gpu(self):
+        model = network()
+        settings = {"lr": 0.1, "config": {}, "stream": STREAMS["memory"]}
+        _, opt = self.make(model, nearstep.SGD, path=self.folder / "first", **settings)
+        take_step(model, opt, 0)
+        opt._session.streaming._device = torch.device("cuda", 0)  # the end of a stream on a GPU, which "meta" stands for below
+        opt.close()
+        for one in (model, pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+            self.refuses(RuntimeError, ("Linear", "host memory", "model.cuda()"), lambda: one(batch(1).to("meta")))
+            self.assertEqual(one(batch(1)).shape, (4, WIDTH))
+        self.assertEqual(copy.deepcopy(model).to("meta")(batch(1).to("meta")).shape, (4, WIDTH))
+        _, opt = self.make(model, nearstep.SGD, path=self.folder / "second", **settings)
+        self.assertFalse(any(refuse_on_host in layer._forward_pre_hooks.values() for layer in model))
+        take_step(model, opt, 1)
 
     def test_memory_that_is_replaced_is_said(self):
         def share(model, _):

@@ -11,7 +11,7 @@ import weakref
 
 import torch
 
-from . import inputs, recompute
+from . import inputs, left, recompute
 from .._gradients.room import Memory, capacity_of, memory_of
 from .activations import Activations
 from .._model import watch
@@ -110,6 +110,12 @@ class Streaming:
     def numbers(self) -> set:
         """Of the trained parameters that are streamed."""
         return set(self._numbers.values()) - {None}
+
+    def devices(self, params: list) -> set:
+        """Those where layers compute. ``params``: the trained ones. An earlier stream may have left layers in host memory."""
+        outside = {p.device for p in self._module.parameters() if id(p) not in self._numbers}
+        of_layers = {p.device for p in params if id(p) in self._numbers and p.device.type != "cpu"}
+        return outside | of_layers or {p.device for p in params}
 
     @property
     def is_from_storage(self) -> bool:
@@ -317,6 +323,8 @@ class Streaming:
             work.give_back()
         if self.is_open:
             self.empty()
+            for layer in self._layers if self._device.type == "cuda" and not self.is_from_storage else ():
+                left.mark(layer.module)
             self._slots = None
             self._source.close()
             if self._spill is not None:
@@ -330,6 +338,7 @@ class Streaming:
 def _wrap(me, layer: Layer, number: int):
     """Makes the layer's forward pass through a slot. Returns the forward that the module had for itself, or None, and its work."""
     module = layer.module
+    left.unmark(module)
     own, work = module.__dict__.get("forward"), Work(module)
 
     @torch.compiler.disable
