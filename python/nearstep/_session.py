@@ -40,6 +40,7 @@ class Session:
         self._start_seconds: dict = {}
         self._said_skipped = 0
         self._is_expected = False  # whether the engine knows that a step comes
+        self._is_filling = False  # whether the state may still get its start values
         # Where this rank is one of several that have an engine each, see _local: opens the engine as Conductor.open() when the ranks meet; the
         # state of another layout, or None; whether this rank speaks for all; processes of the host, 0: ranks find each other by MPI.
         self.meet, self.carried, self.speaks, self.processes_beside = None, None, True, 0
@@ -114,7 +115,7 @@ class Session:
         try:
             if self.streaming:
                 self.streaming.prepare(conductor, self.parameters, self.device, self.intake.host_bytes(self.device))
-            lines, is_beside = begin_state(conductor, self.parameters, layout.params, self.module, self._weights, self._seed, needs_values, self.streaming, self.carried)
+            lines, self._is_filling = begin_state(conductor, self.parameters, layout.params, self.module, self._weights, self._seed, needs_values, self.streaming, self.carried)
             kept = conductor.program_state
             if kept:
                 self.program.restore(kept, self.device)
@@ -129,7 +130,7 @@ class Session:
         self.extra = (extra.read(os.path.dirname(checkpoint), conductor.steps) if checkpoint
                       else extra.read(found, conductor.steps, conductor.lines))
         if conductor.rank == 0 and self.speaks:
-            print(f"nearstep {_engine.version()}: {description.of_run(conductor, layout.params, self.device, is_beside)}", *lines, sep="\nnearstep: ", file=sys.stderr)
+            print(f"nearstep {_engine.version()}: {description.of_run(conductor, layout.params, self.device, self._is_filling)}", *lines, sep="\nnearstep: ", file=sys.stderr)
         if self.streaming:
             self.streaming.open()
         self.intake.open(conductor, self.parameters, self.device, encodes, weakly(optimizer._step_to_take), looks_late=optimizer._is_read_elsewhere)
@@ -168,6 +169,9 @@ class Session:
         self.intake.end_step(self.program.collect(self.device))
         self._is_expected = False
         self.parameters.end_step()
+        if self._is_filling:  # start values that are refused end the first step, which comes after them in any case
+            self._is_filling = False
+            self.conductor.await_start()
         return True
 
     @outside_inference()

@@ -1,4 +1,5 @@
 """A user's mistake ends in one sentence, as the right exception, and leaves the state unchanged. One process, one rank."""
+import contextlib
 import os
 import re
 import signal
@@ -154,6 +155,28 @@ class BadInput(Package):
             signal.signal(signal.SIGTERM, before)
             signal.signal(signal.SIGUSR1, signal.SIG_DFL)
         self.assertEqual(heard, ["SIGTERM"])
+
+    def test_start_values_that_are_not_finite(self):
+        def spoilt():
+            model = networks.Layers(2, 160)
+            with torch.no_grad():
+                model.layers[1][0].weight[3, :2] = float("nan")
+                model.layers[1][0].bias[5] = -float("inf")
+            return model
+
+        stated = ("layers.1.0.weight have 2 numbers", "infinite or NaN", "1 other tensor has")
+        for settings in ({}, {"stream": nearstep.Stream(slots=2)}, {"stream": nearstep.Stream(slots=2, host_memory_gb=8)}, {"state": "compact"}):
+            with self.subTest(settings):
+                model, opt = self.make(spoilt(), path=self.folder / "spoilt", **settings)
+                self.opened.remove(opt)
+                self.refuses(ValueError, stated, lambda: self.train(model, opt, 0, 1))
+                with contextlib.suppress(ValueError):
+                    opt.close()
+                self.assertEqual(os.listdir(self.folder / "spoilt"), [])
+        model = spoilt()
+        model.layers[1].requires_grad_(False)
+        _, opt = self.make(model, path=self.folder / "frozen")
+        self.assertIn("the frozen parameter layers.1.0.weight has NaN", self.said_by(opt.resume))
 
     def test_messages_do_not_go_into_the_state(self):
         kept = os.dup(0)

@@ -46,12 +46,23 @@ def begin_state(conductor, parameters: Parameters, params: list, module, weights
         give_back(filled)
         raise
     parameters.note_start()
+    if needs_values and module is not None:
+        lines += _lines_about_nan(module, trained)
     if weights is not None and weights.line:
         lines.append(weights.line)
     if weights is None and drawn + frozen:
         count = sum(p.numel() for p in drawn + frozen)
         lines.append(f"without weights=FOLDER, {count / 1e6:.2f} M parameters got random values from their modules")
     return lines, is_beside
+
+
+@torch.no_grad()
+def _lines_about_nan(module, trained: set) -> list[str]:
+    """Names frozen parameters that have NaN, which the engine does not see. ``trained``: ids of the others. Infinite ones may be masks."""
+    frozen = [(name, p) for name, p in module.named_parameters() if id(p) not in trained and p.dtype in DTYPES and p.numel()]
+    names = [name for name, p in frozen if type(p.data) is torch.Tensor and not p.is_meta and p.max().isnan()]
+    others = f" and {len(names) - 1} more" if names[1:] else ""
+    return [f"the frozen parameter {names[0]}{others} has NaN, with which no gradient may be finite: every step would be skipped then"] if names else []
 
 
 @torch.no_grad()
