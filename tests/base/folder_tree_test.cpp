@@ -1,6 +1,10 @@
 #include "base/folder_tree.hpp"
 
+#include "support/forbidden_call.hpp"
 #include "support/test.hpp"
+
+#include <cerrno>
+#include <cstdlib>
 
 namespace nearstep {
 namespace {
@@ -42,6 +46,32 @@ TEST_F(FolderTree, EntersOnlyWhatItIsToldTo) {
         top_, [](const fs::path& folder) { return folder.filename() != "b"; },
         [&](const fs::directory_entry& entry) { files += entry.is_regular_file() ? 1 : 0; });
     EXPECT_EQ(files, 2);
+}
+
+TEST(FlushFolderDeathTest, SaysOnceWhereAFilesystemCannot) {
+    const ScratchFolder folder;
+    EXPECT_EXIT(
+        {
+            const bool is_forbidden = forbid(SYS_fsync, EINVAL);
+            const bool succeeds =
+                flush_folder(folder.path()) == 0 && flush_folder(folder.path()) == 0;
+            std::exit(is_forbidden && succeeds ? 0 : 3);
+        },
+        testing::ExitedWithCode(0), "^nearstep event=folder_not_flushed [^\n]*power cut\"\n$");
+    EXPECT_EXIT(
+        {
+            forbid(SYS_fsync, EIO);
+            std::exit(flush_folder(folder.path()));
+        },
+        testing::ExitedWithCode(EIO), "^$");
+}
+
+TEST(BrokenLinks, AreFoundAmongThePartsOfAPath) {
+    const ScratchFolder folder;
+    fs::create_symlink("gone", folder.file("link"));
+    EXPECT_EQ(broken_link_in(folder.file("link/a/b")), folder.file("link"));
+    EXPECT_EQ(broken_link_in(folder.file("a/b")), "");
+    EXPECT_EQ(broken_link_in(folder.path()), "");
 }
 
 }  // namespace

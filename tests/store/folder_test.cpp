@@ -1,6 +1,7 @@
 #include "store/folder.hpp"
 
 #include "base/units.hpp"
+#include "support/forbidden_call.hpp"
 #include "support/test.hpp"
 
 #include <unistd.h>
@@ -41,6 +42,17 @@ TEST(FolderTest, NamesBytesNeededAndFree) {
     EXPECT_THAT(message, HasSubstr(folder.path()));
     EXPECT_THAT(message, HasSubstr(" free, but "));
     EXPECT_THAT(message, HasSubstr(human_bytes(0x1p60)));
+}
+
+TEST(FolderDeathTest, GoesOnWhereAFilesystemDoesNotTellItsSpace) {
+    const ScratchFolder folder;
+    EXPECT_EXIT(
+        {
+            const bool is_forbidden = forbid(SYS_statfs, ENOSYS);
+            check_folders({{folder.file("state"), std::size_t{1} << 60}});
+            std::exit(is_forbidden && !free_bytes_of(folder.path()) ? 0 : 3);
+        },
+        testing::ExitedWithCode(0), "event=free_space_unknown");
 }
 
 TEST(FolderTest, AddsUpTheFilesOfOneFilesystem) {

@@ -2,30 +2,11 @@
 
 #include "memory/buffer.hpp"
 #include "store/volume.hpp"
+#include "support/forbidden_call.hpp"
 #include "support/test.hpp"
-
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-
-#include <cerrno>
 
 namespace nearstep::store {
 namespace {
-
-// Makes the kernel refuse a call of io_uring to this process, as many containers do.
-bool forbid(unsigned call, unsigned reason) {
-    std::array<sock_filter, 4> program = {{
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | reason),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    }};
-    const sock_fprog filter = {.len = program.size(), .filter = program.data()};
-    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
-}
 
 // Exits with 0 if two volumes work with threads.
 [[noreturn]] void use_volumes_without(unsigned call, unsigned reason) {
