@@ -26,6 +26,7 @@ _optimizers = weakref.WeakValueDictionary()  # in the order in which they were m
 _in_step: dict = {}  # conductors by id, kept alive: sys.exit() drops local variables before the process ends
 _FIRST_SPEAKS_S = 5
 _has_failed = False
+_is_interrupted = False  # by Ctrl-C
 _numbers = itertools.count()
 _has_made = False  # an optimizer
 _serves = False
@@ -226,6 +227,8 @@ def _note_failure(hook):
         if is_fork():  # the rank has not failed, and may yet say the same
             hook(kind, error, trace)
             return
+        global _is_interrupted
+        _is_interrupted = issubclass(kind, KeyboardInterrupt)
         note_failure()
         if int(os.environ.get("WORLD_SIZE", 1)) > 1 and _is_said(f"{kind.__name__}: {error}"):
             time.sleep(_FIRST_SPEAKS_S)  # the end of this rank ends the other one
@@ -248,8 +251,10 @@ def _end() -> None:
         try:
             optimizer.close()
         except Exception:  # Python would go on and end with code 0
-            traceback.print_exc()
-            has_lost_step = True
+            # An interrupt may have come in the middle of a step, which then has no end, and it has a code of its own.
+            if not _is_interrupted:
+                traceback.print_exc()
+                has_lost_step = True
     sys.stdout.flush()
     sys.stderr.flush()
     _engine.end(has_failed or (several and has_lost_step), others_wait=_has_made and are_of_mpi())

@@ -171,7 +171,9 @@ def _start(command: list, environment: dict) -> tuple[int, Boxes]:
         interrupts.extend([number] if number in _INTERRUPTS else [])
         process.send_signal(number)
 
-    for number in (signal.SIGTERM, signal.SIGUSR1, *_INTERRUPTS):
+    # A shell ignores SIGINT for what it starts in the background, and nohup ignores SIGHUP.
+    heard = [number for number in _INTERRUPTS if signal.getsignal(number) != signal.SIG_IGN]
+    for number in (signal.SIGTERM, signal.SIGUSR1, *heard):
         signal.signal(number, forward)
     boxes = Boxes()
     while data := os.read(process.stderr.fileno(), 1 << 16):

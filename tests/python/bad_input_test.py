@@ -332,6 +332,15 @@ class BadInput(Package):
                 self.assertEqual(done.stderr.count(f"Start the ranks with: nearstep-run --nproc-per-node 2 {script} {self.path}\n"), 1, done.stderr)
                 self.assertFalse(self.path.exists())
 
+    def test_an_interrupt_in_a_step_ends_as_an_interrupt(self):
+        script = self.folder / "interrupted.py"
+        script.write_text("import sys, torch, nearstep\nlinear = torch.nn.Linear(4, 4)\n"
+                          "def close(self): raise RuntimeError('half a step')\nnearstep.AdamW.close = close\n"
+                          "opt = nearstep.AdamW(linear.parameters(), lr=1e-3, path=sys.argv[1])\nraise KeyboardInterrupt\n")
+        done = subprocess.run([sys.executable, script, self.path], text=True, capture_output=True, timeout=launcher.WORKERS_LIMIT_S)
+        self.assertEqual(done.returncode, -signal.SIGINT, done.stderr)
+        self.assertNotIn("half a step", done.stderr)
+
 
 class Shown(Package):
     def test_state_in_memory(self):
