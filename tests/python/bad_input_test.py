@@ -319,18 +319,10 @@ class BadInput(Package):
             opt.masters_digest()
         self.assertIn("closed", str(caught.exception))
 
-    def test_processes_of_other_launchers_say_what_to_type(self):
-        script = self.folder / "train.py"
-        script.write_text("import torch, nearstep, sys; nearstep.AdamW(torch.nn.Linear(4, 4), path=sys.argv[1])")
-        accelerate = () if launcher.missing("accelerate") else (("accelerate.commands.launch", "--multi_gpu", "--num_machines", "1", "--num_processes", "2",
-                                                                 "--mixed_precision", "no", "--dynamo_backend", "no"),)
-        for start in (("torch.distributed.run", "--nproc-per-node", "2"), *accelerate):
-            with self.subTest(start=start):
-                done = subprocess.run([sys.executable, "-m", *start, script, self.path], text=True, capture_output=True, env=launcher.environment(),
-                                      timeout=launcher.WORKERS_LIMIT_S)
-                self.assertNotEqual(done.returncode, 0)
-                self.assertEqual(done.stderr.count(f"Start the ranks with: nearstep-run --nproc-per-node 2 {script} {self.path}\n"), 1, done.stderr)
-                self.assertFalse(self.path.exists())
+    def test_processes_that_cannot_find_each_other_say_what_to_type(self):
+        with unittest.mock.patch.dict(os.environ, {"WORLD_SIZE": "2", "RANK": "1"}):
+            self.refuses(RuntimeError, "nearstep-run --nproc-per-node 2", self.make)
+        self.assertFalse(self.path.exists())
 
     def test_an_interrupt_in_a_step_ends_as_an_interrupt(self):
         script = self.folder / "interrupted.py"

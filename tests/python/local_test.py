@@ -1,8 +1,13 @@
 """Ranks that PyTorch starts: every form of parallelism beside torch.optim.AdamW, kills, and restarts on other ranks and meshes."""
+import re
+import subprocess
+import sys
+import unittest
+
 import launcher
 
 launcher.need()
-FORMS = {2: ("plain", "ddp", "fsdp", "offloaded", "from_meta", "tensor_parallel", "own_clipping", "accumulated", "replaced", "checkpointed"),
+FORMS = {2: ("plain", "ddp", "fsdp", "offloaded", "from_meta", "tensor_parallel", "own_clipping", "accumulated", "replaced", "checkpointed", "saved"),
          4: ("plain", "hsdp", "tensor_parallel_in_shards", "checkpointed"), 1: ("fsdp", "replaced")}
 
 
@@ -47,6 +52,32 @@ class Local(launcher.FolderTest):
             self.assertEqual(start, 0 if ranks == 2 else 2)
         folders = {path.name for path in (self.folder / "moved/state").iterdir()}
         self.assertEqual(folders, {f"rank-{rank}-of-2.layout-3" for rank in range(2)})
+
+
+    def launch(self, starter, ranks, script, *words, **variables):
+        many = ("--nproc-per-node", ranks) if starter == "torch.distributed.run" else (
+            "--multi_gpu", "--num_machines", 1, "--num_processes", ranks, "--mixed_precision", "no", "--dynamo_backend", "no")
+        port = ("--standalone",) if starter == "torch.distributed.run" else ("--main_process_port", 0)
+        done = subprocess.run([sys.executable, "-m", starter, *map(str, (*many, *port, script, *words))], text=True, capture_output=True,
+                              env=launcher.environment(**variables), timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr[-4000:])
+        return done.stdout
+
+    def test_the_loop_with_fully_shard_learns_and_goes_on_on_other_ranks(self):
+        loop, losses = launcher.HERE.parents[1] / "examples/fsdp_loop.py", []
+        for ranks, steps in ((2, 4), (1, 6)):
+            said = self.launch("torch.distributed.run", ranks, loop, self.folder, STEPS=str(steps))
+            losses.append([(int(step), float(loss)) for step, loss in re.findall(r"step (\d+) loss ([0-9.]+)", said)])
+        self.assertEqual([step for step, _ in losses[0] + losses[1]], [1, 2, 3, 4, 5, 6])
+        self.assertLess(losses[1][-1][1], losses[0][0][1] - 2)
+
+    @unittest.skipIf(launcher.missing("accelerate"), "accelerate is not installed")
+    def test_accelerate_launch(self):
+        script = self.folder / "train.py"
+        script.write_text("import torch, nearstep, sys\nmodel = torch.nn.Linear(4, 4)\nopt = nearstep.AdamW(model, path=sys.argv[1])\n"
+                          "model(torch.ones(2, 4)).sum().backward()\nopt.step()\nprint(f'step {opt.steps} of {opt.ranks} ranks')\n")
+        said = self.launch("accelerate.commands.launch", 2, script, self.folder / "state")
+        self.assertEqual(said.count("step 1 of 2 ranks"), 2)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ import pathlib
 import signal
 import socket
 import sys
+import unittest.mock
 
 import torch
 import torch.distributed as dist
 
 import nearstep
 from nearstep._local import optimizer as local
-from nearstep._local import waits
+from nearstep._local import waits, wanted
 
 WIDTH, ROWS = 24, 8
 CLIP = 0.4
@@ -226,6 +227,58 @@ def checkpointed(rank, folder, ranks):
         print("checkpointed", 0, digest, worst, 0, flush=True)
 
 
+def saved(rank, folder, ranks):
+    """A run goes back to its checkpoint, a step with a gradient that is infinite on one rank is none, and ranks that differ are refused."""
+    def make(name):
+        model, _ = ddp(Net(), ranks)
+        return model, nearstep.AdamW(model, lr=1e-2, path=folder / name)
+
+    def train(model, opt, steps, spoilt=False):
+        for step in steps:
+            loss_of(model, step, rank, ranks).backward()
+            if spoilt and rank == 1:
+                model.module.head.bias.grad[0] = torch.inf
+            opt.step()
+            opt.zero_grad()
+        return opt.masters_digest()
+
+    model, opt = make("state")
+    train(model, opt, range(2))
+    path = opt.save(folder / "checkpoints", extra={"rows": 16})
+    shown = opt.state_dict()
+    digest = train(model, opt, range(2, 4))
+    expect(train(model, opt, [4], spoilt=True) == digest and opt.steps == 5, "a step that is not finite changes nothing")
+    opt.close()
+    for name, go_back in (("other", lambda one: one.resume(path)), ("third", lambda one: one.load_state_dict(shown))):
+        model, opt = make(name)
+        go_back(opt)
+        expect(opt.steps == 2 and opt.extra == {"rows": 16}, f"{opt.steps} steps, {opt.extra}")
+        expect(train(model, opt, range(2, 4)) == digest, "it goes on from its checkpoint")
+    opt.param_groups[0]["lr"] = 0.1 * (rank + 1)
+    try:
+        train(model, opt, [4])
+        raise AssertionError("another learning rate on each rank")
+    except RuntimeError as error:
+        expect("learning rate" in str(error), str(error))
+    alone = torch.nn.Linear(4, 4)
+    with unittest.mock.patch.object(wanted.world, "are_several", lambda: False), unittest.mock.patch.dict(os.environ, WORLD_SIZE="1"):
+        one = nearstep.AdamW(alone, path=folder / f"alone-{rank}")
+        one.resume()
+        one.close()
+    try:
+        nearstep.AdamW(alone, path=folder / f"alone-{rank}")
+        raise AssertionError("the state of one process is that of several")
+    except ValueError as error:
+        expect("one process" in str(error), str(error))
+    if rank == 0:
+        print("saved", 0, digest, 0, 0, flush=True)
+
+
+def expect(is_true, what):
+    if not is_true:
+        raise AssertionError(what)
+
+
 def main(folder, ranks, form, steps, kill=""):
     ranks, processes = int(ranks), []
     with socket.socket() as one:
@@ -238,8 +291,8 @@ def main(folder, ranks, form, steps, kill=""):
             if ranks > 1 or form != "plain":
                 dist.init_process_group("gloo")
             for one in filter(None, form.split(",")):
-                if one == "checkpointed":
-                    checkpointed(rank, pathlib.Path(folder) / one, ranks)
+                if one in ("checkpointed", "saved"):
+                    (saved if one == "saved" else checkpointed)(rank, pathlib.Path(folder) / one, ranks)
                     continue
                 train(rank, pathlib.Path(folder) / (one if "," in form else ""), ranks, one, int(steps), kill)
             if dist.is_initialized():

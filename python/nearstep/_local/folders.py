@@ -15,6 +15,7 @@ import stat
 from .boxes import Range, range_of
 
 _NAME = re.compile(r"rank-(0|[1-9][0-9]{0,6})-of-([1-9][0-9]{0,6})(?:\.layout-([1-9][0-9]{0,6}))?")
+_MANIFEST = re.compile(r"rank-[0-9]+\.(set-1\.)?manifest")
 _FILE = "parts.json"
 _MOST_BYTES = 1 << 28
 _OF_ENGINE = re.compile(r"rank-0\..*|parts\.json(\.partial)?|\..*")
@@ -89,17 +90,28 @@ def _read(path: str, named: tuple) -> Part:
 def look(path: str) -> list:
     """The parts whose states are in the folder."""
     found = []
-    for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
+    for name in _names_in(path):
         named, file = _NAME.fullmatch(name), os.path.join(path, name, _FILE)
         if named and os.path.lexists(file):
             found.append(_read(file, (int(named[1]), int(named[2]), int(named[3] or 0))))
     return found
 
 
-def newest_number(path: str) -> int:
-    """Of the layouts that have folders, also begun ones; -1: none."""
-    names = [_NAME.fullmatch(name) for name in os.listdir(path)] if os.path.isdir(path) else []
-    return max((int(named[3] or 0) for named in names if named), default=-1)
+def _names_in(path: str) -> list:
+    try:
+        return sorted(os.listdir(path))
+    except OSError:  # not there, or the engine says what is wrong with it
+        return []
+
+
+def has_parts(path: str) -> bool:
+    """Whether ranks that PyTorch started have left folders, also begun ones."""
+    return any(map(_NAME.fullmatch, _names_in(path)))
+
+
+def has_whole(path: str) -> bool:
+    """Whether one rank, or ranks that MPI started, have left a state."""
+    return any(map(_MANIFEST.fullmatch, _names_in(path)))
 
 
 def remove(paths: list, keep: int) -> None:
@@ -114,7 +126,7 @@ def remove_newer(paths: list, newest: int) -> None:
 
 def _remove_all(paths: list, is_left) -> None:
     for path in paths:
-        for name in os.listdir(path) if os.path.isdir(path) else ():
+        for name in _names_in(path):
             named = _NAME.fullmatch(name)
             if named and is_left(int(named[3] or 0)):
                 _remove(os.path.join(path, name))

@@ -110,15 +110,13 @@ class _Start:
     def _open(self, part: folders.Part, is_fresh: bool, checkpoint: str | None, carried=None) -> int:
         optimizer, world = self._optimizer, self._world
         own = world.together(lambda: optimizer.make_own([os.path.join(path, part.name) for path in self._paths], part.name, is_fresh))
-        meeting = _Meeting(world, self._parts, carried)
+        mine, step = ("", None) if checkpoint is None else world.together(lambda: checkpoint_of(checkpoint, part))
+        meeting = _Meeting(world, self._parts, carried.position.step if carried is not None else step)
         if own._params:
             own._session.meet, own._session.carried, own._session.speaks = meeting, carried and carried.of(own), world.rank == 0
             own._session.processes_beside = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) or world.size
-            mine = "" if checkpoint is None else world.together(lambda: checkpoint_of(checkpoint, part))
             world.together(lambda: own._begin(is_resuming=self._is_resuming, checkpoint=mine))
         else:
-            if checkpoint is not None:
-                world.together(lambda: None)
             meeting(None, None)
             world.together(lambda: None)
         if carried is not None and carried.program and own._params:
@@ -133,18 +131,19 @@ class _Start:
 class _Meeting:
     """The ranks agree on the step between the open and the begin of their engines."""
 
-    def __init__(self, world, parts, carried):
-        self._world, self._parts, self._carried = world, parts, carried
-        self.step = 0
+    def __init__(self, world, parts, known_step: int | None):
+        """``known_step``: of what the ranks go on from, other than the newest durable state; or None."""
+        self._world, self._parts, self._known_step = world, parts, known_step
+        self.step = known_step or 0
 
     def __call__(self, conductor, wish) -> bool:
         """Opens the engine, and returns whether it needs start values. None: this rank has no part of the parameters."""
         needs_values = self._world.together(lambda: conductor is not None and conductor.open(wish))
         rows = self._world.gather([math.inf if conductor is None else conductor.newest_step])
         steps = {rank: int(row[0]) for rank, row in enumerate(rows) if row[0] != math.inf}
-        if self._carried is not None:
-            self.step = self._carried.position.step
-        elif max(steps.values(), default=-1) < 0:
+        if self._known_step is not None:
+            return needs_values
+        if max(steps.values(), default=-1) < 0:
             self._parts.share_start()
         elif min(steps.values()) >= 0:
             self.step = min(steps.values())
@@ -185,7 +184,7 @@ def save(optimizer, folder: str | None, extra) -> str:
     def publish() -> None:
         if world.rank == 0:
             with open(path + ".partial", "w") as file:
-                json.dump({"checkpoints": names}, file)
+                json.dump({"step": optimizer._done, "checkpoints": names}, file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(path + ".partial", path)
@@ -194,11 +193,12 @@ def save(optimizer, folder: str | None, extra) -> str:
     return path
 
 
-def checkpoint_of(path: str, part: folders.Part) -> str:
-    """This rank's checkpoint among those that save() has named. Raises ValueError if it is of another part."""
+def checkpoint_of(path: str, part: folders.Part) -> tuple:
+    """This rank's checkpoint among those that save() has named, and their step. Raises ValueError if it is of another part."""
     try:
         with open(path) as file:
-            names = json.load(file)["checkpoints"]
+            about = json.load(file)
+        names, step = about["checkpoints"], int(about["step"])
         name = names[part.rank] if len(names) == part.ranks else None
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ValueError(f"{path} names no checkpoints of several ranks ({error}): give the path that opt.save() returned.") from error
@@ -206,4 +206,4 @@ def checkpoint_of(path: str, part: folders.Part) -> str:
     others = [] if name is None else folders.look(folder)
     if not any(one.rank == part.rank and one.has_same_elements(part) for one in others):
         raise ValueError(f"The checkpoint {path} is of other ranks or other parts of the model: start as many ranks as wrote it, with the same mesh.")
-    return os.path.join(folder, file_name("checkpoint", name))
+    return (os.path.join(folder, file_name("checkpoint", name)) if name else ""), step
