@@ -21,6 +21,41 @@ static_assert(kCounterNames.size() == trace::kCounters);
 
 }  // namespace
 
+std::vector<CarriedTensor> carried_of(const CarriedTensors& tensors) {
+    std::vector<CarriedTensor> carried;
+    carried.reserve(tensors.size());
+    for (const auto& [moments1, moments2, updates] : tensors) {
+        carried.push_back({.moments = {reinterpret_cast<const float*>(moments1),   // NOLINT
+                                       reinterpret_cast<const float*>(moments2)},  // NOLINT
+                           .updates = updates});
+    }
+    return carried;
+}
+
+void add_position(nb::module_& m) {
+    nb::class_<store::Commit>(m, "Position")
+        .def(nb::new_([](std::int64_t step, std::int64_t generation, double loss_scale,
+                         std::int64_t good_steps) {
+                 return store::Commit{.step = step,
+                                      .generation = generation,
+                                      .loss_scale = loss_scale,
+                                      .good_steps = good_steps};
+             }),
+             nb::arg("step"), nb::arg("generation"), nb::arg("loss_scale"), nb::arg("good_steps"))
+        .def_ro("step", &store::Commit::step)
+        .def_ro("generation", &store::Commit::generation)
+        .def_ro("loss_scale", &store::Commit::loss_scale)
+        .def_ro("good_steps", &store::Commit::good_steps);
+}
+
+std::vector<std::span<const std::byte>> spans_of(const Memories& memories) {
+    std::vector<std::span<const std::byte>> spans;
+    for (const auto& [address, bytes] : memories) {
+        spans.emplace_back(reinterpret_cast<const std::byte*>(address), bytes);  // NOLINT
+    }
+    return spans;
+}
+
 TensorMemory piece_of(std::uintptr_t address, const std::string& dtype) {
     return {reinterpret_cast<void*>(address), dtype_of(dtype)};  // NOLINT
 }

@@ -9,9 +9,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -27,9 +29,18 @@ using Hypers = std::vector<std::tuple<double, double, double, double, double>>;
 inline Dtype dtype_of(const std::string& name) {
     return parse_word<Dtype>("format of parameters", name);
 }
+// Addresses of both moments, and updates.
+using CarriedTensors = std::vector<std::tuple<std::uintptr_t, std::uintptr_t, std::int64_t>>;
+std::vector<CarriedTensor> carried_of(const CarriedTensors& tensors);
+// Addresses and bytes.
+using Memories = std::vector<std::pair<std::uintptr_t, std::size_t>>;
+std::vector<std::span<const std::byte>> spans_of(const Memories& memories);
 TensorMemory piece_of(std::uintptr_t address, const std::string& dtype);
 std::vector<TensorMemory> pieces_of(const Pieces& addresses);
 engine::Step step_of(const std::string& optimizer, const Hypers& groups, double clip_norm);
+
+// Makes the class of a step's place in the state.
+void add_position(nanobind::module_& m);
 
 nanobind::dict dict_of(const StepStats& stats);
 nanobind::dict dict_of(const trace::RunFacts& facts);

@@ -47,8 +47,6 @@ using Values = std::vector<std::tuple<std::string, std::string>>;  // with their
 using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::size_t>>;
 // Of tensors, by their numbers.
 using Addresses = std::vector<std::pair<std::size_t, std::uintptr_t>>;
-// Addresses and bytes.
-using Memories = std::vector<std::pair<std::uintptr_t, std::size_t>>;
 
 template <typename Value>
 Value* at(std::uintptr_t address) {
@@ -60,14 +58,6 @@ template <typename Work>
 auto without_python(const Work& work) {
     const nb::gil_scoped_release released;
     return work();
-}
-
-std::vector<std::span<const std::byte>> spans_of(const Memories& memories) {
-    std::vector<std::span<const std::byte>> spans;
-    for (const auto& [address, bytes] : memories) {
-        spans.emplace_back(at<const std::byte>(address), bytes);
-    }
-    return spans;
 }
 
 // A tensor of `weights` if its name is not empty, else the memory.
@@ -285,19 +275,7 @@ NB_MODULE(_engine, m) {
         .value("FRESH", Wish::Kind::fresh);
     wish.def(nb::init<Wish::Kind, std::string>(), nb::arg("kind"), nb::arg("path") = "")
         .def_ro("path", &Wish::path);
-    nb::class_<store::Commit>(m, "Position")
-        .def(nb::new_([](std::int64_t step, std::int64_t generation, double loss_scale,
-                         std::int64_t good_steps) {
-                 return store::Commit{.step = step,
-                                      .generation = generation,
-                                      .loss_scale = loss_scale,
-                                      .good_steps = good_steps};
-             }),
-             nb::arg("step"), nb::arg("generation"), nb::arg("loss_scale"), nb::arg("good_steps"))
-        .def_ro("step", &store::Commit::step)
-        .def_ro("generation", &store::Commit::generation)
-        .def_ro("loss_scale", &store::Commit::loss_scale)
-        .def_ro("good_steps", &store::Commit::good_steps);
+    add_position(m);
     nb::class_<Driver>(m, "Conductor")
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
@@ -310,16 +288,8 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("newest_step", &Conductor::newest_step)
         .def("keep_to", &Conductor::keep_to, nb::call_guard<nb::gil_scoped_release>())
         .def("carry",
-             [](Driver& self, const store::Commit& position,
-                const std::vector<std::tuple<std::uintptr_t, std::uintptr_t, std::int64_t>>&
-                    tensors) {
-                 std::vector<CarriedTensor> carried;
-                 carried.reserve(tensors.size());
-                 for (const auto& [moments1, moments2, updates] : tensors) {
-                     carried.push_back(
-                         {{at<const float>(moments1), at<const float>(moments2)}, updates});
-                 }
-                 self.carry(position, std::move(carried));
+             [](Driver& self, const store::Commit& position, const CarriedTensors& tensors) {
+                 self.carry(position, carried_of(tensors));
              })
         .def("position", &Conductor::position, nb::call_guard<nb::gil_scoped_release>())
         .def(
