@@ -239,7 +239,7 @@ class Parts:
         """A program may make its DistributedDataParallel when it likes, before the first step."""
         if self._is_reduced is None:
             kind = torch.nn.parallel.DistributedDataParallel
-            self._is_reduced = {id(p) for one in gc.get_objects() if isinstance(one, kind) for p in one.parameters()}
+            self._is_reduced = {id(p) for one in gc.get_objects() if issubclass(type(one), kind) for p in one.parameters()}
         return self._is_reduced
 
 
