@@ -281,8 +281,7 @@ NB_MODULE(_engine, m) {
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
              nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
              nb::arg("fills_gpu"), nb::arg("threads") = 0, nb::arg("keeps_parameters") = true,
-             nb::arg("needs_program") = false,
-             nb::arg("processes_beside") = 0,
+             nb::arg("needs_program") = false, nb::arg("processes_beside") = 0,
              nb::arg("of_program") = Values())
         .def("open", &Driver::open, nb::call_guard<nb::gil_scoped_release>())
         .def_prop_ro("newest_step", &Conductor::newest_step)

@@ -468,8 +468,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def _of_all_ranks(self) -> list:
         """The names and values that all ranks must have alike, without the engine's settings."""
-        of_groups = {f"{name} of parameter group {number}": group[name]
-                     for number, group in enumerate(self.param_groups) for name in self.defaults}
+        of_groups = {f"{name} of parameter group {number}": group.get(name, default)
+                     for number, group in enumerate(self.param_groups) for name, default in self.defaults.items()}
         given = {"the optimizer": self._name, **self._given, **of_groups}
         return [(name, as_text(value)) for name, value in given.items()]
 

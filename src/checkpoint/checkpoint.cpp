@@ -120,6 +120,7 @@ void expect_rank_files(const std::string& folder, const Index& index) {
     for (std::size_t rank = 0; rank < index.description.programs.size(); ++rank) {
         const std::string path = text(folder, "/", program_file_of(index, rank));
         const store::ProgramRecord& record = index.description.programs[rank];
+        drop_cached(path);
         if (record.bytes > 0 && !store::read_program_state({&path, 1}, record)) {
             throw IoError(text("The checkpoint of step ", index.description.step,
                                " is not published, and the one before stays: ", path,

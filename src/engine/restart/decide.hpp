@@ -79,9 +79,9 @@ struct Found {
     ProgramUse program = ProgramUse::none;  // of the client
     int computing = 0;                      // ranks that compute, which are the first
     JobRuns job = {};                       // what earlier starts of this job have begun here
-    std::string model = {};          // of this run, one line
-    std::string state_folder = {};   // for messages
-    std::string memory_folder = {};  // with csd.tiers.memory, for messages
+    std::string model = {};                 // of this run, one line
+    std::string state_folder = {};          // for messages
+    std::string memory_folder = {};         // with csd.tiers.memory, for messages
     std::string checkpoint_folder = {};
 };
 
