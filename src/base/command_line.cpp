@@ -7,7 +7,7 @@ namespace nearstep {
 
 namespace {
 
-// As one word for sh, whatever its characters.
+// Quotes `word` for sh, so that sh reads it as one word whatever its characters are.
 std::string quoted(const std::string& word) {
     std::string line = "'";
     for (const char letter : word) {

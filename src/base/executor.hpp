@@ -45,7 +45,8 @@ public:
     using Next = std::function<void(std::exception_ptr error)>;
     void on_complete(Next next);
 
-    // The same for work that runs only if there is no error. Its errors are the new ticket's.
+    // `work` runs when this operation is complete, unless it failed. The new ticket reports the
+    // errors of `work`.
     template <typename F>
     Ticket then(F work) {
         return chain(work_of(std::move(work)));

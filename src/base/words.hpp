@@ -43,7 +43,7 @@ constexpr std::optional<E> parse_word(std::string_view word) {
     return std::nullopt;
 }
 
-// As a message lists them: "a", "b" or "c", each in quotation marks.
+// Returns the words as a message lists them: "a", "b" or "c", each in quotation marks.
 std::string listed(std::span<const char* const> words);
 
 [[noreturn]] void refuse_word(const char* what, std::string_view word,
