@@ -1,6 +1,6 @@
 // Top-k encoding on a GPU: a thread block per tile.
 //
-// As on the CPU, a sample gives a lower bound for the kept elements. A pass over the tile marks the
+// A sample gives a lower bound for the kept elements, on the CPU too. A pass over the tile marks
 // elements from that bound on. They are listed in order in shared memory, from which the exact
 // threshold and the kept elements are taken. If the list is too small, as with many equal values,
 // the tile is read once per digit of the threshold instead, usually from the GPU's cache.
