@@ -74,8 +74,8 @@ public:
     // The next slots, which are only for state that is read ahead: it waits in the memory of a GPU.
     // During an update these slots are too slow to fill and to empty.
     virtual int ahead_slots() const { return 0; }
-    // Of the slots for any subgroup, as many as state that was read may take, and one that is
-    // written. More only wait for their writes to end.
+    // How many of the slots for any subgroup may hold state that was read or that is being written.
+    // More slots than these would only wait for their writes to end.
     virtual int reading_slots() const { return slots() - kept_slots() - ahead_slots(); }
 
     // Describes the transport and slot memory for a run's first lines: "io_uring, direct, 38 MB of

@@ -21,7 +21,8 @@ struct TilesByGroup {
     std::vector<std::size_t> others;  // those that groups share, and those of skipped groups
 };
 
-// Of `tiles` tiles from `first_tile` of the parameter vector on.
+// Sorts `tiles` tiles by the group they belong to. The first is `first_tile` of the parameter
+// vector.
 TilesByGroup tiles_by_group(std::size_t first_tile, std::size_t tiles, const GroupMap& groups,
                             const StepScalars& scalars);
 
