@@ -37,7 +37,8 @@ struct Identity {
     std::int64_t steps = 0;  // of the whole run; with fewer done it is unfinished
     // The text that checkpoints keep.
     std::function<std::string(const config::EngineSettings& placed)> config = {};
-    // Of this rank's model arithmetic on the CPU, whose bits depend on it; 0: none or unknown.
+    // CPU threads of this rank's model arithmetic, since their number changes its bits; 0: the
+    // model is not computed on the CPU, or the number is unknown.
     int threads = 0;
 };
 

@@ -35,9 +35,9 @@ struct EngineOptions {
     std::size_t gpu_work_bytes = 0;  // that the client's network will take of it; 0: unknown
     Grant grant = {};
     ParameterHome parameters = ParameterHome::vector;
-    // Of a client on one rank, whose GPU may write new parameters there instead of to
-    // Engine::parameters(), from Engine::update() on. They outlive the engine; null: all go to
-    // Engine::parameters().
+    // Tensors in GPU memory of a client on one rank. From Engine::update() on, the GPU may write
+    // new parameters to them instead of to Engine::parameters(). They outlive the engine; null: all
+    // new parameters go to Engine::parameters().
     csd::GpuTensors* tensors = nullptr;
     bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()
     StepsOf steps_of = {};             // of the client's checkpoints; empty: none is unfinished

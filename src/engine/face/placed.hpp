@@ -17,7 +17,8 @@ struct Placed : config::EngineSettings {
 
 // What a batch system and the client say about csd.path.
 struct Grant {
-    // Of this host's devices (NEARSTEP_CSDS). Empty on all ranks: what Slurm says of rank 0's job.
+    // The positions in csd.path of this host's devices (NEARSTEP_CSDS). Empty on all ranks: what
+    // Slurm says of rank 0's job decides.
     std::string positions = {};
     bool divides_folders = false;  // the ranks of a node divide its folders, without csd.per_rank
 };

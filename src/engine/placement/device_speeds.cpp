@@ -157,7 +157,8 @@ std::vector<double> measured_speeds(const mpi::Communicator& world, const Placed
             balance(settled, trials, layout.elems, copy, world.size());
         }
     }
-    // Those of rank 0, because hosts may differ in cores and in mathematics.
+    // All ranks use the speeds that rank 0 computed, because hosts may differ in cores and in
+    // mathematics.
     std::vector<double> speeds(trials.size(), 0.0);
     if (world.rank() == 0) {
         speeds = settled.speeds;

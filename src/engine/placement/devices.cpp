@@ -31,7 +31,7 @@ std::size_t place_of_device(const Placed& settings, std::size_t local) {
     return place % settings.csd.path.size();
 }
 
-// Of a drive.
+// The folder of csd.path in which the device's drive is mounted.
 const std::string& folder_of_device(const Placed& settings, std::size_t local) {
     return settings.csd.path[place_of_device(settings, local)];
 }
@@ -92,7 +92,7 @@ const std::vector<shard::Subgroup>& subgroups_of(const shard::Replica& copy, int
     return copy.partition.subgroups_of(devices_in(copy, rank).first + local);
 }
 
-// Of the rank's `files` those of one device.
+// Returns those of the rank's `files` that belong to one device.
 std::vector<std::string> files_of(const config::EngineSettings& settings,
                                   const std::vector<std::string>& files, int local) {
     return is_on_host(settings) ? files : std::vector{files.at(static_cast<std::size_t>(local))};

@@ -64,15 +64,15 @@ csd::Delivery delivery(const config::EngineSettings& settings, ParameterHome par
 // reproduce systems that run them one after the other.
 bool overlaps_steps(config::Mode mode);
 
-// Of the rank's devices, in their order.
+// Returns the tier of each of the rank's devices, in their order.
 std::vector<config::Tier> tiers_of(const config::EngineSettings& settings, int rank, int ranks);
 
 // The rank's state files, one per device. `set` is the set of names (see store/names.hpp). That of
 // a device in GPU memory is never made: its state is as missing as that of a drive that was lost.
 std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set = 0);
 
-// The same with the bytes that each file will take; of a rank without devices, its manifest. `copy`
-// is the rank's.
+// The rank's state files with the bytes that each will take. A rank without devices has its
+// manifest alone. `copy` is the rank's copy of the state.
 std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, int ranks,
                                               const shard::Replica& copy);
 
@@ -86,7 +86,7 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
 std::string manifest_path(const Placed& settings, int rank, int set = 0);
 // The two files beside it for a program's own state: see store::ProgramStatePair.
 std::array<std::string, 2> program_state_paths(const Placed& settings, int rank, int set);
-// Those that any set of a rank may have in any of the settings' folders.
+// The program-state files that any set of a rank may have, in any of the settings' folders.
 std::vector<std::string> all_program_state_paths(const Placed& settings, int rank);
 
 // The rank's state files and manifest.

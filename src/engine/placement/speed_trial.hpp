@@ -18,9 +18,9 @@ struct TrialSpeeds {
     std::size_t read_ahead_bytes = 0;  // memory for these slots
 };
 
-// Of each drive of all ranks. Each repeats updates of a small state, with the run's
-// formats, codec and flushes, while all others do the same. Its file is unlinked before it has
-// content. Collective; throws ConfigError and IoError on all ranks alike.
+// Measures each drive of all ranks. Each drive repeats updates of a small state, with the run's
+// formats, codec and flushes, while all others do the same. A trial's file is unlinked before it
+// has content. Collective; throws ConfigError and IoError on all ranks alike.
 std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,
                                          const Layout& layout);
 

@@ -14,7 +14,7 @@
 
 namespace nearstep::engine {
 
-// The same on all ranks but for Placed::places.
+// What a run begins with. All ranks have the same values, except for Placed::places.
 struct Start {
     Placed settings;
     Found found;

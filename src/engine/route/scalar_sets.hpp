@@ -30,7 +30,8 @@ double bias_correction(const Hyper& hyper, std::int64_t update);
 csd::StepScalars step_scalars(std::span<const ScalarSet> sets, std::uint64_t seed,
                               std::int64_t update, double gradient_scale);
 
-// The same on all ranks; not collective.
+// Which tensors share a set of scalars in a step. All ranks compute the same sets; no call is
+// collective.
 class ScalarSets {
 public:
     // No tensor has missed an update. Until a step begins, sets are the layout's groups. `most`:
