@@ -57,11 +57,12 @@ enum class Again { whole_mesh, in_node };
 // How GPUs of several nodes gather and reduce: over one ring through all of them, or over rings of
 // GPUs with the same position and then inside each node.
 enum class Collective { hierarchical, ring };
-// Which transfers a step hides behind work, the most first: all of them; all but those of backward
-// that go layer by layer, as AMSP's engine; of these not the new parameters either; none.
+// Which transfers a step hides behind work. `all`: all of them. `but_backward`: all but the
+// transfers of backward that go layer by layer, as AMSP's engine does. `but_update`: the new
+// parameters are not hidden either. `none`: no transfer is hidden.
 enum class Hidden { all, but_backward, but_update, none };
 
-// Of the state on devices; the drives have the rest.
+// Shares of the state on devices. The drives have the rest.
 struct Shares {
     double gpu = 0;     // in the memory of GPUs
     double memory = 0;  // in that of hosts with drives
@@ -127,7 +128,8 @@ int lists_of(const Problem& problem, const Choice& choice);
 // no sum. State in GPU memory wants parameters there and has no payloads.
 bool is_allowed(const Problem& problem, const Choice& choice);
 
-// Of a group of ranks, on nodes of `gpus` ranks: it lies in a node, or in whole nodes.
+// The mesh of a group of `ranks` ranks, on nodes of `gpus` ranks. The group lies in one node, or in
+// whole nodes.
 Mesh mesh_of(int ranks, int gpus);
 
 // All meshes of the problem, smallest first.

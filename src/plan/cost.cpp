@@ -48,7 +48,7 @@ double forward_from_storage(const Site& site, const Workload& work, const Number
                     n.inputs_on_drives / drives_rate(site, site.device_write)});
 }
 
-// The same while inputs come back.
+// One pass of all parameters from storage, while inputs of blocks come back.
 double backward_from_storage(const Site& site, const Workload& work, const Numbers& n) {
     const double inputs = n.inputs_on_host + n.inputs_on_drives;
     return std::max((n.element * n.parameters + inputs) / site.gpu_link,
@@ -266,7 +266,7 @@ std::span<const TermName> term_names() {
 
 Volumes volumes_of(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
-    // Of the parameters that a node's drives have.
+    // The share of the parameters that one node's drives hold, counting all copies.
     const double share = n.copies / n.homes * n.on_drives;
     const double on_flash = choice.landing == Landing::flash ? n.handed : 0;
     const double inputs = n.inputs_on_drives / n.parameters;
@@ -312,7 +312,8 @@ double least_seconds(const Problem& problem, const Choice& choice, Known known) 
     const double update = largest(
         {n.share() * largest({device.read, device.engine, device.write}), t.up, t.gather, t.load});
     const double forward = t.fwd / n.rounds;
-    // As in set_update_terms, with no fill time and as many subgroups as possible.
+    // The overlap is computed as in set_update_terms, with no fill time and as many subgroups as
+    // possible.
     const double both = std::max(update + forward / blocks, forward + update / blocks);
     return t.fwd - forward + backward_seconds(problem, choice, n, t) + t.tail + t.norm + both;
 }
