@@ -43,8 +43,9 @@ struct Script {
     std::string python;
 };
 
-// The same for a script, whose folders and devices are not known before it runs: checks that the
-// script exists, that its Python has a package that works, the interface, and the temporary folder.
+// Checks the host for a script, whose folders and devices are not known before it runs: that the
+// script exists, that its Python has a package that works, that hosts.interface is up, and that the
+// temporary folder has space.
 HostFacts check_host_of_script(const config::RunSettings& run, int ranks,
                                const config::HostPart& host, const Script& script);
 
