@@ -58,7 +58,7 @@ struct Bitmaps {
     std::uint64_t escaped(std::uint32_t i) const { return plus[i] & minus[i]; }
 };
 
-// Those of four halves whose bits are set, without gaps.
+// The halves, out of four, whose bits are set, packed without gaps.
 struct Picked {
     std::uint64_t halves;
     std::uint32_t count;

@@ -82,7 +82,7 @@ public:
     // network. All ranks call; none waits.
     std::span<const TilePayloads> take_arrived(const Route& round, std::span<const std::byte> came);
 
-    // Of this rank's encodings.
+    // The key of this rank's encodings, for stochastic rounding.
     std::uint64_t source_key() const;
 
     // Call when the step's gradients were used: what the step lost becomes the residual. Without

@@ -146,7 +146,7 @@ private:
     memory::Buffer memory_;               // of the slots
     std::vector<RelaySlot> slots_;
     codec::DeltaTally tally_;
-    // Of the current gather. Pieces are in forward order.
+    // The members below describe the current gather. Pieces are in forward order.
     std::span<std::byte> vector_;
     bool are_deltas_ = false;
     Find find_;
