@@ -209,7 +209,7 @@ public:
     bool holds(Dtype dtype) const;
     const config::RunSettings& run() const { return run_; }
     int rank() const { return rank_; }
-    // Those that compute.
+    // The number of ranks that compute.
     int ranks() const { return ranks_; }
     // Whether no other rank has a part in this.
     bool is_alone() const { return is_alone_; }

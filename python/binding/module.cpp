@@ -44,7 +44,7 @@ namespace {
 
 using checkpoint::Safetensors;
 using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::size_t>>;
-// Of tensors, by their numbers.
+// Addresses of tensors, each with the tensor's number.
 using Addresses = std::vector<std::pair<std::size_t, std::uintptr_t>>;
 // Addresses and bytes.
 using Memories = std::vector<std::pair<std::uintptr_t, std::size_t>>;
