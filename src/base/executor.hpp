@@ -73,7 +73,8 @@ private:
     std::vector<std::shared_ptr<Operation>> pending_;
 };
 
-// The other end of a ticket. Its copies are of one operation, which one of them completes once.
+// The end of a ticket that completes the operation. All copies stand for the same operation, and
+// one of them completes it once.
 class Completion {
 public:
     Completion();
@@ -103,8 +104,8 @@ public:
     // Waits until all work is done, also work that waits for a ticket.
     ~Executor();
 
-    // Runs the work on one of the threads. They take it in this order, so that one thread does one
-    // after another.
+    // Runs the work on one of the threads. The threads take work in the order of these calls, so
+    // that one thread does one piece after another.
     template <typename F>
     Ticket submit(F work) {
         return after(Ticket(), std::move(work));

@@ -32,7 +32,7 @@ constexpr const char* name_of(E value) {
     return kWords<E>.at(index_of(value));
 }
 
-// Empty if no value has this word.
+// Returns the value with this word; empty if no value has it.
 template <Worded E>
 constexpr std::optional<E> parse_word(std::string_view word) {
     for (std::size_t i = 0; i < kWords<E>.size(); ++i) {
