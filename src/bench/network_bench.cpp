@@ -40,7 +40,7 @@ struct RankGroup {
     std::string name() const { return nodes == 1 ? std::string("inside") : text(nodes, " nodes"); }
 };
 
-// What all ranks know of each other's places.
+// The place of each rank on its node, as all ranks know it.
 struct Places {
     Places(const mpi::Communicator& world, int most)
         : nodes(mpi::discover_nodes(world, most)),

@@ -233,7 +233,7 @@ __device__ inline void keep_of_list(const TopkEncoding& e, std::uint16_t* payloa
     }
 }
 
-// Same as keep_of_list(), but reads the tile.
+// Does what keep_of_list() does, but reads the tile instead of the list.
 __device__ inline void keep_of_tile(const TopkEncoding& e, std::uint16_t* payload,
                                     std::size_t first, Workspace& w) {
     const TileThreshold threshold = select(e.kept, w, [&](const auto& count) {
