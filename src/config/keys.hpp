@@ -17,7 +17,8 @@ std::vector<Key> link_keys(LinkSettings& link);
 std::vector<Key> hosts_keys(HostsSettings& hosts);
 std::vector<Key> plan_keys(PlanSettings& plan);
 
-// What to write instead of a key of an earlier version, as a request; null if there was none.
+// Says what to write instead of a key of an earlier version, as a request; null if there was no
+// such key.
 const char* instead_of(std::string_view key);
 
 }  // namespace nearstep::config

@@ -56,7 +56,8 @@ std::int64_t steps_of(const std::string& path, const std::string& text);
 // Reads csd.path from such settings; empty if they do not set it. `path` is for messages.
 std::vector<std::string> state_folders_of(const std::string& path, const std::string& text);
 
-// The effective settings as TOML text. As overrides, its lines give the same RunSettings.
+// Writes the effective settings as TOML text. The text's lines, read as overrides, give the same
+// RunSettings.
 std::string print(const RunSettings& run);
 
 // Keys that a config may set, and those that belong to a site alone.

@@ -26,7 +26,8 @@ struct ModelSettings {
     double norm_epsilon = 1e-5;
     double rope_theta = 10000;
     std::string rope_scaling = {};  // JSON as in a published config.json; empty: none
-    // What a published model says of its tokens and of generation, for exports: JSON, may be empty.
+    // What a published model's files say of its tokens and of generation, for exports. Both are
+    // JSON and may be empty.
     std::string token_ids = {};          // the ..._token_id of its config.json
     std::string generation_config = {};  // its generation_config.json
     std::string from = {};  // safetensors with start values; empty: random start values

@@ -17,7 +17,7 @@ namespace nearstep::config {
 
 namespace {
 
-// What scontrol show prints, whether or not it succeeds.
+// Returns the output of `scontrol show`, whether or not the command succeeds.
 std::string shown(std::vector<std::string> words) {
     words.insert(words.begin(), {"scontrol", "show"});
     return run_command(words, StandardError::dropped).output;
