@@ -57,8 +57,8 @@ std::size_t EmulatedDevice::most_slots_of(std::size_t bytes, std::size_t bytes_o
     return std::min({bytes / bytes_of_slot, settings_.subgroups.size() + 1, kMostSlots});
 }
 
-// Most of the slots added here keep state. None does where the engine has the rate of a card, whose
-// memory is small.
+// Adds slots, most of which keep state. No slot keeps state where the engine has the rate of a
+// card, whose memory is small.
 void EmulatedDevice::add_slots() {
     if (is_mapped()) {
         return;

@@ -35,7 +35,7 @@ void pin_in_turn(std::span<const std::byte> piece, std::vector<memory::PinnedRan
     std::this_thread::sleep_for(std::chrono::duration<double>(watch.lap()));
 }
 
-// Counts one less when it ends.
+// Decrements a counter when it is destroyed.
 class OneLess {
 public:
     explicit OneLess(std::atomic<int>& count) : count_(count) {}

@@ -26,7 +26,7 @@ struct TilesByGroup {
 TilesByGroup tiles_by_group(std::size_t first_tile, std::size_t tiles, const GroupMap& groups,
                             const StepScalars& scalars);
 
-// `tiles` tiles of `all` from `tile` on. Without scalars, which are those of their group.
+// Returns `tiles` tiles of `all` from `tile` on, without scalars.
 GpuTiles part_of(const GpuTiles& all, std::size_t tile, std::size_t tiles);
 
 // A run of `all` with the scalars of its group.

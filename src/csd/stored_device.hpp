@@ -1,4 +1,4 @@
-// What emulated devices and cards share: their settings, their state, and where parameters land.
+// The parts that emulated devices and cards share: settings, state, and where parameters land.
 #pragma once
 
 #include "base/dtype.hpp"
