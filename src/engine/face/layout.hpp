@@ -1,5 +1,5 @@
-// What the engine must know: the tensors in a model's parameter vector, the identity of the
-// training, and the optimizer of each parameter group.
+// A client's description of its model and training: the tensors in the parameter vector, the
+// identity of the training, and the optimizer of each parameter group.
 #pragma once
 
 #include "base/dtype.hpp"

@@ -1,4 +1,5 @@
-// What the engine's client gives it for a run and a step, and what the engine reports.
+// The values that the engine's client gives for a run and a step, and those that the engine
+// reports.
 #pragma once
 
 #include "base/statistics.hpp"
@@ -59,7 +60,7 @@ struct Step {
     std::vector<std::size_t> skipped = {};
 };
 
-// What is known of a step only when all its gradients were put. The same on all ranks.
+// Facts about a step that are known when all its gradients were put. All ranks have the same.
 struct StepEnd {
     // Replaces Step::skipped. An update that backward began otherwise is repeated.
     std::optional<std::vector<std::size_t>> skipped = std::nullopt;
@@ -90,8 +91,9 @@ struct CheckpointTime {
     double probed_bytes = 0;  // read and written to measure this
 };
 
-// What the run's begin wrote or read in state files: bytes of all ranks, and the seconds of the
-// slowest rank in which a transfer was under way. Zeros if the state came from elsewhere.
+// State that the begin of the run wrote to state files or read from them: bytes of all ranks, and
+// the seconds of the slowest rank in which a transfer was under way. Zeros if the state came from
+// elsewhere.
 struct StateTransfer {
     double bytes = 0;
     double seconds = 0;

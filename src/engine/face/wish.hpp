@@ -1,4 +1,4 @@
-// What the user asks a run to begin with.
+// The user's request for what a run begins with.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Wish {
     // run has gone on from it already.
     std::string path = {};
 
-    // Whether what is there goes on.
+    // Whether the run resumes from what is there.
     bool resumes() const { return kind == Kind::resume || kind == Kind::resume_if_any; }
     bool may_start_anew() const { return kind == Kind::resume_if_any; }
     bool is_fresh() const { return kind == Kind::fresh; }

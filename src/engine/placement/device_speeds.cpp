@@ -89,7 +89,7 @@ double tiles_within(const UnequalDevice& device, double seconds) {
     return std::max(device.if_all_fit, device.otherwise + rest * device.of_read);
 }
 
-// With what its slots keep of subgroups like these.
+// Adds the tiles that the device's slots keep, for subgroups like these.
 UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpeeds& speeds,
                          const shard::Partition& partition, int device) {
     UnequalDevice made{.of_read = speeds.of_read, .of_kept = speeds.of_kept};

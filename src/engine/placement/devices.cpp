@@ -24,7 +24,7 @@ namespace nearstep::engine {
 
 namespace {
 
-// Position in csd.path.
+// Returns the position of the device's folder in csd.path.
 std::size_t place_of_device(const Placed& settings, std::size_t local) {
     const std::size_t place =
         local < settings.places.size() ? static_cast<std::size_t>(settings.places[local]) : local;
@@ -293,7 +293,7 @@ bool overlaps_steps(config::Mode mode) {
 
 namespace {
 
-// `device`: of all ranks' devices.
+// Makes one device. `device`: its number among all ranks' devices.
 struct DeviceMaker {
     const Placed& settings;
     const GradientRoute& route;

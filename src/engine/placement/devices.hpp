@@ -92,7 +92,7 @@ std::vector<std::string> all_program_state_paths(const Placed& settings, int ran
 // The rank's state files and manifest.
 store::RankFiles files_of_rank(const Placed& settings, const mpi::Communicator& world, int set = 0);
 
-// What the devices share. The pointers outlive them.
+// Objects that all devices of the rank share. The pointers outlive the devices.
 struct DeviceSurroundings {
     Dtype dtype = Dtype::bf16;            // of the parameters
     store::Storage* storage = nullptr;    // see store::File

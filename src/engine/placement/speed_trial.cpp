@@ -62,7 +62,7 @@ private:
     std::vector<std::string> names_;
 };
 
-// One beside each state file.
+// Names a trial file beside each state file.
 std::vector<std::string> names_beside(const std::vector<std::string>& states) {
     std::vector<std::string> names;
     names.reserve(states.size());
@@ -207,7 +207,7 @@ std::size_t most_devices_of_a_copy(const config::EngineSettings& settings,
     return static_cast<std::size_t>(std::max(most, 1));
 }
 
-// What all trials share.
+// The settings that all trials share.
 struct TrialRun {
     Placed settings = {};
     mpi::Topology nodes;

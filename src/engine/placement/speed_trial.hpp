@@ -24,9 +24,9 @@ struct TrialSpeeds {
 std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,
                                          const Layout& layout);
 
-// What trial() finds of all devices, where 0 is nothing. If one seems to have less than a quarter
-// of another's speed, which may be because it was busy meanwhile, each has the better of two
-// trials.
+// Returns the speeds that trial() finds for all devices; 0 stands for no device. If one seems to
+// have less than a quarter of another's speed, it may have been busy: then each device has the
+// better of two trials.
 std::vector<double> speeds_of_trials(const std::function<std::vector<double>()>& trial);
 
 }  // namespace nearstep::engine

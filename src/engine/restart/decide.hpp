@@ -56,7 +56,7 @@ struct Seat {
     int node = 0;
     std::array<std::string, kSets> manifests = {};  // paths
     std::string layout = {};
-    // Paths of the state files. Those of an older state may lie elsewhere.
+    // Paths of the state files. The files of an older state may lie elsewhere.
     std::array<std::vector<std::string>, kSets> files = {};
 };
 

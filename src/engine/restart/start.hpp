@@ -1,4 +1,4 @@
-// What a run begins with: its devices, what earlier runs left, and the choice among that.
+// The start of a run: its devices, what earlier runs left, and the choice among that.
 #pragma once
 
 #include "config/engine_settings.hpp"

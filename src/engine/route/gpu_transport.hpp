@@ -16,7 +16,7 @@
 
 namespace nearstep::engine {
 
-// What the transport depends on. The same on all ranks.
+// Conditions that decide the transport. All ranks have the same.
 struct GpuConditions {
     const mpi::Topology& groups;        // see GradientRoute
     const mpi::Topology& joint_groups;  // the same

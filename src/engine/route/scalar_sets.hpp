@@ -46,7 +46,7 @@ public:
     // Call when that update has taken place.
     void end_step();
 
-    // Counts an update that no tensor has.
+    // Counts an update that no tensor took part in.
     void miss_update();
 
     // The set of each element, and the sets.
@@ -54,7 +54,7 @@ public:
     const std::vector<ScalarSet>& sets() const { return sets_; }
 
     store::MissedUpdates missed() const;
-    // By tensor.
+    // Returns how many updates each tensor has missed.
     const std::vector<std::int64_t>& missed_of_tensors() const { return missed_; }
     void restore(const store::MissedUpdates& missed);
 
