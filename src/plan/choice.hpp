@@ -42,15 +42,15 @@ enum class Order { by_block, by_micro_batch };
 // Each node sends one sum of its gradients; or each group of the gradients' mesh sends its own, of
 // which a node has several.
 enum class Scatter { hierarchical, flat };
-// What an owner hands to its devices: the payloads as received, one list merged from top-k
+// The payloads that an owner hands to its devices: those it received, one list merged from top-k
 // payloads, or the dense sum.
 enum class Handover { raw, merged, dense };
 // Where gradients wait for the update: in device memory, in host memory, or on the drives.
 enum class Landing { device, host, flash };
 // Where the optimizer state lies and is updated.
 enum class StateHome { devices, gpu };
-// What backward finds of a layer's vectors: its input alone, from which it computes them again, or
-// all of them.
+// The vectors of a layer that are kept for backward: its input alone, from which backward computes
+// the others again, or all of them.
 enum class Kept { inputs, all };
 // Whether backward gathers parameters over their mesh again, or from a copy that each node keeps.
 enum class Again { whole_mesh, in_node };
@@ -137,8 +137,8 @@ std::vector<Mesh> meshes_of(const Problem& problem);
 
 Space space_of(const Problem& problem, const std::vector<Codec>& codecs);
 
-// What the planner may take of `asked`: a given number, and with "auto" also nothing, which comes
-// first because drives survive most.
+// The tiers that the planner may try for `asked`. A given number is the only choice. With "auto"
+// the planner may also use no tier, and tries that first because drives survive most.
 std::vector<config::Tiers> tiers_of(const config::Tiers& asked);
 
 // The space of systems that keep the state in GPU memory: AMSP's, with its choice of what backward

@@ -68,7 +68,7 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
     t.bwd_load = is_from_storage ? backward_from_storage(site, problem.work, n) : t.fwd_load;
     const bool is_flat = choice.scatter == Scatter::flat;
     const double slices = choice.gradients.gpus;
-    // That a GPU encodes.
+    // The part of the gradient that a GPU encodes.
     const double part = 1 / (is_flat ? slices : n.gpus * choice.gradients.nodes);
     const double in_node = n.rounds * (1 - 1 / slices) + (is_flat ? 0 : 1 / slices - 1 / n.gpus);
     t.reduce = largest({seconds(n.element * n.parameters * in_node, site.gpu_to_gpu),
@@ -91,7 +91,7 @@ double part_to_gpus(const Choice& choice, const Numbers& n) {
     return n.beside * (1 - choice.gradients.nodes / n.nodes);
 }
 
-// Payload bytes that a node sends. What storage nodes hold never stays.
+// Payload bytes that a node sends. Payloads for storage nodes always leave the node.
 double scatter_bytes(const Choice& choice, const Numbers& n) {
     return payloads_of_node(part_to_gpus(choice, n) + 1 - n.beside, n);
 }
@@ -151,7 +151,7 @@ double gather_bytes_beside(const Choice& choice, const Numbers& n) {
     return n.new_bytes * n.parameters * n.beside * part;
 }
 
-// That it gets from storage nodes.
+// The bytes that a node gets from storage nodes.
 double gather_bytes_of_storage(const Numbers& n) {
     return n.new_bytes * n.parameters * (1 - n.beside);
 }

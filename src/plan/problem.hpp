@@ -10,7 +10,7 @@ namespace nearstep::plan {
 
 constexpr double kGiga = 1e9;  // for settings in GB and GB/s
 
-// From the model's geometry.
+// Sizes that follow from the model's geometry.
 struct ModelSize {
     std::size_t parameters = 0;
     std::size_t largest_block = 0;  // parameters
@@ -106,7 +106,7 @@ struct Problem {
 // Bytes of state per parameter.
 double state_bytes_of(arith::StateFormat state);
 
-// `sequences`: per step.
+// Describes the work of a step with `sequences` sequences.
 Workload workload_of(const config::RunSettings& run, const ModelSize& model, double sequences);
 
 // Where a plan may keep the optimizer state: on devices alone, or also in the memory of GPUs.

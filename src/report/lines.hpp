@@ -9,9 +9,9 @@
 
 namespace nearstep::report {
 
-// What will be trained, where its state is, how long a step takes, and what survives a crash.
-// `record` has no steps yet. `backend`: where and with what the model computes. The run goes on
-// behind step `done` and ends with step `last`.
+// The lines at a run's begin: what will be trained, where its state is, how long a step takes, and
+// what survives a crash. `record` has no steps yet. `backend`: where and with what the model
+// computes. The run goes on behind step `done` and ends with step `last`.
 std::vector<std::string> head_lines(const RunRecord& record, const std::string& backend,
                                     std::int64_t done, std::int64_t last);
 

@@ -1,4 +1,5 @@
-// What a run did, as plain values. The trainer fills them; the other files here word them.
+// A run's results as plain values. The trainer fills them; the other files of this folder word
+// them.
 #pragma once
 
 #include "base/statistics.hpp"
@@ -57,7 +58,7 @@ struct HeldOutLoss {
     double bits_per_byte() const { return nats_per_byte / std::numbers::ln2; }
 };
 
-// What a run used of its GPUs.
+// A run's use of its GPUs.
 struct GpuUse {
     std::string name{};  // rank 0's
     int ranks_per_gpu = 1;

@@ -1,4 +1,4 @@
-// What a run moved on each link, beside the paper's methods and the planner's formulas.
+// The traffic of a run on each link, beside the paper's methods and the planner's formulas.
 #pragma once
 
 #include "report/record.hpp"
