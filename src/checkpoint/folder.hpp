@@ -12,10 +12,10 @@
 
 namespace nearstep::checkpoint {
 
-// "step-00000020.h5"
+// Returns a name such as "step-00000020.h5".
 std::string index_name(std::int64_t step);
 
-// "step-00000020.attempt-0.rank-00003.h5"
+// Returns a name such as "step-00000020.attempt-0.rank-00003.h5".
 std::string rank_file_name(std::int64_t step, int attempt, int rank);
 
 // Suffix of the name of a file that is being written.

@@ -52,7 +52,7 @@ bool is_on_gpu(const void* memory);
 // Waits for all work of the calling thread's GPU.
 void wait_for_gpu();
 
-// What the types below call. Both allocations are null for 0 bytes.
+// The types below call these functions. Both allocations return null for 0 bytes.
 void* allocate_on_gpu(std::size_t bytes);
 void* allocate_pinned(std::size_t bytes);
 void free_on_gpu(void* memory) noexcept;

@@ -45,7 +45,7 @@ bool is_private_folder(const std::string& folder);
 // Throws ConfigError if another process holds one of the files. Changes nothing.
 void check_unused(const std::vector<std::string>& files);
 
-// What a folder for state files offers.
+// Properties of a folder for state files.
 struct FolderFacts {
     bool is_there = false;  // if not, the facts are those of the closest existing parent
     std::string filesystem{};

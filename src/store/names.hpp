@@ -19,7 +19,7 @@ std::string manifest_name(int rank, int set);
 // "rank-3.program-0", and "rank-3.set-1.program-0" in the other set: see store/program_state.hpp.
 std::string program_state_name(int rank, int set, int place);
 
-// What a file's name says.
+// The parts of a state file's name.
 struct RankFileName {
     int rank = 0;
     int device = 0;  // of a state file

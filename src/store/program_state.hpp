@@ -1,5 +1,5 @@
-// What a program keeps beside the optimizer state, such as running means: a small file per rank
-// that is durable before the step is. Its format is described in docs/formats/state-file.md.
+// State that a program keeps beside the optimizer state, such as running means: a small file per
+// rank that is durable before the step is. docs/formats/state-file.md describes the format.
 #pragma once
 
 #include "store/lineage.hpp"
@@ -30,8 +30,8 @@ std::optional<ProgramState> read_program_state(const std::string& path);
 void write_program_state(const std::string& path, const std::string& run, std::int64_t step,
                          std::span<const std::byte> bytes);
 
-// What the line has at `step`: what was written last until then, in any of the files. nullopt:
-// nothing.
+// Finds the program's state of this line at `step`: the last that was written until then, in any of
+// the files; nullopt if there is none.
 std::optional<ProgramState> find_program_state(std::span<const std::string> paths,
                                                const Lineage& line, std::int64_t step);
 
@@ -41,7 +41,7 @@ public:
     // The run is at `step` of `line`.
     ProgramStatePair(std::array<std::string, 2> paths, const Lineage& line, std::int64_t step);
 
-    // For a step that is not durable yet.
+    // Keeps the program's state for a step that is not durable yet.
     void write(const std::string& run, std::int64_t step, std::span<const std::byte> bytes);
 
 private:
