@@ -1,3 +1,5 @@
+// Counts a model's operations and knows the peak rates of GPUs. Used by train/loop.cpp,
+// train/gpu_share.cpp and report/summary.cpp.
 #include "model/gpu_peak.hpp"
 
 #include <array>

@@ -37,7 +37,7 @@ enum class Unfinished { refused, taken };
 HostFacts check_host(const config::RunSettings& run, int ranks, const config::HostPart& host,
                      const std::string& granted, Unfinished unfinished);
 
-// What runs in place of a config: a script, and the Python that runs it.
+// A script that runs in place of a config, and the Python that runs it.
 struct Script {
     std::string path;
     std::string python;
