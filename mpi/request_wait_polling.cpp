@@ -1,3 +1,5 @@
+// Waits for MPI requests by polling, with a time limit. The simulator waits inside MPI instead
+// (simulated.cpp).
 #include "base/error.hpp"
 #include "base/machine.hpp"
 #include "mpi/request_state.hpp"

@@ -178,7 +178,7 @@ void ParameterGather::apply(const Message& message, const GatherPiece& piece) {
 }
 
 // Posts receives in forward order. A slot is used again when its last message has been relayed.
-// Never waits: waiting for others before sending this rank's messages could deadlock.
+// This function never waits: waiting for others before sending this rank's messages could deadlock.
 void ParameterGather::post_receives() {
     while (next_foreign_ < foreign_.size() && arrivals_.size() < slots_.size()) {
         RelaySlot& slot = slots_[next_foreign_ % slots_.size()];

@@ -85,7 +85,7 @@ public:
         finish();
     }
 
-    // Same as gather(), for these tiles only; ascending.
+    // Does what gather() does, for these tiles only. The tiles ascend.
     void bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles,
                IsReady is_ready);
 
