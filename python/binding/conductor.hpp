@@ -85,7 +85,7 @@ struct OptimizerPlan {
     std::string below_path = {};         // of a rank that serves: a folder in each of csd.path
 };
 
-// What the start measured about the drives.
+// Measurements of the drives at the start.
 struct StartFacts {
     double state_bytes = 0;  // of all ranks; a step reads and writes this much each
     double seconds = 0;      // time to write it for a new run, as far as it is, else to read it
@@ -107,13 +107,13 @@ struct StepStats {
     std::int64_t misses = 0;   // total of wrong guesses
 };
 
-// What of a plan and a wish rank 0 tells ranks that serve.
+// Lists the parts of a plan that rank 0 sends to ranks that serve.
 template <typename Archive>
 void list(Archive& archive, OptimizerPlan& plan) {
     archive(plan.settings, plan.tensors, plan.tensors_of_blocks, plan.dtype, plan.model,
             plan.threads, plan.checkpoint_folder);
 }
-// Which tensors have values, and in which format.
+// Writes which tensors have values, and in which format.
 std::string formats_of(std::span<const StartValues> values);
 
 class Conductor {
@@ -190,8 +190,9 @@ public:
     std::array<std::vector<float>, 3> read_state(std::size_t tensor);
     // Updates that each tensor has had, after the last step has ended. Not collective.
     std::vector<std::int64_t> updates();
-    // What keep() or save() kept for the step that the run began from, on this rank if its number
-    // and files are as before, else on rank 0; empty: nothing.
+    // The program's own state, which keep() or save() kept for the step that the run began from.
+    // This rank has its own if the number of ranks and its files are as before; else it has rank
+    // 0's. Empty: nothing was kept.
     const std::string& program_state() const { return program_state_; }
 
     // With ParameterHome::state, from open() on: see engine::Engine. Any thread may call; close()

@@ -1,5 +1,5 @@
-// What of a conductor's run outlives the process: checkpoints, and what the program keeps beside
-// the state; and questions about the state. Called by python/nearstep/_session.py and _saving.
+// Saves what outlives the process: checkpoints, and what the program keeps beside the state.
+// Answers questions about the state. Called by python/nearstep/_session.py and _saving.
 #include "base/error.hpp"
 #include "base/plain_file.hpp"
 #include "engine/placement/devices.hpp"
@@ -20,7 +20,7 @@ std::string program_path_of(const std::string& index) {
     return index.substr(0, index.rfind('.')) + kProgram;
 }
 
-// Removes those whose checkpoint is gone.
+// Removes program states whose checkpoint is gone.
 void remove_left_program_states(const std::string& folder) {
     namespace fs = std::filesystem;
     std::error_code ignored;
@@ -35,7 +35,8 @@ void remove_left_program_states(const std::string& folder) {
 
 }  // namespace
 
-// What a rank kept is its own if the run has as many ranks as before, which all must find it.
+// A rank gets back what it kept itself if the run has as many ranks as before and each rank finds
+// its own. Otherwise all ranks get what rank 0 kept.
 void Conductor::find_program_state() {
     const std::int64_t step = engine().steps_done();
     const engine::Start& start = opened_->start();

@@ -46,7 +46,7 @@ using checkpoint::Safetensors;
 using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::size_t>>;
 // Addresses of tensors, each with the tensor's number.
 using Addresses = std::vector<std::pair<std::size_t, std::uintptr_t>>;
-// Addresses and bytes.
+// Pieces of memory, each with its address and its bytes.
 using Memories = std::vector<std::pair<std::uintptr_t, std::size_t>>;
 
 template <typename Value>
