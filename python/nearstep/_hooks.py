@@ -13,7 +13,7 @@ _owners: dict = {}  # the optimizer of each parameter, by its id
 
 
 def _nothing(*_) -> None:
-    """What a copy of a hooked module has in the hook's place."""
+    """Stands in the hook's place in a copy of a hooked module, and does nothing."""
 
 
 def _make_nothing():

@@ -268,7 +268,7 @@ class Optimizer(torch.optim.Optimizer):
     # --- Checkpoints and reports ---
 
     def _settle(self) -> None:
-        """What the program wrote into parameters is in the state."""
+        """Brings what the program wrote into parameters into the state."""
         self._begin()
         self._session.settle()
 

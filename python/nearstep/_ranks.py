@@ -1,4 +1,4 @@
-"""Which rank this process is, and how the ranks end together."""
+"""Knows which rank this process is, and ends the ranks together."""
 
 import atexit
 import itertools
@@ -139,7 +139,7 @@ def close_others(optimizer, paths: list) -> None:
 
 
 def optimizers() -> list:
-    """Those of this process, in the order in which they were made."""
+    """Returns the optimizers of this process, in the order in which they were made."""
     return list(_optimizers.values())
 
 

@@ -8,7 +8,7 @@ from . import _engine, _ranks
 from ._starting.suggestions import suggests
 from ._starting.settings import flattened, settings_of
 
-# What a storage node may have of its own; the ranks that train say the rest, for all.
+# Keys that a storage node may set itself. The ranks that train set all others for every rank.
 _OWN = ("csd.cards", "csd.io", "csd.slots", "csd.xclbin")
 
 

@@ -51,8 +51,8 @@ class Session:
 
     @property
     def start_seconds(self) -> dict:
-        """Of the parts of the start: memory and files, values to and from the host with all that waits for the state, and the
-        state, of which a part may be written during the first step."""
+        """Seconds of the parts of the start: memory and files; values to and from the host, with all that waits for the
+        state; and the state itself, a part of which may be written during the first step."""
         return {**self._start_seconds, "state": self.conductor.facts()["start_s"]}
 
     # --- Start ---
@@ -162,7 +162,7 @@ class Session:
     # --- Between two steps ---
 
     def settle(self) -> None:
-        """What the program wrote into parameters is in the state."""
+        """Brings what the program wrote into parameters into the state."""
         if self.intake.told is None:
             self.parameters.settle(is_thorough=True)
 

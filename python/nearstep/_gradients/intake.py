@@ -83,7 +83,7 @@ class Intake:
         self._sums.close()
 
     def before_forward(self, begins: bool) -> None:
-        """Of a layer, while gradients of this step are here. ``begins``: of the whole module."""
+        """Call it before a layer's forward, while gradients of this step are here. ``begins``: whether it is the module's."""
         with torch.no_grad():
             self._sums.make_room(begins)
 
@@ -105,7 +105,7 @@ class Intake:
     def hooks(self) -> list:
         """Registers hooks on the parameters; returns their handles."""
         handles = []
-        # They run before ours, and see the gradient of one pass in p.grad where PyTorch has the sum.
+        # Older hooks of the program run before ours, and see the gradient of one pass in p.grad where PyTorch has the sum.
         self._older_hooks = {i for i, p in enumerate(self.params) if getattr(p, "_post_accumulate_grad_hooks", None)}
         for i, p in enumerate(self.params if self.takes else []):
             handles += [p.register_hook(weakly(self._before, i)), p.register_post_accumulate_grad_hook(weakly(self._take, i))]
@@ -309,7 +309,7 @@ class Intake:
         for stream in self._streams[block]:
             torch.cuda.current_stream(self._device).wait_stream(stream)
         place = self._device if self._on_gpu else "cpu"
-        # What the program has, too, may change before the engine has read it.
+        # A gradient that the program holds, too, is copied: it may change before the engine has read it.
         gradients = [None if g is None else g.to(place, copy=not self.takes or i in self._own).contiguous() for i, g in zip(tensors, gradients)]
         made = self._event() if self._on_gpu else None
         for gradient in gradients if made else []:

@@ -30,7 +30,7 @@ class Sums:
         self.begin_step()
 
     def host_bytes(self, device: torch.device) -> int:
-        """Of host memory, if a step has several backward passes and layers are streamed."""
+        """Bytes of host memory that sums take if a step has several backward passes and layers are streamed."""
         return bytes_of_sums(self._params) + bytes_of_waiting(self._params, _STREAMED_SHARE) if self.is_streamed and device.type == "cuda" else 0
 
     def open(self, conductor, device: torch.device, encodes: bool, room: Room | None, passes: int) -> None:

@@ -1,5 +1,5 @@
-"""What is durable with a step beside the optimizer state: the module's persistent buffers and, on request, the random
-generators. See docs/formats/state-file.md."""
+"""Keeps what is durable with a step beside the optimizer state: the module's persistent buffers and, on request, the
+random generators. See docs/formats/state-file.md."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Program:
         return len(text).to_bytes(_LENGTH_BYTES, "little") + text, [(t.data_ptr(), t.numel() * t.element_size()) for t in kept], kept
 
     def content(self, device) -> bytes:
-        """The same as one piece of memory."""
+        """Returns what collect() finds as one piece of memory."""
         found = self.collect(device)
         if found is None:
             return b""

@@ -26,7 +26,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 class Settings(TypedDict, total=False):
-    """Of every optimizer: see ``Optimizer``, which has their defaults."""
+    """The keyword arguments of every optimizer. ``Optimizer`` explains them and has their defaults."""
 
     path: Path | Sequence[Path] | None
     state: Literal["fp32", "bf16", "q8", "compact"] | None

@@ -173,7 +173,7 @@ class Slots:
 
     @staticmethod
     def _newest(layer: Layer, homes: list) -> list:
-        """What to load: memory that the program gave a parameter, else ``homes``."""
+        """Returns where to load from: memory that the program gave a parameter, else ``homes``."""
         with torch._C.DisableTorchFunctionSubclass():
             for i, (p, outside) in enumerate(zip(layer.params, layer.outside) if layer.slot is None else ()):
                 if p.data_ptr() != outside.data_ptr():

@@ -107,7 +107,7 @@ class Streaming:
         self._forwards = [_wrap(weakref.ref(self), layer, i) for i, layer in enumerate(self._layers)]
 
     def numbers(self) -> set:
-        """Of the trained parameters that are streamed."""
+        """Returns the numbers (in layout order) of the trained parameters that pass through slots."""
         return set(self._numbers.values()) - {None}
 
     @property
@@ -288,7 +288,7 @@ class Streaming:
 
     @property
     def seconds(self) -> dict:
-        """Of the last step."""
+        """Seconds for which the last step read parameters from storage and waited for them."""
         return self._source.seconds
 
     @property
