@@ -83,7 +83,7 @@ class Intake:
         self._sums.close()
 
     def before_forward(self, begins: bool) -> None:
-        """Call it before a layer's forward, while gradients of this step are here. ``begins``: whether it is the module's."""
+        """Call it before a layer's forward, while this step's gradients are here. ``begins``: it is the module's."""
         with torch.no_grad():
             self._sums.make_room(begins)
 
@@ -105,7 +105,7 @@ class Intake:
     def hooks(self) -> list:
         """Registers hooks on the parameters; returns their handles."""
         handles = []
-        # Older hooks of the program run before ours, and see the gradient of one pass in p.grad where PyTorch has the sum.
+        # Older hooks of the program run first, and see the gradient of one pass in p.grad where PyTorch has the sum.
         self._older_hooks = {i for i, p in enumerate(self.params) if getattr(p, "_post_accumulate_grad_hooks", None)}
         for i, p in enumerate(self.params if self.takes else []):
             handles += [p.register_hook(weakly(self._before, i)), p.register_post_accumulate_grad_hook(weakly(self._take, i))]

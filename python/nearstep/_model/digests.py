@@ -88,8 +88,8 @@ class Digests:
             self._is_known[i] = False
 
     def counted(self, numbers: list) -> list:
-        """Returns the parameters of which PyTorch has counted a change since they were noted, as by Embedding(max_norm=1)
-        in a forward."""
+        """Returns the parameters of which PyTorch has counted a change since they were noted, as by
+        Embedding(max_norm=1) in a forward."""
         return [i for i in numbers if self._is_known[i] and self._params[i]._version != self._versions[i]]
 
     @torch.no_grad()

@@ -385,7 +385,7 @@ class Parameters:
     def settle(self, is_thorough: bool, is_last: bool = False) -> None:
         """Makes what the program has written since the last step the masters' values. ``is_thorough``: looks at all
         parameters, else at those that look_for_written() found and those of which PyTorch has counted a change since.
-        ``is_last``: values that do not fit the state are left out. Else they raise RuntimeError. All ranks must call it."""
+        ``is_last``: values that do not fit the state are left out; else they raise RuntimeError. All ranks call it."""
         self._raise_lost()
         if not is_last and self._vector is not None and self._vector.data_ptr() != self._address:
             raise RuntimeError("The memory that the engine and the parameters share was replaced, as by the module's share_memory(): call it before the optimizer is made.")
