@@ -80,8 +80,8 @@ std::vector<StartValues> start_values(const Pieces& addresses, const Safetensors
     return values;
 }
 
-// Shape, and name of the format; the name is empty if the format cannot be read. None: no such
-// tensor.
+// Returns the shape and the name of the format; the name is empty if the format cannot be read.
+// nullopt: there is no such tensor.
 std::optional<std::tuple<std::vector<std::int64_t>, std::string>> describe(
     const Safetensors& weights, const std::string& name) {
     const checkpoint::StoredTensor* stored = weights.find(name);

@@ -62,7 +62,7 @@ void report_unwritten(const std::string& path, std::size_t bytes,
 // ConfigError tells that nothing was changed.
 void as_fault_of_run(const std::function<void()>& work);
 
-// Both throw refuse_write()'s errors.
+// Both functions throw refuse_write()'s errors.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& folder);
 

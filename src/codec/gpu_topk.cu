@@ -52,7 +52,8 @@ struct Workspace {
     std::uint32_t above;  // elements in higher buckets
 };
 
-// Sums `value` over the threads before this one; `total`: over all. All threads call.
+// Returns the sum of `value` over the threads before this one. `total` becomes the sum over all
+// threads. All threads of the block call it.
 __device__ inline std::uint32_t sum_before(std::uint32_t value, Workspace& w,
                                            std::uint32_t& total) {
     const unsigned lane = threadIdx.x % kWarp;

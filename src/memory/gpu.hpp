@@ -155,7 +155,8 @@ private:
     CUstream_st* handle_ = nullptr;
 };
 
-// Copy in stream order. Both sizes are equal; both sides must live until the copy is done.
+// The functions below copy in stream order. Both sizes are equal; both sides must live until the
+// copy is done.
 void copy_to_gpu(std::span<std::byte> gpu, std::span<const std::byte> host, const Stream& stream);
 void copy_to_host(std::span<std::byte> host, std::span<const std::byte> gpu, const Stream& stream);
 void copy_on_gpu(std::span<std::byte> to, std::span<const std::byte> from, const Stream& stream);

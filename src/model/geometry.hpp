@@ -56,7 +56,7 @@ Geometry describe(const config::ModelSettings& settings);
 // the tables of the state's parts, which each rank holds, are made for.
 Geometry describe_trained(const config::ModelSettings& settings);
 
-// All that decides what the model computes: "gpt layers=4 heads=4 width=256 context=256
+// Returns all that decides what the model computes: "gpt layers=4 heads=4 width=256 context=256
 // vocabulary=256", then the other keys that are not at their default.
 std::string describe_model(const config::ModelSettings& settings);
 

@@ -13,7 +13,7 @@ struct Peak {
     double tera;
 };
 
-// From NVIDIA's data sheets; half of the figures that include sparsity.
+// Peak rates from NVIDIA's data sheets, half of the figures that include sparsity.
 constexpr std::array<Peak, 13> kPeaks{{{"B200", 2250},
                                        {"H200 NVL", 835.5},
                                        {"H200", 989.5},

@@ -44,7 +44,7 @@ struct Calibration {
 // line is from neither bench, or if no rate is found.
 Calibration read_calibration(const std::string& lines, const std::string& path);
 
-// All text of the file. Throws ConfigError if it cannot be read.
+// Returns all text of the file. Throws ConfigError if it cannot be read.
 std::string read_calibration_lines(const std::string& path);
 
 // Throws ConfigError if devices were measured, but no step with the settings' state format.
