@@ -1,4 +1,4 @@
-// Which MPI library this is, and what it chose to send messages with.
+// Describes the MPI library: which one it is, and what it chose to send messages with.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Which ranks form a group: the ranks of a node, or each rank alone.
+// Groups of ranks: the ranks of a node, or each rank alone.
 #pragma once
 
 #include "mpi/communicator.hpp"

@@ -17,7 +17,7 @@ namespace nearstep {
 
 class Ticket;
 
-// What a ticket is for. A ticket that the work returns is a part of the operation.
+// The work that a ticket is for. A ticket that the work returns is a part of the operation.
 using Work = std::function<Ticket()>;
 
 // A pending operation; move-only. The destructor waits and ignores an error that nobody asked for.

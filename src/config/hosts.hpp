@@ -1,4 +1,4 @@
-// Which ranks run on which host of a site.
+// Assigns ranks to the hosts of a site.
 #pragma once
 
 #include "config/run_settings.hpp"

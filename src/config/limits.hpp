@@ -1,4 +1,4 @@
-// Which values a key accepts.
+// The limits of a key: which values it accepts.
 #pragma once
 
 #include <limits>

@@ -248,7 +248,7 @@ inline Streams streams_of(const UpdateRun& run) {
 
 // --- The update ----------------------------------------------------------------------------------
 
-// What is kept of a block between the loops over it. A processor looks ahead a few hundred
+// Values that are kept of a block between the loops over it. A processor looks ahead a few hundred
 // instructions; in one loop for moments and masters it would overlap the long chains of operations
 // of only a few vectors.
 struct WideBlock {
