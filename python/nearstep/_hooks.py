@@ -1,4 +1,5 @@
-"""Hooks on modules that bring parameters before a forward, and which optimizer trains a parameter."""
+"""Hooks on modules that bring parameters before a forward, and which optimizer trains a parameter. Used by
+_optimizer.py."""
 
 from __future__ import annotations
 

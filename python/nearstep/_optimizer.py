@@ -1,4 +1,4 @@
-"""The base class of the optimizers: the engine as a PyTorch optimizer."""
+"""The base class of the optimizers: the engine as a PyTorch optimizer. Used by _optimizers.py."""
 
 from __future__ import annotations
 

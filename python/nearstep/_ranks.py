@@ -1,4 +1,4 @@
-"""Knows which rank this process is, and ends the ranks together."""
+"""Knows which rank this process is, and ends the ranks together. Used by _optimizer.py, _session.py and _serve.py."""
 
 import atexit
 import itertools

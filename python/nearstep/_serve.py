@@ -1,4 +1,4 @@
-"""A rank that holds devices and computes nothing."""
+"""Runs a rank that holds devices and computes nothing. Called by programs as nearstep.serve(), and by __main__.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of gradients that wait in host memory between two backward passes."""
+"""Adds up gradients in host memory between two backward passes. Used by sums.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes gradients as backward makes them and hands them to the engine, layer by layer.
+"""Takes gradients as backward makes them and hands them to the engine, layer by layer. Used by _session.py.
 
 ``p.grad`` tells what the program did with a gradient: a Departed stands there as long as nothing was done; None says
 that the program dropped it; a tensor is a gradient of the program's own.

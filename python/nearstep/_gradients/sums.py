@@ -1,4 +1,5 @@
-"""The gradients of a step until they leave: on the GPU, or, layers for which it has no room, in pinned host memory."""
+"""Holds the gradients of a step until they leave: on the GPU, or, layers for which it has no room, in pinned host
+memory. Used by intake.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The object that stands in ``p.grad`` while the optimizer has the gradient: it takes no memory, and any use raises."""
+"""The object that stands in ``p.grad`` while the optimizer has the gradient: it takes no memory, and any use raises.
+Used by _gradients and watch.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Digests of parameters, by which the optimizer sees that the program has changed one."""
+"""Computes digests of parameters, by which the optimizer sees that the program has changed one. Used by
+parameters.py."""
 
 from __future__ import annotations
 

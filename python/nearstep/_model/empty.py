@@ -1,4 +1,4 @@
-"""Models whose parameters take no memory until the optimizer begins."""
+"""Makes models whose parameters take no memory until the optimizer begins. Called by programs as nearstep.empty()."""
 
 from __future__ import annotations
 

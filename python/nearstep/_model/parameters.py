@@ -1,4 +1,4 @@
-"""The trained parameters of a module, and how they get the engine's new values."""
+"""Gives the trained parameters of a module the engine's new values. Used by _session.py."""
 
 from __future__ import annotations
 

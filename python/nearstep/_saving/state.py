@@ -1,4 +1,4 @@
-"""Shows a state that lies in storage as ``opt.state`` and ``opt.state_dict()``."""
+"""Shows a state that lies in storage as ``opt.state`` and ``opt.state_dict()``. Used by _optimizer.py."""
 
 from __future__ import annotations
 

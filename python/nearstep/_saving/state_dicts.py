@@ -1,4 +1,4 @@
-"""Writes into ``opt.state_dict()`` where the state is, and lets an optimizer return there."""
+"""Writes into ``opt.state_dict()`` where the state is, and lets an optimizer return there. Used by _optimizer.py."""
 
 from __future__ import annotations
 

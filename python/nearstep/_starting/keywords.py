@@ -1,4 +1,5 @@
-"""The keyword arguments that all optimizers take: for editors, help() and a sentence about those that none takes."""
+"""The keyword arguments that all optimizers take: for editors, help() and a sentence about those that none takes. Used
+by _optimizers.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts the optimizers' arguments to settings of the engine."""
+"""Converts the optimizers' arguments to settings of the engine. Called by _optimizer.py and _serve.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few places on the device through which layers' parameters pass."""
+"""Passes layers' parameters through a few slots on the device. Used by stream.py."""
 
 from __future__ import annotations
 

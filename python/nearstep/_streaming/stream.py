@@ -1,4 +1,5 @@
-"""Models whose parameters do not fit the GPU: layers compute one after another in a few slots."""
+"""Trains models whose parameters do not fit the GPU: layers compute one after another in a few slots. Called by
+programs as nearstep.Stream."""
 
 from __future__ import annotations
 
