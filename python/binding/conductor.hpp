@@ -190,9 +190,8 @@ public:
     std::array<std::vector<float>, 3> read_state(std::size_t tensor);
     // Updates that each tensor has had, after the last step has ended. Not collective.
     std::vector<std::int64_t> updates();
-    // The program's own state, which keep() or save() kept for the step that the run began from.
-    // This rank has its own if the number of ranks and its files are as before; else it has rank
-    // 0's. Empty: nothing was kept.
+    // What keep() or save() kept for the step that the run began from, on this rank if its number
+    // and files are as before, else on rank 0; empty: nothing.
     const std::string& program_state() const { return program_state_; }
 
     // With ParameterHome::state, from open() on: see engine::Engine. Any thread may call; close()

@@ -20,7 +20,7 @@ std::string program_path_of(const std::string& index) {
     return index.substr(0, index.rfind('.')) + kProgram;
 }
 
-// Removes program states whose checkpoint is gone.
+// Removes those whose checkpoint is gone.
 void remove_left_program_states(const std::string& folder) {
     namespace fs = std::filesystem;
     std::error_code ignored;
@@ -35,8 +35,7 @@ void remove_left_program_states(const std::string& folder) {
 
 }  // namespace
 
-// A rank gets back what it kept itself if the run has as many ranks as before and each rank finds
-// its own. Otherwise all ranks get what rank 0 kept.
+// What a rank kept is its own if the run has as many ranks as before, which all must find it.
 void Conductor::find_program_state() {
     const std::int64_t step = engine().steps_done();
     const engine::Start& start = opened_->start();

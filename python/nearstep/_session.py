@@ -162,7 +162,7 @@ class Session:
     # --- Between two steps ---
 
     def settle(self) -> None:
-        """Brings what the program wrote into parameters into the state."""
+        """What the program wrote into parameters is in the state."""
         if self.intake.told is None:
             self.parameters.settle(is_thorough=True)
 

@@ -66,8 +66,8 @@ public:
     [[noreturn]] void refuse(const std::string& fault, std::size_t subgroup,
                              std::int64_t generation) const;
 
-    // These do what csd::Device says of them. Up to three calls run at once and others wait. Each
-    // running call keeps the memory of one extent.
+    // As in csd::Device. Up to three calls run at once and others wait. Each keeps the memory of
+    // one extent.
     void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,

@@ -34,9 +34,9 @@ public:
     // Does what was decided; `fill` writes start values. Collective, once. If it throws, what was
     // durable before still is.
     BeginReport begin(const Engine::Fill& fill);
-    // Two calls that do what begin() does. After prepare() the state has its space, and what the
-    // user can mend was refused. If begins_anew(), fill() comes next and writes the start values,
-    // which may take long.
+    // The same in two calls. After prepare() the state has its space, and what the user can mend
+    // was refused. If begins_anew(), fill() comes next, and may take its time: it writes the
+    // values.
     BeginReport prepare() { return engine_->begin(start_); }
     void fill(const Engine::Fill& fill) { engine_->fill(start_, fill); }
 

@@ -41,7 +41,7 @@ nlohmann::json to_json(const RunRecord& record);
 // One step as a line of --metrics.
 nlohmann::json to_json(const StepReport& report, std::size_t parameters);
 
-// The mean seconds of a step that both reports show: forward, backward, update, hidden.
+// What both reports say of seconds: forward, backward, update, hidden.
 PhaseSeconds mean_seconds(const std::vector<StepReport>& steps);
 
 // Number of steps whose update began on a guess that was so.

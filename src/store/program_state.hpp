@@ -30,8 +30,8 @@ std::optional<ProgramState> read_program_state(const std::string& path);
 void write_program_state(const std::string& path, const std::string& run, std::int64_t step,
                          std::span<const std::byte> bytes);
 
-// Finds the program's state of this line at `step`: the last that was written until then, in any of
-// the files; nullopt if there is none.
+// What the line has at `step`: what was written last until then, in any of the files. nullopt:
+// nothing.
 std::optional<ProgramState> find_program_state(std::span<const std::string> paths,
                                                const Lineage& line, std::int64_t step);
 
@@ -41,7 +41,7 @@ public:
     // The run is at `step` of `line`.
     ProgramStatePair(std::array<std::string, 2> paths, const Lineage& line, std::int64_t step);
 
-    // Keeps the program's state for a step that is not durable yet.
+    // For a step that is not durable yet.
     void write(const std::string& run, std::int64_t step, std::span<const std::byte> bytes);
 
 private:

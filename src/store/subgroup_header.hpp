@@ -42,8 +42,8 @@ void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::siz
 // as a stripe.
 std::int64_t newest_generation_in(const std::string& path);
 
-// Says what is wrong with an extent that should match `expected`, as a phrase ("it holds generation
-// 6 instead of 7"); nullopt if nothing is.
+// What is wrong with an extent that should match `expected`, as a phrase ("it holds generation 6
+// instead of 7"); nullopt if nothing is.
 std::optional<std::string> find_fault(const SubgroupHeader& expected,
                                       std::span<const std::byte> extent,
                                       PayloadDigest digest = PayloadDigest::present);

@@ -12,9 +12,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 @contextlib.contextmanager
 def apart():
-    """Keeps the work within apart from what the program does at this time: no watched parameter waits for it, no mode
-    for functions or dispatch sees or changes it, torch.func does not transform it, and torch.jit.trace() does not
-    record it."""
+    """What is computed within is no part of what the program does at this time: no watched parameter waits for it, no mode for
+    functions or dispatch sees or changes it, torch.func's transforms do not transform it, and torch.jit.trace() does not record it."""
     tracing = torch._C._get_tracing_state()
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch._C.DisableTorchFunction())

@@ -1,5 +1,5 @@
-"""Keeps what is durable with a step beside the optimizer state: the module's persistent buffers and, on request, the
-random generators. See docs/formats/state-file.md."""
+"""What is durable with a step beside the optimizer state: the module's persistent buffers and, on request, the random
+generators. See docs/formats/state-file.md."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ struct Wish {
     // run has gone on from it already.
     std::string path = {};
 
-    // Whether the run resumes from what is there.
+    // Whether what is there goes on.
     bool resumes() const { return kind == Kind::resume || kind == Kind::resume_if_any; }
     bool may_start_anew() const { return kind == Kind::resume_if_any; }
     bool is_fresh() const { return kind == Kind::fresh; }

@@ -86,7 +86,7 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
 std::string manifest_path(const Placed& settings, int rank, int set = 0);
 // The two files beside it for a program's own state: see store::ProgramStatePair.
 std::array<std::string, 2> program_state_paths(const Placed& settings, int rank, int set);
-// The program-state files that any set of a rank may have, in any of the settings' folders.
+// Those that any set of a rank may have in any of the settings' folders.
 std::vector<std::string> all_program_state_paths(const Placed& settings, int rank);
 
 // The rank's state files and manifest.

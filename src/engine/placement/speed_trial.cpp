@@ -62,7 +62,7 @@ private:
     std::vector<std::string> names_;
 };
 
-// Names a trial file beside each state file.
+// One beside each state file.
 std::vector<std::string> names_beside(const std::vector<std::string>& states) {
     std::vector<std::string> names;
     names.reserve(states.size());

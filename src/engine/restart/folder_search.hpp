@@ -28,7 +28,7 @@ std::vector<FoundRemains> look_for_remains(const config::EngineSettings& setting
 
 // `steps_of` is empty if the steps do not matter. Throws ConfigError if the checkpoint is damaged.
 FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of);
-// Lists the checkpoints in the run's folder, newest first. Damaged ones are listed, too.
+// Those in the run's folder, newest first, damaged ones, too.
 std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& settings,
                                                   const StepsOf& steps_of);
 
