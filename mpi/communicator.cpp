@@ -23,7 +23,7 @@ int count_of(std::size_t bytes) {
     return static_cast<int>(bytes);
 }
 
-// In together() a rank waits so many times the limit: 20 minutes by default.
+// A rank in together() waits this many times the limit: 20 minutes by default.
 constexpr int kPatience = 10;
 
 // Counts and displacements of blocks for MPI, in elements of unit(). MPI counts in int, so blocks

@@ -97,7 +97,7 @@ public:
     // see. An Hdf5Error becomes an IoError. A rank with less work waits 10 times the limit for the
     // others.
     void together(const std::function<void()>& work) const;
-    // The same for work of rank 0 alone.
+    // Runs `work` on rank 0 alone. All ranks throw its errors, as with together().
     void on_rank_0(const std::function<void()>& work) const;
 
     // Waits until all ranks are here, for `limit`, and tells what for. Each may raise a flag.

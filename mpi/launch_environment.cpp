@@ -1,3 +1,5 @@
+// Reads from the environment whether this process is one of several ranks. Called by
+// mpi/session.cpp before MPI starts.
 #include "mpi/launch.hpp"
 #include "mpi/library.hpp"
 

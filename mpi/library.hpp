@@ -1,4 +1,4 @@
-// Which MPI library this is, and what it chose to send messages with.
+// Describes the MPI library: which one it is, and what it chose to send messages with.
 #pragma once
 
 #include <string>
@@ -12,7 +12,8 @@ struct Library {
     std::vector<std::string> networks;  // what the layer may use: "tcp", "vader"; ucx does not tell
 };
 
-// Without a version if MPI is not loaded, and without a transport unless it runs. Not collective.
+// Describes the library. It has no version if MPI is not loaded, and no transport unless MPI runs.
+// Not collective.
 Library describe_library();
 
 // Whether this process has loaded the MPI library.

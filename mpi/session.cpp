@@ -85,7 +85,7 @@ bool end() { return !is_running() || MPI_Finalize() == MPI_SUCCESS; }
     abort_ranks(kFailureExitCode);
 }
 
-// What a library says, without the stack frames that PyTorch adds.
+// Cuts the stack frames that PyTorch adds from a library's message.
 std::string sentence_of(const std::string& what) {
     if (what.find("DefaultCPUAllocator") != std::string::npos) {
         return kOutOfMemory;

@@ -1,3 +1,4 @@
+// Lists the settings that the MPI library knows. Called by library.cpp.
 #include "mpi/call.hpp"
 #include "mpi/library.hpp"
 

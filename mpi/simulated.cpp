@@ -1,4 +1,6 @@
-// What a rank of a simulation does otherwise: it was not launched, and it waits inside MPI.
+// The parts of MPI that differ in a simulation: its ranks were not launched, and they wait inside
+// MPI. The build with NEARSTEP_SIMULATE compiles it in place of launch_environment.cpp and
+// request_wait_polling.cpp.
 #include "mpi/launch.hpp"
 #include "mpi/library.hpp"
 #include "mpi/request_state.hpp"

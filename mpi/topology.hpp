@@ -1,4 +1,4 @@
-// Which ranks form a group: the ranks of a node, or each rank alone.
+// Groups of ranks: the ranks of a node, or each rank alone.
 #pragma once
 
 #include "mpi/communicator.hpp"
@@ -36,7 +36,8 @@ Topology discover_nodes(const Communicator& world, int ranks_per_node = 0);
 // Keeps only `ranks` (ascending) and renumbers them by their positions there. Drops empty groups.
 Topology restrict_to(const Topology& topology, const std::vector<int>& ranks);
 
-// The same groups without the ranks from `rank` on, each of which forms one of its own.
+// Returns the groups of `topology` without the ranks from `rank` on. Each of those ranks forms a
+// group of its own.
 Topology set_apart_from(const Topology& topology, int rank);
 
 Topology each_rank_alone(int ranks);

@@ -7,7 +7,7 @@
 
 namespace nearstep::fpga {
 
-// What XRT reports about a card; empty or absent if unknown.
+// A card as XRT reports it. Unknown values are empty or absent.
 struct CardFacts {
     std::string address;
     std::string shell;

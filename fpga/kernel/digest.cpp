@@ -1,3 +1,5 @@
+// The kernel that digests a stored payload on the card, so that only the digest crosses the link.
+// Called by fpga/host and, in tests, by the emulated card.
 #include "fpga/kernel/updater.hpp"
 #include "fpga/kernel/xxh3.hpp"
 

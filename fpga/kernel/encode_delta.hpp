@@ -58,7 +58,7 @@ struct Bitmaps {
     std::uint64_t escaped(std::uint32_t i) const { return plus[i] & minus[i]; }
 };
 
-// Those of four halves whose bits are set, without gaps.
+// The halves, out of four, whose bits are set, packed without gaps.
 struct Picked {
     std::uint64_t halves;
     std::uint32_t count;
@@ -94,8 +94,8 @@ inline std::uint32_t picked_bits(const Bitmaps& bitmaps, PickedBits wanted, std:
     return static_cast<std::uint32_t>(quad >> (32 * (word % 2)));
 }
 
-// Reads a tile's marks, 32 at a time. Which cycle takes the next ones depends on those before, and
-// a load takes two cycles, so marks are loaded ahead.
+// Reads a tile's marks, 32 at a time. Which cycle takes the next marks depends on the ones before,
+// and a load takes two cycles. So marks are loaded ahead.
 class MarkReader {
 public:
     MarkReader(const Bitmaps& bitmaps, PickedBits wanted)

@@ -66,7 +66,7 @@ inline void encode_tile(KernelStream<LaneGroup<kLanes>>& moments, KernelStream<W
     }
 }
 
-// For formats without codes.
+// Packs the moments of a tile in a format without codes. They need no scale and do not wait.
 template <int kLanes>
 inline void pack_tile(std::uint32_t bits, KernelStream<LaneGroup<kLanes>>& moments,
                       KernelStream<Word>& words) {

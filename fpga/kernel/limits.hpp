@@ -81,8 +81,9 @@ constexpr auto kShallowDepth = static_cast<std::uint32_t>(kShallow);
 
 constexpr std::uint64_t kDramBytes = 4ULL << 30U;
 constexpr std::uint64_t kMostElems = static_cast<std::uint64_t>(kTileElems) * kMostSubgroupTiles;
-// For the largest subgroup: an extent with its header, a payload, parameters and the report, each
-// in its widest format. Several payloads need smaller subgroups or a narrower codec.
+// The bytes of a slot for the largest subgroup: an extent with its header, a payload, parameters
+// and the report, each in its widest format. Several payloads need smaller subgroups or a narrower
+// codec.
 constexpr std::uint64_t kMostSlotBytes =
     4096 + (12 + 4 + 4) * kMostElems + kWordBytes + kWordBytes * std::uint64_t{kMostSubgroupTiles};
 constexpr std::uint64_t kSlots = 3;  // one each for reading, updating and writing

@@ -1,5 +1,5 @@
-// What the kernels move: a beat of a 512-bit AXI port.
-// C++14, no exceptions, no containers.
+// The unit that the kernels move: a beat of a 512-bit AXI port. C++14, no exceptions, no
+// containers.
 #pragma once
 
 #include <cstdint>

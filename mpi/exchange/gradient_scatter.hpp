@@ -54,8 +54,9 @@ struct TilePayloads {
     std::span<const std::span<const std::byte>> payloads;
 };
 
-// One per rank. Collective: all ranks construct it, and call it for the same tiles in the same
-// order. What the calls return is of this rank's tiles, ascending, and valid until the next call.
+// The gradient scatter of one rank. All ranks construct it, and call it for the same tiles in the
+// same order. The calls return payloads of this rank's tiles, ascending, which stay valid until the
+// next call.
 class GradientScatter {
 public:
     // `routes` outlives this. `rounds`: of all calls that send messages; buffers are allocated here
@@ -82,7 +83,7 @@ public:
     // network. All ranks call; none waits.
     std::span<const TilePayloads> take_arrived(const Route& round, std::span<const std::byte> came);
 
-    // Of this rank's encodings.
+    // The key of this rank's encodings, for stochastic rounding.
     std::uint64_t source_key() const;
 
     // Call when the step's gradients were used: what the step lost becomes the residual. Without
@@ -99,7 +100,7 @@ private:
     std::size_t count_and_tell_leaving(const Route& round);
     std::span<const std::byte> exchange_dense(const Route& round, std::span<const float> gradient);
     void encode_slice(const Route& round, std::span<const float> gradient);
-    // What one thread needs to encode a tile.
+    // Memory that one thread needs to encode a tile.
     struct WorkSpace {
         std::vector<std::byte> rounded;  // the gradient of a rank that is alone in its group
         std::vector<float> sum;

@@ -1,3 +1,5 @@
+// Decodes and adds up the payloads of a tile at its owner. Used by the step pipeline and by joint
+// sums (src/offload).
 #include "mpi/exchange/owner_sum.hpp"
 
 #include "shard/partition.hpp"

@@ -1,4 +1,5 @@
-// What an owner hands to its device: a tile's payloads as received, or one payload of their sum.
+// Makes what an owner hands to its device: a tile's payloads as received, or one payload of their
+// sum.
 #pragma once
 
 #include "codec/codec.hpp"

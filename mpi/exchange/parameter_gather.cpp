@@ -91,10 +91,10 @@ ParameterGather::ParameterGather(const mpi::Communicator& world, ParameterGather
     }
 }
 
-// Of each device, one subgroup on its way to the node: more would share the links with those that
-// the forward waits for first. The ranks that share a vector divide them. A rank with a vector of
-// its own has two of each device, since it also waits for others of its node, but for deltas, which
-// take memory while in flight.
+// One subgroup of each device is on its way to the node at a time: more would share the links with
+// those that the forward waits for first. The ranks that share a vector divide the devices. A rank
+// with a vector of its own has two subgroups of each device in flight, since it also waits for
+// other ranks of its node. With deltas it has one, since they take memory while in flight.
 std::size_t ParameterGather::enough_in_flight() const {
     constexpr std::size_t kLeast = 8;
     const std::size_t sharing = settings_.vectors.ranks_beside(rank_).size();
@@ -178,7 +178,7 @@ void ParameterGather::apply(const Message& message, const GatherPiece& piece) {
 }
 
 // Posts receives in forward order. A slot is used again when its last message has been relayed.
-// Never waits: waiting for others before sending this rank's messages could deadlock.
+// This function never waits: waiting for others before sending this rank's messages could deadlock.
 void ParameterGather::post_receives() {
     while (next_foreign_ < foreign_.size() && arrivals_.size() < slots_.size()) {
         RelaySlot& slot = slots_[next_foreign_ % slots_.size()];

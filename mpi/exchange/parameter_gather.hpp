@@ -85,7 +85,7 @@ public:
         finish();
     }
 
-    // Same as gather(), for these tiles only; ascending.
+    // Does what gather() does, for these tiles only. The tiles ascend.
     void bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles,
                IsReady is_ready);
 
@@ -146,7 +146,7 @@ private:
     memory::Buffer memory_;               // of the slots
     std::vector<RelaySlot> slots_;
     codec::DeltaTally tally_;
-    // Of the current gather. Pieces are in forward order.
+    // The members below describe the current gather. Pieces are in forward order.
     std::span<std::byte> vector_;
     bool are_deltas_ = false;
     Find find_;

@@ -1,3 +1,5 @@
+// Keeps the error-feedback residual of this rank's tiles. Used by gradient_scatter.cpp; the engine
+// scales and saves it.
 #include "mpi/exchange/residual.hpp"
 
 #include "base/error.hpp"

@@ -74,7 +74,7 @@ struct Route {
     ByRank passed_here;  // the same by the rank that passes them
 };
 
-// The same on all ranks, but for whose part is computed.
+// Who sends which payloads to whom. All ranks compute the same routes; each asks for its own part.
 class Routes {
 public:
     // For `rank`. `owners` outlives this. Groups are ranks whose gradients are added before they

@@ -1,4 +1,4 @@
-// mpi/nccl/group.hpp for a build without NCCL.
+// Stands in for mpi/nccl/group.hpp's functions in a build without NCCL.
 #include "mpi/nccl/group.hpp"
 
 namespace nearstep::nccl {

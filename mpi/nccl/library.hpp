@@ -26,7 +26,7 @@ struct NcclLibrary {
 // Null if the process cannot load libnccl.so.2. Any thread may call it.
 const NcclLibrary* find_library();
 
-// For a Group and what follows from it: there is none without the library.
+// Returns the library for a Group and its operations. There is no Group without the library.
 const NcclLibrary& library();
 
 }  // namespace nearstep::nccl

@@ -146,7 +146,7 @@ bool Conductor::is_done(std::uint64_t work) const {
 
 namespace {
 
-// Its destructor does not run.
+// Moves the value to memory that is never freed, so that its destructor does not run.
 template <typename Value>
 void leave(std::optional<Value>& value) {
     if (value) {

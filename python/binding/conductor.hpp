@@ -91,7 +91,7 @@ struct OptimizerPlan {
     mpi::NamedValues of_program = {};
 };
 
-// What the start measured about the drives.
+// Measurements of the drives at the start.
 struct StartFacts {
     double state_bytes = 0;  // of all ranks; a step reads and writes this much each
     double seconds = 0;      // time to write it for a new run, as far as it is, else to read it
@@ -119,13 +119,13 @@ struct StepStats {
     std::int64_t misses = 0;   // total of wrong guesses
 };
 
-// What of a plan and a wish rank 0 tells ranks that serve.
+// Lists the parts of a plan that rank 0 sends to ranks that serve.
 template <typename Archive>
 void list(Archive& archive, OptimizerPlan& plan) {
     archive(plan.settings, plan.tensors, plan.tensors_of_blocks, plan.dtype, plan.model,
             plan.threads, plan.program, plan.checkpoint_folder, plan.of_program);
 }
-// Which tensors have values, and in which format.
+// Writes which tensors have values, and in which format.
 std::string formats_of(std::span<const StartValues> values);
 
 class Conductor {
@@ -229,7 +229,7 @@ public:
     bool holds(Dtype dtype) const;
     const config::RunSettings& run() const { return run_; }
     int rank() const { return rank_; }
-    // Those that compute.
+    // The number of ranks that compute.
     int ranks() const { return ranks_; }
     // Whether no other rank has a part in this.
     bool is_alone() const { return is_alone_; }

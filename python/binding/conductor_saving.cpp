@@ -1,5 +1,5 @@
-// What of a conductor's run outlives the process: checkpoints, and what the program keeps beside
-// the state; and questions about the state. Called by python/nearstep/_session.py and _saving.
+// Saves what outlives the process: checkpoints, and what the program keeps beside the state.
+// Answers questions about the state. Called by python/nearstep/_session.py and _saving.
 #include "base/error.hpp"
 #include "python/binding/conductor.hpp"
 

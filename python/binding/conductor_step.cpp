@@ -122,7 +122,7 @@ void Conductor::make_durable(std::int64_t step) {
     }
 }
 
-// All ranks know that this step does not take place.
+// Ends a step of which all ranks know that it does not take place.
 void Conductor::end_void_step(bool is_given_up) {
     is_void_ = false;
     program_.clear();

@@ -1,4 +1,4 @@
-// What passes between Python's types and the engine's. Used by module.cpp.
+// Converts between Python's types and the engine's. Used by module.cpp.
 #pragma once
 
 #include "base/words.hpp"

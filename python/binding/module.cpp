@@ -45,7 +45,7 @@ namespace {
 using checkpoint::Safetensors;
 using Values = std::vector<std::tuple<std::string, std::string>>;  // with their names
 using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::size_t>>;
-// Of tensors, by their numbers.
+// Addresses of tensors, each with the tensor's number.
 using Addresses = std::vector<std::pair<std::size_t, std::uintptr_t>>;
 
 template <typename Value>
@@ -71,8 +71,8 @@ std::vector<StartValues> start_values(const Pieces& addresses, const Safetensors
     return values;
 }
 
-// Shape, and name of the format; the name is empty if the format cannot be read. None: no such
-// tensor.
+// Returns the shape and the name of the format; the name is empty if the format cannot be read.
+// nullopt: there is no such tensor.
 std::optional<std::tuple<std::vector<std::int64_t>, std::string>> describe(
     const Safetensors& weights, const std::string& name) {
     const checkpoint::StoredTensor* stored = weights.find(name);

@@ -18,10 +18,10 @@
 
 namespace nearstep::python {
 
-// What all ranks meet for.
+// The operation for which all ranks meet.
 enum class Purpose { end, close, open, begin, step, change, save, digest };
 
-// What a rank that serves does next, together with the others.
+// The command that a rank that serves carries out next, together with the other ranks.
 enum class Deed : std::uint8_t {
     meet,
     open,
@@ -37,7 +37,7 @@ enum class Deed : std::uint8_t {
     close
 };
 
-// An order to it.
+// A command to a rank that serves.
 struct ServeOrder {
     Deed deed = Deed::meet;
     std::uint64_t number = 0;  // of the process's engines, in the order in which they were opened

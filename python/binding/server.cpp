@@ -44,7 +44,7 @@ void Conductor::tell(Deed deed, std::uint64_t what, std::string content) const {
 
 bool Conductor::serves() const { return MpiThread::instance().serves(); }
 
-// Tensor by tensor, as take_from_rank_0() receives them.
+// Sends the values tensor by tensor, as take_from_rank_0() receives them.
 void Conductor::pass_to_servers(std::span<const StartValues> values) {
     if (rank_ != 0 || run_.csd.storage_ranks == 0) {
         return;
@@ -176,7 +176,7 @@ void Server::follow(const ServeOrder& order) {
         return;
     }
     const auto wish = order.deed == Deed::open ? std::optional(make_engine(order)) : std::nullopt;
-    // What is refused on all ranks alike leaves this one as ready for the next order as them.
+    // If all ranks refuse an order alike, this rank stays ready for the next order, as they do.
     try {
         if (wish) {
             engines_.at(order.number)->open_run(*wish);

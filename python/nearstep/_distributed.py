@@ -1,4 +1,4 @@
-"""PyTorch's own distributed training beside nearstep's."""
+"""Adapts PyTorch's own distributed training to nearstep's ranks. Used by __init__.py."""
 
 import os
 

@@ -1,4 +1,5 @@
-"""Hooks on modules that bring parameters before a forward, and which optimizer trains a parameter."""
+"""Hooks on modules that bring parameters before a forward, and which optimizer trains a parameter. Used by
+_optimizer.py."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _owners: dict = {}  # the optimizer of each parameter, by its id
 
 
 def _nothing(*_) -> None:
-    """What a copy of a hooked module has in the hook's place."""
+    """Stands in the hook's place in a copy of a hooked module, and does nothing."""
 
 
 def _make_nothing():

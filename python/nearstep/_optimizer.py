@@ -1,4 +1,4 @@
-"""The base class of the optimizers: the engine as a PyTorch optimizer."""
+"""The base class of the optimizers: the engine as a PyTorch optimizer. Used by _optimizers.py."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ class Optimizer(torch.optim.Optimizer):
     # --- Checkpoints and reports ---
 
     def _settle(self) -> None:
-        """What the program wrote into parameters is in the state."""
+        """Brings what the program wrote into parameters into the state."""
         self._begin()
         self._session.settle()
 

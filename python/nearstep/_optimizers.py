@@ -1,4 +1,4 @@
-"""The optimizers."""
+"""The optimizers that programs make. Exported by __init__.py."""
 
 from __future__ import annotations
 

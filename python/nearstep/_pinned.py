@@ -1,4 +1,4 @@
-"""Host memory that a GPU reads and writes while the host works on."""
+"""Makes host memory that a GPU reads and writes while the host works on. Used for sums, slots and parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rank this process is, and how the ranks end together."""
+"""Knows which rank this process is, and ends the ranks together. Used by _optimizer.py, _session.py and _serve.py."""
 
 import atexit
 import itertools
@@ -189,7 +189,7 @@ def close_others(optimizer, paths: list) -> None:
 
 
 def optimizers() -> list:
-    """Those of this process, in the order in which they were made."""
+    """Returns the optimizers of this process, in the order in which they were made."""
     return list(_optimizers.values())
 
 

@@ -1,4 +1,4 @@
-"""A rank that holds devices and computes nothing."""
+"""Runs a rank that holds devices and computes nothing. Called by programs as nearstep.serve(), and by __main__.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import _engine, _ranks
 from ._starting.suggestions import suggests
 from ._starting.settings import flattened, settings_of
 
-# What a storage node may have of its own; the ranks that train say the rest, for all.
+# Keys that a storage node may set itself. The ranks that train set all others for every rank.
 _OWN = ("csd.cards", "csd.io", "csd.slots", "csd.xclbin")
 
 

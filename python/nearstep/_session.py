@@ -56,8 +56,8 @@ class Session:
 
     @property
     def start_seconds(self) -> dict:
-        """Of the parts of the start: memory and files, values to and from the host with all that waits for the state, and the
-        state, of which a part may be written during the first step."""
+        """Seconds of the parts of the start: memory and files; values to and from the host, with all that waits for the
+        state; and the state itself, a part of which may be written during the first step."""
         return {**self._start_seconds, "state": self.conductor.facts()["start_s"]}
 
     # --- Start ---

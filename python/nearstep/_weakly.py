@@ -1,4 +1,4 @@
-"""Calls that keep no object alive."""
+"""Makes calls that keep no object alive. Used for hooks and callbacks."""
 
 import weakref
 

@@ -83,7 +83,7 @@ def say(words: str) -> None:
         raise OSError(error.errno, error.strerror, "the standard output") from None
 
 
-# As src/store/names.cpp and src/checkpoint/folder.cpp: the state of a run, and its checkpoints.
+# Names of a run's state and checkpoints, as src/store/names.cpp and src/checkpoint/folder.cpp make them.
 _OF_RUN = re.compile(r"rank-\d+(\.device-\d+)?(\.set-\d+)?\.(state|manifest|program-\d)|step-\d+(\.attempt-\d+\.rank-\d+)?\.h5|step-\d+\.extra\.json")
 
 
@@ -92,13 +92,13 @@ def would_replace(out: pathlib.Path, files) -> bool:
     return bool(_OF_RUN.fullmatch(os.path.basename(os.path.realpath(out)))) or out.is_file() and any(file.is_file() and file.samefile(out) for file in files)
 
 
-# As src/base/error.cpp: another path, other permissions or more room can help.
+# Errors that another path, other permissions or more room can help, as in src/base/error.cpp.
 _MISTAKES = frozenset(getattr(errno, name) for name in (
     "EACCES EPERM EROFS ENOENT ENOTDIR EISDIR EEXIST ELOOP ENAMETOOLONG ENOSPC EDQUOT EFBIG EINVAL EXDEV EOPNOTSUPP ENOSYS ETXTBSY ENOTEMPTY").split())
 
 
 def describe(error: OSError) -> tuple[str, int]:
-    """What a program says of a file that the system refuses, and its exit code."""
+    """Returns the sentence about a file that the system refuses, and the exit code."""
     place = error.filename or "A file"
     if error.errno in _MISTAKES:
         return f"{place} cannot be used ({error.strerror}): check its name and permissions, and that its drive has room.", 2

@@ -109,7 +109,7 @@ def _follow(given):
         raise Mistake(f"--every is {given.every:g}: give 0.1 to 3600 seconds.")
     metrics = Metrics(_metrics_of(given.follow))
     metrics.read()
-    # They wait for the loop below, so that none comes between the first page and the loop, or in the middle of a page.
+    # Signals wait for the loop below, so that none comes in the middle of a page, or between it and the loop.
     ends = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     out = given.out or metrics.path.parent / "report.html"

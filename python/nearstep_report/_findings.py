@@ -2,7 +2,7 @@
 
 from ._values import amount, at, formatted, number, words
 
-# What to do if this resource is the bottleneck, by the planner's name for it.
+# Advice if this resource is the bottleneck, by the planner's name for it.
 REMEDIES = {
     "GPU": "faster or more GPUs: storage and links keep up",
     "GPU links": "a faster link between GPU and host, or parameters that stay on the GPU",
@@ -29,7 +29,7 @@ def _longest_phase(row):
 
 
 def _label(row):
-    """What the rows of one sweep have in common; empty if the row belongs to no sweep."""
+    """Returns what the rows of one sweep have in common; empty if the row belongs to no sweep."""
     column, traffic = words(row.get("column")), words(row.get("gpu_traffic"))
     if not column:
         return words(row.get("series"))

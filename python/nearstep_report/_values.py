@@ -8,7 +8,7 @@ ORIGINS = ("measured", "shaped", "modelled", "simulated", "published")
 # Matplotlib's axes overflow far beyond this.
 MOST = 1e30
 
-# What a shaped link does not change.
+# Values that a shaped link does not change.
 _UNSHAPED = re.compile("loss|bytes|volume|parameters|price")
 
 

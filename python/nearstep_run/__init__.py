@@ -55,7 +55,7 @@ def _with_hyphens(words: list) -> list:
 
 
 def _parse(words: list):
-    # What follows PROGRAM is the program's own.
+    # Arguments after PROGRAM belong to the program.
     first = next((i for i, word in enumerate(words) if not word.startswith("-") and (i == 0 or not _takes_value(words[i - 1]))), len(words))
     options = _parser().parse_args(_with_hyphens(words[:first]) + words[first:])
     for option in _LEFT_OUT:

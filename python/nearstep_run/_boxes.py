@@ -1,9 +1,9 @@
-"""What mpirun says when ranks end, in boxes of ten lines: told apart from the ranks' own words, which pass at once."""
+"""Tells the boxes of ten lines that mpirun prints when ranks end from the ranks' own words, which pass at once."""
 
 import re
 
 _EDGE = b"-" * 74
-# Of a box that says no more than that a rank has ended: Open MPI 4, then 5.
+# Phrases of a box that says no more than that a rank has ended: Open MPI 4, then 5.
 _ENDS = re.compile(rb"Primary job +terminated|detected that one or more processes exited|noticed that process rank|"
                    rb"MPI_ABORT was invoked|has exited due to process rank|ORTE_ERROR_LOG")
 # No rank has begun, since mpirun did not start its own program on all hosts.
@@ -42,7 +42,7 @@ class Boxes:
         return shown
 
     def rest(self) -> bytes:
-        """What is held when mpirun has ended."""
+        """Returns the text that is still held when mpirun has ended."""
         return b"" if self._is_of_end(self._held) else self._held
 
     def _is_of_end(self, box: bytes) -> bool:

@@ -26,7 +26,7 @@ MOST_TOKENS = 1 << 24  # in a vocabulary
 
 
 class Mistake(Exception):
-    """What the user can mend, as one sentence."""
+    """A mistake that the user can mend, as one sentence."""
 
 
 # --- The tokenizer ---

@@ -268,7 +268,8 @@ void add_doctor(CLI::App& program, Action& action) {
     });
 }
 
-// Those of our own models; a program that trains another model has its own.
+// The files that an export of a built-in model needs. The function returns none for another
+// program's model, which has its own files.
 checkpoint::ModelTexts model_texts(const checkpoint::Description& about, Dtype dtype) {
     const config::ModelSettings model = config::stored_model("the checkpoint", about.config);
     if (!about.model.starts_with(text(config::name_of(model.architecture), " "))) {

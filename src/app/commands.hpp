@@ -56,8 +56,8 @@ void add_run_arguments(CLI::App& command, RunArguments& arguments,
 // The files of any run, which no result replaces: its state and its checkpoints.
 std::vector<NamedPath> files_of_runs();
 
-// What the command reads: config and site, and text, model and calibration of `run`; and the files
-// of any run.
+// The files that the command reads: the config, the site, the text, model and calibration of `run`,
+// and the files of any run.
 std::vector<NamedPath> inputs_of(const config::Sources& sources, const config::RunSettings& run);
 
 // Reads the config, the site and, if model.from is a folder, its config.json. Throws ConfigError.

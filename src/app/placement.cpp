@@ -83,7 +83,7 @@ plan::Calibration read_calibration(const mpi::Communicator& world, const config:
     return plan::read_calibration(world.broadcast(lines, 0), path);
 }
 
-// `nodes`: that compute.
+// Describes the run to the planner. `nodes`: the number of nodes that compute.
 plan::Problem problem_of(const config::RunSettings& run, int nodes, int ranks) {
     const std::vector<int> drives = config::drives_per_rank(run, ranks);
     const int computing = config::computing_ranks(run, ranks);

@@ -64,7 +64,7 @@ config::RunSettings read_run(const PlanArguments& arguments) {
     return run;
 }
 
-// From --calibrate, else from the site.
+// Takes the measured rates from --calibrate, else from the site.
 plan::Calibration calibration_of(const PlanArguments& arguments, const config::RunSettings& run) {
     const std::string& path =
         arguments.calibration.empty() ? run.plan.calibration : arguments.calibration;
@@ -158,7 +158,7 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
     return arguments.has_systems ? plan::to_json(systems) : plan::to_json(rows);
 }
 
-// Options for what is searched.
+// Adds the options that say which choices are searched.
 void add_space(CLI::App& command, PlanArguments& arguments) {
     const auto count = CLI::Range(1, 65536);
     command.add_option("--nodes", arguments.nodes, "numbers of nodes, with commas between")

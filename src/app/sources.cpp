@@ -23,7 +23,7 @@ struct ModelFile {
     std::string content;
 };
 
-// None if model.from is no folder.
+// The texts of the published model's files. Both are empty if `model.from` names no folder.
 struct ModelFiles {
     ModelFile config;      // config.json
     ModelFile generation;  // generation_config.json

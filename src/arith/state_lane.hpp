@@ -126,8 +126,8 @@ NEARSTEP_HOST_DEVICE inline float scale_of_root2(std::uint32_t largest) {
     return largest == 0 ? 0.0F : scale_of_block(largest, kRoot2Floor);
 }
 
-// What differs between the codes of the two moments, for templates over both. Values of the second
-// are roots.
+// The differences between the codes of the two moments, for templates over both. Values of the
+// second are roots.
 struct FirstMoment {
     using Code = std::int8_t;
     NEARSTEP_HOST_DEVICE static constexpr float codes() { return kMoment1Codes; }

@@ -1,3 +1,5 @@
+// Runs other programs through sh and returns their output. Used by config/slurm_grant.cpp and
+// train/host_check.cpp.
 #include "base/command_line.hpp"
 
 #include <array>
@@ -7,7 +9,7 @@ namespace nearstep {
 
 namespace {
 
-// As one word for sh, whatever its characters.
+// Quotes `word` for sh, so that sh reads it as one word whatever its characters are.
 std::string quoted(const std::string& word) {
     std::string line = "'";
     for (const char letter : word) {

@@ -12,7 +12,7 @@ namespace nearstep {
 // XXH3, 64 bits, seed 0.
 std::uint64_t xxh3(std::span<const std::byte> bytes);
 
-// The same digest for bytes that come in pieces: digest() equals xxh3() of all added bytes.
+// Computes xxh3() of bytes that come in pieces: digest() equals xxh3() of all added bytes.
 class Xxh3Stream {
 public:
     Xxh3Stream();

@@ -1,3 +1,4 @@
+// Converts numbers between formats. Used wherever parameters and gradients are read or written.
 #include "base/dtype.hpp"
 
 namespace nearstep {

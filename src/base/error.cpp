@@ -1,3 +1,4 @@
+// Makes nearstep's exceptions from failed system calls and broken contracts. Used everywhere.
 #include "base/error.hpp"
 
 #include <algorithm>

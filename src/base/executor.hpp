@@ -17,7 +17,7 @@ namespace nearstep {
 
 class Ticket;
 
-// What a ticket is for. A ticket that the work returns is a part of the operation.
+// The work that a ticket is for. A ticket that the work returns is a part of the operation.
 using Work = std::function<Ticket()>;
 
 // A pending operation; move-only. The destructor waits and ignores an error that nobody asked for.
@@ -45,7 +45,8 @@ public:
     using Next = std::function<void(std::exception_ptr error)>;
     void on_complete(Next next);
 
-    // The same for work that runs only if there is no error. Its errors are the new ticket's.
+    // `work` runs when this operation is complete, unless it failed. The new ticket reports the
+    // errors of `work`.
     template <typename F>
     Ticket then(F work) {
         return chain(work_of(std::move(work)));
@@ -72,7 +73,8 @@ private:
     std::vector<std::shared_ptr<Operation>> pending_;
 };
 
-// The other end of a ticket. Its copies are of one operation, which one of them completes once.
+// The end of a ticket that completes the operation. All copies stand for the same operation, and
+// one of them completes it once.
 class Completion {
 public:
     Completion();
@@ -102,8 +104,8 @@ public:
     // Waits until all work is done, also work that waits for a ticket.
     ~Executor();
 
-    // Runs the work on one of the threads. They take it in this order, so that one thread does one
-    // after another.
+    // Runs the work on one of the threads. The threads take work in the order of these calls, so
+    // that one thread does one piece after another.
     template <typename F>
     Ticket submit(F work) {
         return after(Ticket(), std::move(work));

@@ -60,7 +60,7 @@ private:
     std::atomic<std::int64_t> arrivals_{0};
 };
 
-// Like kill -9: runs no handlers and no destructors, and flushes no buffers.
+// Ends the process as kill -9 does: no handlers and no destructors run, and no buffers are flushed.
 [[noreturn]] void end_process_at_once();
 
 }  // namespace nearstep

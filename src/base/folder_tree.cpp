@@ -1,3 +1,5 @@
+// Looks for files and walks through folders. Used by store, checkpoint, data and the engine's
+// restart.
 #include "base/folder_tree.hpp"
 
 #include "base/descriptor.hpp"

@@ -1,3 +1,4 @@
+// Asks the CPU for its vector instructions. Called by codec/kernels.cpp and csd/engine.cpp.
 #include "base/instruction_set.hpp"
 
 namespace nearstep {

@@ -1,4 +1,4 @@
-// Which vector instructions this CPU has, to choose among functions compiled for several sets.
+// Lists the vector instructions of this CPU, to choose among functions compiled for several sets.
 #pragma once
 
 #include "base/words.hpp"

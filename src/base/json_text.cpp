@@ -1,3 +1,5 @@
+// Refuses JSON text that nests too deeply to be parsed. Used by the readers of JSON in model, plan
+// and checkpoint.
 #include "base/json_text.hpp"
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// Finds the known word that is most like a mistyped one. Used by config/load.cpp and
+// app/commands.cpp.
 #include "base/likeness.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Which known word a mistyped one resembles: for "did you mean".
+// Finds the known word that a mistyped one resembles: for "did you mean".
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// Writes log lines to stderr. Used by csd, store, checkpoint, train/compare.cpp and fpga/host.
 #include "base/log.hpp"
 
 #include "base/wording.hpp"

@@ -34,8 +34,8 @@ std::optional<double> cpu_quota(const std::string& root = "");
 // Threads that can run at once: usable_cpus() within the whole CPUs of cpu_quota(), at least 1.
 int usable_cores();
 
-// The same for all processes of this host together: those that are bound to CPUs count all of the
-// host's.
+// Threads that all processes of this host can run at once. A process that is bound to CPUs counts
+// all CPUs of the host.
 int host_cores();
 
 }  // namespace nearstep

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 enum class OutputKind { regular, descriptor, other };
 
-// What a path leads to. A file that does not exist yet is regular.
+// The file that a path leads to. A file that does not exist yet counts as regular.
 struct Target {
     OutputKind kind = OutputKind::regular;
     std::string path;
@@ -114,7 +114,7 @@ private:
     bool was_pending_ = false;
 };
 
-// 0, or an errno.
+// Returns 0 or an errno.
 int write_text(const Descriptor& file, const std::string& words) {
     const NoBrokenPipe guard;
     return write_all(file, std::as_bytes(std::span(words)));

@@ -23,8 +23,8 @@ void write_whole_file(const std::string& path, const std::string& text);
 struct NamedPath {
     std::string option;
     std::string path;
-    // Of inputs that have no path but are known by their names: whether a file of this name, in any
-    // folder, is one. It may come to be there during the run.
+    // Some inputs have no path and are known by their names. This function returns whether a file
+    // of this name, in any folder, is such an input. The file may be written during the run.
     bool (*has_name)(const std::string& name) = nullptr;
 };
 

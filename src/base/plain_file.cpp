@@ -19,7 +19,7 @@ PlainFile obstacle_of_call(int code) {
     return {.code = code, .obstacle = code == ELOOP ? "it is a link" : std::strerror(code)};
 }
 
-// Of something else than a regular file.
+// Says what a path names that is not a regular file.
 PlainFile obstacle_of(mode_t kind) {
     if (S_ISLNK(kind) || S_ISDIR(kind)) {
         return obstacle_of_call(S_ISLNK(kind) ? ELOOP : EISDIR);

@@ -23,8 +23,8 @@ struct PlainFile {
 // Opens the file with `flags` of open(2) and never waits for the other end of a FIFO.
 PlainFile open_plain(const std::string& path, int flags, mode_t mode = 0);
 
-// Makes a new file to be written. What had the name before is removed first; a link is removed and
-// not followed. On failure the descriptor is empty and errno is set.
+// Makes a new file to be written. A file that had the name before is removed first; a link is
+// removed and not followed. On failure the descriptor is empty and errno is set.
 Descriptor make_plain(const std::string& path, mode_t mode);
 
 // Writes all bytes where the file is. Returns 0, or an errno.

@@ -1,3 +1,5 @@
+// Computes counter-based random numbers. Used for start values, the data's order and stochastic
+// rounding.
 #include "base/random.hpp"
 
 #include <cmath>

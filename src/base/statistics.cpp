@@ -1,3 +1,4 @@
+// Computes medians and the slowest rank. Used by the engine, reports and benches.
 #include "base/statistics.hpp"
 
 #include "base/error.hpp"

@@ -21,7 +21,7 @@ struct Slowest {
     double times = 1;
 };
 
-// Of ranks; those that took no time have nothing to do.
+// Returns the slowest rank. Ranks whose time is 0 had nothing to do and do not count.
 Slowest slowest_of(const std::vector<double>& seconds);
 
 // values[i] / others[i]. Compares within each round, because the load of a shared machine varies.

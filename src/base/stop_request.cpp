@@ -1,3 +1,5 @@
+// Notes SIGTERM and SIGUSR1 as a request to end early. Used by the trainer's loop and
+// app/commands.cpp.
 #include "base/stop_request.hpp"
 
 #include "base/error.hpp"

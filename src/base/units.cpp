@@ -1,3 +1,4 @@
+// Writes sizes and counts for people. Used by all modules that write messages.
 #include "base/units.hpp"
 
 #include "base/formatted.hpp"

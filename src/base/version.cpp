@@ -1,3 +1,5 @@
+// Gives the version and commit of this build. Used by reports, checkpoints, benches and the Python
+// binding.
 #include "base/version.hpp"
 
 #include "commit.hpp"

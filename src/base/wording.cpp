@@ -15,7 +15,7 @@ struct Wording {
     std::string_view python;
 };
 
-// In the order of Term.
+// The words are in the order of Term.
 constexpr std::array kWordings = {Wording{"--resume", "opt.resume()"},
                                   Wording{"--from", "opt.resume(checkpoint=...)"},
                                   Wording{"--fresh", "fresh=True"},

@@ -14,7 +14,8 @@ enum class Client { program, python };
 // Call it where the process starts, before there are other threads.
 void write_messages_for(Client client);
 
-// What a message writes in place of the literal word: text("Start anew with ", Term::fresh, ".").
+// Words that differ between the program's and Python's messages. A message writes a Term in place
+// of the literal word: text("Start anew with ", Term::fresh, ".").
 enum class Term {
     resume,       // the option that resumes a run
     from,         // the option that resumes from a checkpoint, without a path

@@ -1,3 +1,4 @@
+// Lists the words of enumerations and refuses unknown words. Called by words.hpp's templates.
 #include "base/words.hpp"
 
 #include "base/error.hpp"

@@ -32,7 +32,7 @@ constexpr const char* name_of(E value) {
     return kWords<E>.at(index_of(value));
 }
 
-// Empty if no value has this word.
+// Returns the value with this word; empty if no value has it.
 template <Worded E>
 constexpr std::optional<E> parse_word(std::string_view word) {
     for (std::size_t i = 0; i < kWords<E>.size(); ++i) {
@@ -43,7 +43,7 @@ constexpr std::optional<E> parse_word(std::string_view word) {
     return std::nullopt;
 }
 
-// As a message lists them: "a", "b" or "c", each in quotation marks.
+// Returns the words as a message lists them: "a", "b" or "c", each in quotation marks.
 std::string listed(std::span<const char* const> words);
 
 [[noreturn]] void refuse_word(const char* what, std::string_view word,

@@ -95,10 +95,10 @@ void add_rows_of_state(const CsdBenchSettings& bench, const std::string& state,
     }
 }
 
-// Without settings.states: rows with fp32 state that each differ in one part of a device. With
-// them: for each format the moves alone, the step and the durable step, compared with those of the
-// first format; where there is a GPU, also several devices without and with its help. Throws
-// ConfigError for unknown or repeated formats.
+// Plans the rows. Without settings.states, they have fp32 state and each differs in one part of a
+// device. With settings.states there are, for each format, the moves alone, the step and the
+// durable step, compared with those of the first format; where there is a GPU, also several devices
+// without and with its help. Throws ConfigError for unknown or repeated formats.
 std::vector<CsdRowSettings> plan_csd_rows(const CsdBenchSettings& bench) {
     if (bench.states.empty()) {
         return rows_of_device(bench);

@@ -22,7 +22,7 @@
 
 namespace nearstep::bench {
 
-// What a row measures, and the names of the rows it is compared with.
+// Says what a row measures, and names the rows it is compared with.
 struct CsdRowSettings {
     std::string name = {};
     std::string what = {};     // description for people
@@ -38,7 +38,7 @@ struct CsdRowSettings {
     store::IoKind io = store::IoKind::automatic;
 };
 
-// What all rows share.
+// The settings that all rows share.
 struct CsdScene {
     std::string folder;          // of the state files
     std::size_t parameters = 0;  // whole tiles

@@ -40,7 +40,7 @@ struct RankGroup {
     std::string name() const { return nodes == 1 ? std::string("inside") : text(nodes, " nodes"); }
 };
 
-// What all ranks know of each other's places.
+// The place of each rank on its node, as all ranks know it.
 struct Places {
     Places(const mpi::Communicator& world, int most)
         : nodes(mpi::discover_nodes(world, most)),
@@ -85,7 +85,7 @@ std::optional<int> colour_of(const Places& places, RankGroup group) {
     return is_whole ? std::optional(number * places.ranks_per_node + places.place) : std::nullopt;
 }
 
-// As its driver says; nullopt if it does not.
+// The rate of a network interface as its driver reports it; nullopt if the driver reports none.
 std::optional<double> interface_gb_s(const std::string& name) {
     double megabits = 0;
     std::ifstream file("/sys/class/net/" + name + "/speed");

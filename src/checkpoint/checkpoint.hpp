@@ -52,7 +52,7 @@ struct StateSpans {
     std::span<float> moment2;
 };
 
-// What the index records about a rank file, to find damage before the file is used.
+// Facts that the index records about a rank file, to find damage before the file is used.
 struct RankFileRecord {
     std::uint64_t file_bytes = 0;
     std::uint64_t tiles_xxh3 = 0;  // digest of the file's tile checksums, then residual checksums

@@ -14,10 +14,10 @@
 
 namespace nearstep::checkpoint {
 
-// "step-00000020.h5"
+// Returns a name such as "step-00000020.h5".
 std::string index_name(std::int64_t step);
 
-// "step-00000020.attempt-0.rank-00003.h5"
+// Returns a name such as "step-00000020.attempt-0.rank-00003.h5".
 std::string rank_file_name(std::int64_t step, int attempt, int rank);
 
 // "step-00000020.attempt-0.rank-00003.program": what the rank's program kept.
@@ -72,7 +72,7 @@ void report_unwritten(const std::string& path, std::size_t bytes,
 // ConfigError tells that nothing was changed.
 void as_fault_of_run(const std::function<void()>& work);
 
-// Both throw refuse_write()'s errors.
+// Both functions throw refuse_write()'s errors.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& folder);
 

@@ -12,7 +12,7 @@ namespace nearstep::checkpoint {
 
 struct Index {
     Description description;
-    // One entry per rank.
+    // The two lists have one entry per rank.
     std::vector<std::string> files;  // names in the index's folder
     std::vector<std::vector<shard::TileRange>> ranges;
     std::vector<RankFileRecord> records;

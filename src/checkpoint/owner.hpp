@@ -1,5 +1,5 @@
-// Which run a checkpoint folder belongs to, so that runs that share one never remove or replace
-// each other's checkpoints. docs/formats/checkpoint.md describes the files.
+// Keeps the run that a checkpoint folder belongs to, so that runs that share one never remove or
+// replace each other's checkpoints. docs/formats/checkpoint.md describes the files.
 #pragma once
 
 #include "store/lineage.hpp"

@@ -91,7 +91,7 @@ std::string shard_name(std::size_t shard, std::size_t shards) {
 
 class Output {
 public:
-    // `bytes`: that will be written.
+    // Makes the file. `bytes`: the bytes that will be written.
     Output(std::string path, std::size_t bytes)
         : path_(std::move(path)), bytes_(bytes), file_(make_plain(path_, 0666)) {
         if (!file_) {

@@ -17,8 +17,8 @@
 
 namespace nearstep::codec {
 
-// Of the table in codec.cpp: "dense", "topk", "q8", "q4". A codec has a row there and its word in
-// config::PayloadCodec.
+// The names in the table in codec.cpp: "dense", "topk", "q8", "q4". A new codec needs a row in that
+// table and a word in config::PayloadCodec.
 const std::vector<std::string>& codec_names();
 
 // True if the codec has block codes, which share one scale per block and allow stochastic rounding.
@@ -54,7 +54,8 @@ public:
     // Size of one tile's payload.
     std::size_t payload_bytes() const { return payload_bytes_; }
 
-    // None if only hosts encode and decode it, not GPUs and cards.
+    // Tells a GPU's or card's kernel the payload format; nullopt if only hosts encode and decode
+    // this codec.
     const std::optional<KernelForm>& kernel_form() const { return form_; }
 
     // Element format if the payload is just the tile's values; else none.
@@ -75,7 +76,7 @@ protected:
     const Kernels& kernels() const { return kernels_; }
 
 private:
-    // As encode() and decode_add(), for arguments that were checked.
+    // These two do the work of encode() and decode_add(), which have checked the arguments.
     virtual void encode_tile(std::span<const float> tile, std::byte* payload,
                              arith::TileKey key) const = 0;
     virtual void add_decoded(const std::byte* payload, std::size_t first,
@@ -93,11 +94,11 @@ std::unique_ptr<Codec> make_codec(const CodecSettings& settings);
 // The payload bytes per parameter of a codec of that name. Throws as make_codec() does.
 double bytes_per_parameter(const CodecSettings& settings);
 
-// The same for topk alone: it keeps the largest magnitudes of a tile, as the paper's SmartComp
-// does, with a fixed quota per tile: exactly the q = ceil(keep x 65,536) largest; ties go to the
-// lower index, NaN ranks above infinity. Payload: q ascending 16-bit indices, then q 16-bit values,
-// little-endian: 4 bytes per kept element. The paper counts volume: keeping 1 % of the elements is
-// its "2 %".
+// Makes the codec `topk`. It keeps the largest magnitudes of a tile, as the paper's SmartComp does,
+// with a fixed quota per tile: exactly the q = ceil(keep x 65,536) largest. Of equal magnitudes the
+// one with the lower index is kept; NaN ranks above infinity. Payload: q ascending 16-bit indices,
+// then q 16-bit values, little-endian: 4 bytes per kept element. The paper counts volume: keeping 1
+// % of the elements is its "2 %".
 std::unique_ptr<Codec> make_topk_codec(const CodecSettings& settings);
 
 // Decodes the payloads and adds them in order, in fp32: sum = ((0 + d0) + d1) + ..., starting at

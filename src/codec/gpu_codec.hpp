@@ -26,7 +26,7 @@ struct GpuEncoding {
     // Payload i encodes tile order[i]; null: tile i.
     const std::uint32_t* order = nullptr;
 
-    // tiles x payload_bytes() bytes.
+    // The payloads take tiles x payload_bytes() bytes.
     std::byte* payloads = nullptr;
 
     // For stochastic rounding. Tile i's key is arith::tile_key(random_key, first_tile + places[i]);

@@ -1,4 +1,4 @@
-// codec/gpu_codec.hpp for a build without CUDA.
+// Stands in for codec/gpu_codec.hpp's functions in a build without CUDA.
 #include "base/error.hpp"
 #include "codec/gpu_codec.hpp"
 

@@ -91,7 +91,7 @@ __device__ inline double squares_of(const Values& values, const std::byte* paylo
     return sum;
 }
 
-// What is not kept is zero.
+// The kept elements of a top-k payload. All other elements are zero.
 struct KeptElements {
     unsigned count;
     Dtype dtype;

@@ -1,6 +1,6 @@
 // Top-k encoding on a GPU: a thread block per tile.
 //
-// As on the CPU, a sample gives a lower bound for the kept elements. A pass over the tile marks the
+// A sample gives a lower bound for the kept elements, on the CPU too. A pass over the tile marks
 // elements from that bound on. They are listed in order in shared memory, from which the exact
 // threshold and the kept elements are taken. If the list is too small, as with many equal values,
 // the tile is read once per digit of the threshold instead, usually from the GPU's cache.
@@ -52,7 +52,8 @@ struct Workspace {
     std::uint32_t above;  // elements in higher buckets
 };
 
-// Sums `value` over the threads before this one; `total`: over all. All threads call.
+// Returns the sum of `value` over the threads before this one. `total` becomes the sum over all
+// threads. All threads of the block call it.
 __device__ inline std::uint32_t sum_before(std::uint32_t value, Workspace& w,
                                            std::uint32_t& total) {
     const unsigned lane = threadIdx.x % kWarp;
@@ -233,7 +234,7 @@ __device__ inline void keep_of_list(const TopkEncoding& e, std::uint16_t* payloa
     }
 }
 
-// Same as keep_of_list(), but reads the tile.
+// Does what keep_of_list() does, but reads the tile instead of the list.
 __device__ inline void keep_of_tile(const TopkEncoding& e, std::uint16_t* payload,
                                     std::size_t first, Workspace& w) {
     const TileThreshold threshold = select(e.kept, w, [&](const auto& count) {

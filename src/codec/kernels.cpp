@@ -1,3 +1,4 @@
+// Chooses the kernels for this CPU. Called by codecs, deltas and the gradient scatter.
 #include "codec/kernels.hpp"
 
 #include "base/instruction_set.hpp"

@@ -53,7 +53,7 @@ struct Kernels {
     // it. `count`: a multiple of 64.
     void (*mark)(const float* values, std::uint32_t least, std::uint64_t* marks, std::size_t count);
 
-    // For deltas. Arrays hold a tile's elements or kBitmapWords words.
+    // The functions below are for deltas. Arrays hold a tile's elements or kBitmapWords words.
 
     // Sets a bit in `plus` for each parameter that grew by 1, in `minus` for each that shrank by 1,
     // and in both for any other change.
@@ -77,8 +77,8 @@ struct Kernels {
                   const std::uint16_t* values, std::uint16_t* target);
 };
 
-// The variants as constants. They are data, not functions: naming one runs no code of its
-// instruction set. Those of vectors are in builds for x86 only.
+// The variants are constants. They are data, not functions: naming one runs no code of its
+// instruction set. The variants with vectors are in builds for x86 only.
 extern const Kernels scalar_kernels;
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;

@@ -1,6 +1,6 @@
-// The kernels with AVX-512. Those of deltas handle sixteen to 64 parameters at a time. Chosen by
-// kernels.cpp. Nothing here may be a function that the linker shares with other sources: it could
-// contain instructions that another CPU lacks.
+// The kernels with AVX-512. Kernels of deltas handle sixteen to 64 parameters at a time.
+// kernels.cpp chooses them. Nothing here may be a function that the linker shares with other
+// sources: such a function could contain instructions that another CPU lacks.
 #include "codec/delta_words_body.hpp"
 #include "codec/kernels_body.hpp"
 

@@ -1,5 +1,5 @@
-// The kernels without vectors. Those of deltas handle one parameter at a time: the reference for
-// the others. Chosen by kernels.cpp.
+// The kernels without vectors, which are the reference for the others. Kernels of deltas handle one
+// parameter at a time. kernels.cpp chooses them.
 #include "codec/kernels_body.hpp"
 
 namespace nearstep::codec {

@@ -182,7 +182,7 @@ void check_tiers(const RunSettings& run, const Given& given) {
     check_tier(run, given, "csd.tiers.memory", run.csd.tiers.memory);
     check_tier(run, given, "csd.tiers.gpu", run.csd.tiers.gpu);
     const std::optional<double>& gpu = run.csd.tiers.gpu;
-    // "auto" takes none of it.
+    // An automatic tier takes no GPU memory with this durability.
     refuse_if(gpu && *gpu > 0 && run.csd.durability == Durability::step,
               text(given("csd.tiers.gpu", *gpu), " does not go with ",
                    given("csd.durability", quoted(run.csd.durability)),
@@ -221,7 +221,7 @@ int devices_of(const std::vector<int>& per_rank) {
     return std::accumulate(per_rank.begin(), per_rank.end(), 0);
 }
 
-// What only a llama has.
+// Refuses keys that only a llama has.
 void check_no_llama_keys(const ModelSettings& model, const Given& given) {
     const std::string other = text(" is for model.architecture = \"llama\", not for ",
                                    quoted(model.architecture), ": leave it out.");

@@ -1,3 +1,5 @@
+// Derives the folders of checkpoints and of state in memory from the settings. Used by the engine
+// and its clients.
 #include "config/engine_settings.hpp"
 
 #include "base/digest.hpp"

@@ -18,7 +18,7 @@ namespace nearstep::config {
 // Staging buffers of a device that reads, updates and writes at once, and one that fills a gap.
 constexpr int kLeastSlots = 4;
 
-// Where the state of a rank lies. What the others do not hold lies on its drives.
+// Where the state of a rank lies. Drives hold what the other tiers do not hold.
 enum class Tier { drive, memory, gpu };
 
 // Bytes of state in each tier, with both generations.
@@ -40,10 +40,10 @@ struct Tiers {
     bool operator==(const Tiers&) const = default;
 };
 
-// What "auto" takes of it.
+// The share of free memory that "auto" takes for a tier.
 constexpr double kTierShareOfFree = 0.5;
 
-// Whether it holds anything, or may.
+// Whether the tier holds any state, or may.
 inline bool is_used(const std::optional<double>& tier) { return !tier || *tier > 0; }
 
 struct CsdSettings {
@@ -60,7 +60,7 @@ struct CsdSettings {
     arith::StateFormat state = arith::StateFormat::fp32;
     Durability durability = Durability::step;
     IoKind io = IoKind::automatic;
-    // For device "xrt" only.
+    // The keys below are for device "xrt" only.
     std::vector<std::string> cards = {};  // one per folder of `path`; empty: found through sysfs
     std::string xclbin = "";              // file with the kernels
     std::vector<int> host_engine = {};    // devices of all ranks whose state the host updates
@@ -146,7 +146,7 @@ std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks);
 // in GPU memory with csd.tiers.gpu, if it computes.
 std::vector<std::vector<Tier>> tiers_per_rank(const EngineSettings& settings, int ranks);
 
-// How many these are.
+// Returns the number of devices of each rank.
 std::vector<int> devices_per_rank(const EngineSettings& settings, int ranks);
 
 // Speed of each device of all ranks, from csd.speed. Those that are measured are 1, and so is that

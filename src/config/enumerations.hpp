@@ -19,22 +19,23 @@ enum class Mode : std::uint8_t { base, su, su_o, su_o_c };
 enum class ModelFamily : std::uint8_t { gpt, llama };
 enum class Processor : std::uint8_t { automatic, cpu, cuda };
 enum class ProductFormat : std::uint8_t { automatic, bf16, fp32 };
-// What backward finds.
+// Where backward finds the activations of a layer.
 enum class Activations : std::uint8_t { automatic, all, gpu, host };
 
 // Which parameters have weight decay; matrices: tensors of two or more dimensions.
 enum class Decay : std::uint8_t { all, matrices };
-// By the norm of this step, or of the previous one.
+// Gradients are clipped by the norm of this step, or of the previous one.
 enum class Clipping : std::uint8_t { exact, delayed };
 
 // emulated: on the host's cores and, for state in memory, on the rank's GPU; host: on its cores
 // alone.
 enum class DeviceKind : std::uint8_t { emulated, host, xrt };
-// What survives a crash.
+// Which steps survive a crash.
 enum class Durability : std::uint8_t { step, checkpoint, none };
 enum class IoKind : std::uint8_t { automatic, io_uring, threads };
 
-// What GPUs move over a shaped host link: nothing, all of it for each rank, all of it once.
+// Which transfers of GPUs cross a shaped host link: none, all of them once per rank, or all of them
+// once.
 enum class GpuLinkUse : std::uint8_t { apart, whole, split };
 
 enum class PayloadCodec : std::uint8_t { dense, q8, q4, topk, automatic };

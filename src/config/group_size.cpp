@@ -52,7 +52,7 @@ struct Extents {
     bool has_copies = false;  // of the state
 };
 
-// What other keys do not go with.
+// Refuses combinations of group sizes with other keys that do not go together.
 void check_company(const EngineSettings& settings, const std::string& parameters,
                    const std::string& gradients, const std::string& optimizer,
                    const Extents& extents) {

@@ -26,13 +26,14 @@ public:
 
     bool is_automatic() const { return *this == GroupSize(); }
     const std::variant<GroupWord, int>& asked() const { return asked_; }
-    // As in a config: "node" in quotation marks, or 4.
+    // Returns the value as a config writes it: "node" in quotation marks, or 4.
     std::string written() const;
 
     // The number of ranks; none if it is automatic.
     std::optional<int> in(const RankCounts& counts) const;
 
-    // The same, once settled for a run's ranks by settled_placement().
+    // Returns the number of ranks. Call it only after settled_placement() has settled the size for
+    // a run's ranks.
     int ranks() const;
     GroupSize settled(int ranks) const;
     // Whether a rank has no copy of its own: so are those of a node and of all ranks, even of one.

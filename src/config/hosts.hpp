@@ -1,4 +1,4 @@
-// Which ranks run on which host of a site.
+// Assigns ranks to the hosts of a site.
 #pragma once
 
 #include "config/run_settings.hpp"
@@ -8,7 +8,8 @@
 
 namespace nearstep::config {
 
-// What a batch system grants to a host without devices, such as one that only computes.
+// The word that a batch system's grant has for a host without devices, such as one that only
+// computes.
 inline constexpr const char* kNoDevices = "none";
 
 // Consecutive ranks on one host.

@@ -134,7 +134,7 @@ requires std::is_integral_v<T> Scalar scalar_of(T value) {
     return static_cast<std::int64_t>(value);
 }
 
-// One of the words, or a number.
+// Reads one of the words, or a number, into the key's target.
 void choose(const Key& key, const Value& value, const std::string& origin, GroupSize& target) {
     const auto* word = value.is_list ? nullptr : std::get_if<std::string>(&value.items.front());
     if (word != nullptr) {

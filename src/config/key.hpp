@@ -68,7 +68,7 @@ void assign(const Key& key, const Value& value, const std::string& origin);
 // The target's value as TOML.
 std::string written(const Key& key);
 
-// What assign() takes: "integer", "list of texts".
+// Names the type that assign() takes: "integer", "list of texts".
 std::string type_of(const Key& key);
 
 // "at least 1", "one of a, b"; empty if every value of the type is allowed.

@@ -12,12 +12,13 @@ namespace nearstep::config {
 // The keys in the order of print(). Their targets are in `run`, which must outlive them.
 std::vector<Key> keys_of(RunSettings& run);
 
-// Those of a site alone: its links, its hosts, and what a plan needs.
+// The keys that a site file may set: its links, its hosts, and what a plan needs.
 std::vector<Key> link_keys(LinkSettings& link);
 std::vector<Key> hosts_keys(HostsSettings& hosts);
 std::vector<Key> plan_keys(PlanSettings& plan);
 
-// What to write instead of a key of an earlier version, as a request; null if there was none.
+// Says what to write instead of a key of an earlier version, as a request; null if there was no
+// such key.
 const char* instead_of(std::string_view key);
 
 }  // namespace nearstep::config

@@ -1,4 +1,4 @@
-// Which values a key accepts.
+// The limits of a key: which values it accepts.
 #pragma once
 
 #include <limits>
@@ -11,7 +11,8 @@ struct Limits {
     double highest = std::numeric_limits<double>::max();
     bool excludes_lowest = false;
     bool excludes_highest = false;
-    // What a list of numbers or an optional number may be instead, stored as none; empty: nothing.
+    // A word that may stand in place of a list of numbers or an optional number, and is stored as
+    // none; empty: no word may.
     std::string_view word = {};
     bool may_be_empty = false;    // a text or a list
     bool may_have_lines = false;  // a text may have line breaks and other control characters

@@ -35,7 +35,7 @@ std::string section_of(const std::string& key) {
     return dot == std::string::npos ? "" : key.substr(0, dot);
 }
 
-// Without its section.
+// Returns the key's name without its section.
 std::string name_in_section(const std::string& key) { return key.substr(key.find('.') + 1); }
 
 std::string leaf_of(const std::string& key) { return key.substr(key.rfind('.') + 1); }

@@ -54,10 +54,11 @@ ModelSettings stored_model(const std::string& path, const std::string& text);
 // Reads train.steps from settings written by print(). `path` is for messages.
 std::int64_t steps_of(const std::string& path, const std::string& text);
 
-// Its csd.path; empty if it does not set it.
+// Reads csd.path from such settings; empty if they do not set it. `path` is for messages.
 std::vector<std::string> state_folders_of(const std::string& path, const std::string& text);
 
-// The effective settings as TOML text. As overrides, its lines give the same RunSettings.
+// Writes the effective settings as TOML text. The text's lines, read as overrides, give the same
+// RunSettings.
 std::string print(const RunSettings& run);
 
 // The effective values of the keys that all ranks of a run have alike, by the reader's names.

@@ -26,7 +26,8 @@ struct ModelSettings {
     double norm_epsilon = 1e-5;
     double rope_theta = 10000;
     std::string rope_scaling = {};  // JSON as in a published config.json; empty: none
-    // What a published model says of its tokens and of generation, for exports: JSON, may be empty.
+    // The token ids and generation settings of a published model's files, for exports. Both are
+    // JSON and may be empty.
     std::string token_ids = {};          // the ..._token_id of its config.json
     std::string generation_config = {};  // its generation_config.json
     std::string from = {};  // safetensors with start values; empty: random start values
@@ -96,7 +97,7 @@ struct HostsSettings {
     std::vector<std::string> storage_sbatch_options;  // of the storage hosts
 };
 
-// What `nearstep plan` must know of a site besides its links; 0 means unknown or no limit.
+// Facts about a site that `nearstep plan` must know besides its links; 0 means unknown or no limit.
 struct PlanSettings {
     double gpu_tflops = 0;
     double gpu_efficiency = 0.4;

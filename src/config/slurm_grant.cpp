@@ -17,7 +17,7 @@ namespace nearstep::config {
 
 namespace {
 
-// What scontrol show prints, whether or not it succeeds.
+// Returns the output of `scontrol show`, whether or not the command succeeds.
 std::string shown(std::vector<std::string> words) {
     words.insert(words.begin(), {"scontrol", "show"});
     return run_command(words, StandardError::dropped).output;
@@ -28,8 +28,9 @@ std::string environment(const char* name) {
     return value == nullptr ? "" : value;
 }
 
-// As scontrol names the job of this process, or nothing. One task of an array has the array's own
-// number, by which scontrol shows all of them.
+// Returns this process's job as scontrol names it, or nothing outside a job. A task of an array has
+// the array's number, a "_" and the task's number, because scontrol shows all tasks for the array's
+// number alone.
 std::string own_job() {
     const std::string array = environment("SLURM_ARRAY_JOB_ID");
     return array.empty() ? environment("SLURM_JOB_ID")

@@ -33,7 +33,8 @@ struct StateArrays {
 // Memory for the state of one subgroup after the other, taken at first use.
 class StateMemory {
 public:
-    // What was there is lost if `elems` is larger than before.
+    // Returns memory for `elems` elements. If `elems` is larger than before, earlier values are
+    // lost.
     StateArrays of(std::size_t elems) {
         if (floats_.size() < 3 * elems) {
             floats_ = std::vector<float>(3 * elems);
@@ -74,8 +75,8 @@ public:
     // The next slots, which are only for state that is read ahead: it waits in the memory of a GPU.
     // During an update these slots are too slow to fill and to empty.
     virtual int ahead_slots() const { return 0; }
-    // Of the slots for any subgroup, as many as state that was read may take, and one that is
-    // written. More only wait for their writes to end.
+    // How many of the slots for any subgroup may hold state that was read or that is being written.
+    // More slots than these would only wait for their writes to end.
     virtual int reading_slots() const { return slots() - kept_slots() - ahead_slots(); }
 
     // Describes the transport and slot memory for a run's first lines: "io_uring, direct, 38 MB of
@@ -107,8 +108,9 @@ public:
     // Sets the parameter group of each element from now on. Not during an update. Throws
     // ConfigError if the device cannot separate these groups.
     virtual void use_groups(const GroupMap& groups) = 0;
-    // From now on a GPU that makes new parameters may write them to these tensors, which outlive
-    // the update, and then not to `landing`; null: none. Also for the rest of an update.
+    // From now on, also in an update that has begun, a GPU that makes new parameters may write them
+    // to these tensors instead of `landing`. The tensors outlive the update; null: everything goes
+    // to `landing`.
     virtual void deliver_to(GpuTensors* /*tensors*/) {}
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
     // in rank order, and their sum. The device uses the sum if takes_sums(), and else the payloads.

@@ -21,12 +21,13 @@ constexpr std::size_t kMostSlots = 1024;
 constexpr std::size_t kPinnedAtOnce = 16 * MiB;
 constexpr std::size_t kHugePage = 2 * MiB;  // a slot's memory is whole ones
 
-// At least so many slots are for any subgroup, and at least one of so many.
+// Slots beyond those that keep one subgroup each are free for any subgroup. If not all subgroups
+// fit in slots, at least `kLeastSharedSlots` slots are free, and at least one in `kSharedOf`.
 constexpr std::size_t kLeastSharedSlots = 8;
 constexpr std::size_t kSharedOf = 4;
 
-// One of so many updates reads kept state from storage all the same, so that a drive that lost what
-// it confirmed is noticed.
+// Every `kReadAgain`-th update reads a kept subgroup from storage again, so that a drive that lost
+// a confirmed write is noticed.
 constexpr std::int64_t kReadAgain = 64;
 
 }  // namespace
@@ -50,13 +51,14 @@ EmulatedDevice::EmulatedDevice(const DeviceSettings& settings, trace::Traffic& t
     }
 }
 
-// For all subgroups at most, and one that is written.
+// Slots that `bytes` of memory have room for. There are never more than one per subgroup and one
+// that is being written.
 std::size_t EmulatedDevice::most_slots_of(std::size_t bytes, std::size_t bytes_of_slot) const {
     return std::min({bytes / bytes_of_slot, settings_.subgroups.size() + 1, kMostSlots});
 }
 
-// Most of the slots added here keep state. None does where the engine has the rate of a card, whose
-// memory is small.
+// Adds slots, most of which keep state. No slot keeps state where the engine has the rate of a
+// card, whose memory is small.
 void EmulatedDevice::add_slots() {
     if (is_mapped()) {
         return;

@@ -66,7 +66,8 @@ private:
         std::span<std::byte> updated;
         std::span<std::byte> message;  // with deltas
         std::size_t message_bytes = 0;
-        // Of a kept slot: the generation of the subgroup's state that it and the storage hold.
+        // The generation of the subgroup's state that both this slot and the storage hold; kNone
+        // for a slot that keeps no state.
         std::int64_t kept = kNone;
         Landed landed;  // without delivery: what write() calls
         bool is_allocated = false;

@@ -1,3 +1,4 @@
+// Chooses the update engine for this CPU. Called by devices, the doctor and reports.
 #include "csd/engine.hpp"
 
 #include "base/instruction_set.hpp"

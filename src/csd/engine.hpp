@@ -48,7 +48,7 @@ inline const StatePointers& old_state(const UpdateRun& run) {
 struct UpdateEngine {
     const char* name;
     void (*update)(const arith::UpdateScalars& scalars, const UpdateRun& run);
-    // The same for elements of several groups, or of skipped ones. `groups` comes from
+    // Updates elements of several groups, or of skipped groups. `groups` comes from
     // GroupMap::runs_in() for this run, whose first element has index `element` in the parameter
     // vector. A block has one scale even if groups share it.
     void (*update_groups)(const StepScalars& scalars, const GroupRun* groups, std::size_t element,
@@ -66,7 +66,7 @@ void update(const UpdateEngine& engine, const StepScalars& scalars, const GroupM
             std::size_t element, const UpdateRun& run);
 
 // The engines as constants rather than functions, so that naming one runs none of its instructions.
-// Those of vectors are in builds for x86 only.
+// The vector engines (avx2, avx512) are in builds for x86 only.
 extern const UpdateEngine scalar_engine;
 extern const UpdateEngine avx2_engine;
 extern const UpdateEngine avx512_engine;

@@ -1,3 +1,4 @@
+// The AVX2 engine: engine_body.hpp compiled for 256-bit vectors. Chosen by engine.cpp.
 #include "csd/engine.hpp"
 #include "csd/engine_groups_body.hpp"
 

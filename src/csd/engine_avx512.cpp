@@ -87,7 +87,7 @@ inline Words upper_halves(Pair<Words> words) {
         kOrder, words_of(_mm512_mask_blend_epi16(kOdd, raw(words.low >> 16U), raw(words.high))));
 }
 
-// Like widen_gradient().
+// Loads gradients and converts them as widen_gradient() does.
 inline Pair<Reals> load_gradient(const float* from) { return load_pair(from); }
 inline Pair<Reals> load_gradient(const std::uint16_t* from) {
     const Pair<Reals> wide = load_pair(from);
@@ -99,7 +99,7 @@ inline Pair<Reals> load_gradient(const std::uint16_t* from) {
 
 inline __mmask16 is_number(Reals values) { return _mm512_cmp_ps_mask(values, values, _CMP_ORD_Q); }
 
-// Like to_bf16().
+// Rounds to nearest as to_bf16() does.
 inline Words round_to_nearest(Reals values) {
     const Words bits = words_of(values);
     const Words addend = ((bits >> 16U) & 1U) + 0x7FFFU;
@@ -231,7 +231,8 @@ inline Pair<Words> random_pair(arith::TileKey key, std::uint32_t index) {
             arith::unfolded_bits(key, low + static_cast<std::uint32_t>(kLength))};
 }
 
-// Which results go past the caches: whole lines of parameters, and of new state beside the old one.
+// Which results are written past the caches: whole lines of parameters, and new state beside the
+// old one.
 struct Streams {
     bool state;
     bool parameters;
@@ -247,7 +248,7 @@ inline Streams streams_of(const UpdateRun& run) {
 
 // --- The update ----------------------------------------------------------------------------------
 
-// What is kept of a block between the loops over it. A processor looks ahead a few hundred
+// Values that are kept of a block between the loops over it. A processor looks ahead a few hundred
 // instructions; in one loop for moments and masters it would overlap the long chains of operations
 // of only a few vectors.
 struct WideBlock {
@@ -258,7 +259,7 @@ struct WideBlock {
     Words largest2;
 };
 
-// The first loop computes the moments. Those without codes are final.
+// The first loop computes the moments. Moments that are stored without codes are final after it.
 template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
 inline void update_moments_of(const UpdateScalars& scalars, const UpdateRun& run, Streams streams,
                               std::size_t at, WideBlock& wide) {

@@ -1,3 +1,4 @@
+// The engine without vector instructions, the reference for the others. Chosen by engine.cpp.
 #include "csd/engine.hpp"
 #include "csd/engine_groups_body.hpp"
 

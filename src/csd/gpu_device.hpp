@@ -8,9 +8,9 @@
 
 namespace nearstep::csd {
 
-// The device has no files; its state is lost when it ends. Of the settings it uses name, subgroups,
-// groups, formats, codec, sources, slots, delivery (not deltas), executor and gpu. Throws
-// ConfigError if the GPU has too little free memory. `traffic` outlives the device.
+// Makes a device without files: its state is lost when the device ends. The device uses the
+// settings name, subgroups, groups, formats, codec, sources, slots, delivery (not deltas), executor
+// and gpu. Throws ConfigError if the GPU has too little free memory. `traffic` outlives the device.
 std::unique_ptr<Device> make_gpu_device(const DeviceSettings& settings, trace::Traffic& traffic);
 
 }  // namespace nearstep::csd

@@ -24,8 +24,9 @@ GpuEngineSettings used(const GpuEngineSettings& settings) {
     return settings;
 }
 
-// Of all devices of the process. One piece at a time is pinned, and then none for as long as that
-// took: whoever allocates memory of a GPU waits meanwhile, such as a model in its first step.
+// Pins one piece of memory at a time in this process, whichever device asks. After each piece the
+// next one waits as long as the piece took: while memory is pinned, whoever allocates memory of a
+// GPU has to wait, such as a model in its first step.
 void pin_in_turn(std::span<const std::byte> piece, std::vector<memory::PinnedRange>& pinned) {
     static std::mutex turn;
     const std::lock_guard lock(turn);
@@ -34,7 +35,7 @@ void pin_in_turn(std::span<const std::byte> piece, std::vector<memory::PinnedRan
     std::this_thread::sleep_for(std::chrono::duration<double>(watch.lap()));
 }
 
-// Counts one less when it ends.
+// Decrements a counter when it is destroyed.
 class OneLess {
 public:
     explicit OneLess(std::atomic<int>& count) : count_(count) {}

@@ -166,7 +166,7 @@ __device__ inline void add_blocks(const std::byte* payload, Octet octet, Gradien
     }
 }
 
-// codec::decode_sum() of an octet.
+// Loads what codec::decode_sum() would give for an octet.
 __device__ inline void load_gradient(const GpuTiles& job, std::size_t tile, Octet octet,
                                      float (&sum)[kOctet]) {
 #pragma unroll
@@ -201,7 +201,8 @@ __device__ inline void store_plain(const float (&values)[kOctet],
     store(stored, to);
 }
 
-// All threads of the warp call and get the bits of the block's largest magnitude.
+// Returns the bits of the block's largest magnitude to each thread. All threads of the warp call
+// it.
 __device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) {
     std::uint32_t largest = 0;
 #pragma unroll

@@ -1,4 +1,5 @@
-// csd/gpu_kernels.hpp for a build without CUDA, where no GPU engine can be made.
+// Stands in for csd/gpu_kernels.hpp's functions in a build without CUDA, where no GPU engine can be
+// made.
 #include "base/error.hpp"
 #include "csd/gpu_kernels.hpp"
 

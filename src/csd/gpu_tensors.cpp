@@ -1,3 +1,5 @@
+// Keeps the list of tensors in GPU memory that an update writes. Used by the engine, gpu_engine.cpp
+// and the Python binding.
 #include "csd/gpu_tensors.hpp"
 
 #include "base/error.hpp"

@@ -25,7 +25,7 @@ struct GpuTensor {
 // writes here, except note(). Throws CudaError.
 class GpuTensors {
 public:
-    // Of a vector of so many elements, in so many tensors at most.
+    // For a parameter vector of `elems` elements, and at most `most` tensors at once.
     GpuTensors(int gpu, std::size_t elems, std::size_t most);
 
     // Where the next update writes: ascending tensors, which stay until another call or the end of
@@ -37,8 +37,8 @@ public:
 
     // Whether all elements of the tiles are here, or padding.
     bool cover(std::size_t first_tile, std::size_t tiles) const;
-    // Those that have elements of the tiles. In GPU memory, for kernels that follow unused() in
-    // their stream.
+    // Returns the tensors that have elements of these tiles. The list is in GPU memory, for kernels
+    // that follow unused() in their stream.
     std::span<const GpuTensor> of(std::size_t first_tile, std::size_t tiles) const;
     CUevent_st* unused() const { return unused_; }
     const bool* are_written() const { return are_written_; }

@@ -1,3 +1,4 @@
+// Divides tiles between a GPU and the host. Used by gpu_device.cpp and gpu_engine.cpp.
 #include "csd/gpu_tiles.hpp"
 
 #include "csd/state_format.hpp"
@@ -9,7 +10,8 @@ namespace nearstep::csd {
 
 namespace {
 
-// None: several groups share the tile, or its group is skipped.
+// The parameter group of the tile; none if several groups share the tile, or if its group is
+// skipped.
 std::optional<std::size_t> only_group(std::size_t tile, const GroupMap& groups,
                                       const StepScalars& scalars) {
     const std::size_t element = tile * shard::kTileElems;

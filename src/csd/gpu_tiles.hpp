@@ -21,11 +21,12 @@ struct TilesByGroup {
     std::vector<std::size_t> others;  // those that groups share, and those of skipped groups
 };
 
-// Of `tiles` tiles from `first_tile` of the parameter vector on.
+// Sorts `tiles` tiles by the group they belong to. The first is `first_tile` of the parameter
+// vector.
 TilesByGroup tiles_by_group(std::size_t first_tile, std::size_t tiles, const GroupMap& groups,
                             const StepScalars& scalars);
 
-// `tiles` tiles of `all` from `tile` on. Without scalars, which are those of their group.
+// Returns `tiles` tiles of `all` from `tile` on, without scalars.
 GpuTiles part_of(const GpuTiles& all, std::size_t tile, std::size_t tiles);
 
 // A run of `all` with the scalars of its group.

@@ -1,3 +1,4 @@
+// Maps elements to parameter groups. Used by devices and by engine/route/scalar_sets.cpp.
 #include "csd/group_map.hpp"
 
 #include "base/error.hpp"

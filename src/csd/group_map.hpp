@@ -1,5 +1,5 @@
-// Which parameter group each element of the parameter vector belongs to. A group has its own
-// optimizer, learning rate, betas, epsilon and weight decay.
+// Maps each element of the parameter vector to its parameter group. A group has its own optimizer,
+// learning rate, betas, epsilon and weight decay.
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// Names the moments of each optimizer. Used by the engine's layout, the trainer and the Python
+// binding.
 #include "csd/optimizer.hpp"
 
 #include "base/error.hpp"

@@ -1,4 +1,4 @@
-// What an optimizer keeps.
+// Names the moments that each optimizer keeps.
 #pragma once
 
 #include "config/enumerations.hpp"
@@ -8,8 +8,8 @@ namespace nearstep::csd {
 using arith::Optimizer;
 using nearstep::name_of;
 
-// What the moments beside the masters are, as a name: optimizers with the same one can go on from
-// each other's state.
+// Returns a name for what the moments beside the masters are. Optimizers with the same name can go
+// on from each other's state.
 const char* moments_of(Optimizer optimizer);
 
 }  // namespace nearstep::csd

@@ -1,3 +1,4 @@
+// Keeps gradient payloads until the next update. Used by emulated devices and gpu_device.cpp.
 #include "csd/payload_memory.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,5 @@
+// Flushes the state of a step, then names the step in the manifest. Called by the step pipeline and
+// the engine.
 #include "csd/state_commit.hpp"
 
 #include "base/error.hpp"

@@ -1,4 +1,4 @@
-// What emulated devices and cards share: their settings, their state, and where parameters land.
+// The parts that emulated devices and cards share: settings, state, and where parameters land.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -47,14 +47,14 @@ struct DeviceSettings {
     store::PayloadDigest digest = store::PayloadDigest::present;  // absent: for measurements
     store::Storage* storage = nullptr;  // used for the files, outlives the device; null: the system
 
-    // Of emulated devices; a card ignores the rest.
+    // The settings below are for emulated devices. A card ignores them.
 
     // Shares the updates of subgroups with the thread of each, except for deltas, and verifies and
     // seals them. It outlives the device, and may serve others.
     Executor* executor = nullptr;
     // Memory for more slots, which read state ahead or keep it; state in mapped memory needs none.
     std::size_t read_ahead_bytes = 0;
-    // The same on `gpu`, for state in mapped memory.
+    // Memory of `gpu` for more slots, if the state is in mapped memory.
     std::size_t gpu_read_ahead_bytes = 0;
     UpdatePlace place = UpdatePlace::near_storage;
     // Helps to update state in mapped memory; it is this process's to use. Not with deltas, links

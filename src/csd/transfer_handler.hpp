@@ -93,7 +93,7 @@ private:
         int slot = 0;
     };
 
-    // What an overlapped handler has under way.
+    // The work that an overlapped handler has under way.
     struct Work {
         std::vector<Ticket>
             tickets;  // the last operation of each slot: read, or write and delivery
@@ -142,7 +142,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<bool> is_delivered_;  // of this update, by subgroup
-    // Subgroups [low_, high_) have not begun. Those from released_ on may begin.
+    // Subgroups [low_, high_) have not begun. Subgroups from released_ on may begin.
     std::size_t low_ = 0;
     std::size_t high_ = 0;
     std::size_t released_ = 0;

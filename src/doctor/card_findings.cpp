@@ -1,4 +1,4 @@
-// What the doctor finds about cards. Called by doctor.cpp.
+// Finds the cards of a host and what hinders their use. Called by doctor.cpp.
 #include "base/error.hpp"
 #include "doctor/doctor.hpp"
 #include "fpga/host/inventory.hpp"

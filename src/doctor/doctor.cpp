@@ -41,7 +41,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a node's ranks do: storage ranks hold devices alone, and others may have none then.
+// Whether a node's ranks compute, and whether they hold devices. Storage ranks hold devices and do
+// not compute; beside them, other ranks may hold none.
 struct Duties {
     bool computes = true;
     bool holds = true;
@@ -130,7 +131,7 @@ Json find_model(const config::RunSettings& run) {
             {"path", path}};
 }
 
-// `seen`: those that PyTorch finds.
+// Finds the GPUs. `seen`: the GPUs that PyTorch finds.
 Json find_gpus(const Json& seen) {
     std::vector<std::string> names;
     std::error_code none;

@@ -1,4 +1,4 @@
-// Called by doctor.cpp.
+// Reads the machine's CPU, memory and kernel settings from /proc and /sys. Called by doctor.cpp.
 #include "doctor/system.hpp"
 
 #include <algorithm>

@@ -20,8 +20,7 @@ using shard::kTileElems;
 
 namespace {
 
-// See store::Manifest::threads.
-// Those of the ranks that compute.
+// The threads of the ranks that compute, as store::Manifest::threads keeps them.
 std::string threads_of_ranks(const mpi::Communicator& world, int threads, int computing) {
     std::vector<std::string> all = gather_text(world, std::to_string(threads));
     all.resize(static_cast<std::size_t>(computing));
@@ -31,7 +30,7 @@ std::string threads_of_ranks(const mpi::Communicator& world, int threads, int co
     return joined(all, ",");
 }
 
-// Of one device, in any copy of the state.
+// The number of subgroups of the device that has the most, in any copy of the state.
 std::size_t most_subgroups(const shard::Ownership& owners) {
     std::size_t most = 0;
     for (int copy = 0; copy < owners.copies(); ++copy) {

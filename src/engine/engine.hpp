@@ -339,7 +339,7 @@ private:
     std::optional<ParameterReader> reader_;  // with ParameterHome::state
     std::optional<HeldGradients> held_;
     trace::RunFacts facts_;
-    // Of the current step.
+    // The members below describe the current step.
     Step step_;
     GradientFacts gradients_;
     double begun_factor_ = 1;  // of the update, if it has begun

@@ -204,7 +204,7 @@ private:
                                start.found));
 }
 
-// What a fresh start discards; empty: nothing.
+// Describes the state that a fresh start discards; empty if there is none.
 std::string describe_overwritten(const mpi::Communicator& world, const Placed& settings, int set) {
     const auto holds_bytes = [](const std::string& path) {
         std::error_code is_missing;
@@ -233,7 +233,7 @@ std::string describe_threads(const std::string& before, const std::string& now) 
                       Term::threads, ")");
 }
 
-// Those that say something.
+// Appends those of the lines `more` that are not empty.
 void add(std::vector<std::string>& lines, const std::vector<std::string>& more) {
     std::ranges::copy_if(more, std::back_inserter(lines),
                          [](const std::string& line) { return !line.empty(); });

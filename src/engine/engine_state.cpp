@@ -267,7 +267,8 @@ void Engine::start_anew(const Claimed& claimed) {
     }
 }
 
-// Its description of the model is ours, but somebody else may have written it.
+// Opens a checkpoint and checks that it is of this model. The model's name in it is the run's, but
+// somebody else may have written the rest.
 std::unique_ptr<checkpoint::Reader> Engine::open_checkpoint(const std::string& index_path) const {
     auto reader = checkpoint::Reader::open(index_path);
     const checkpoint::Description& description = reader->description();

@@ -146,7 +146,7 @@ void Engine::read_ahead() {
     pipeline_->read_ahead(early_factor() ? csd::ReadAhead::from_last : csd::ReadAhead::from_first);
 }
 
-// For tests.
+// Puts a fault into the gradient, if a test's fault plan asks for it.
 void Engine::harm_gradient(std::span<float> gradient) {
     if (faults_.is_armed() && faults_.arrive(FaultPhase::gradient) != FaultAction::none) {
         expects(!gradient.empty() && !pipeline_->has_gpu(),

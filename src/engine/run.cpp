@@ -1,3 +1,5 @@
+// Opens a run and begins it. Called by the trainer, the Python binding and programs that embed the
+// engine.
 #include "engine/run.hpp"
 
 #include "base/error.hpp"

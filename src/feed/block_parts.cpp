@@ -1,3 +1,5 @@
+// Divides a block's bytes among the GPUs that fetch it together. Used by model/block_copies.cpp and
+// model/gpu_plan.cpp.
 #include "feed/block_parts.hpp"
 
 #include "base/error.hpp"

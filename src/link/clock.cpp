@@ -1,3 +1,4 @@
+// Reads and sleeps on the machine's monotonic clock. Used by links and by the engine.
 #include "link/clock.hpp"
 
 #include <chrono>

@@ -1,3 +1,4 @@
+// Makes the shaped links of a node. Used by the engine, which gives them to devices and exchanges.
 #include "link/node_links.hpp"
 
 #include <span>

@@ -50,7 +50,7 @@ public:
     const Path& to_storage() const { return to_storage_; }
     const Path& network() const { return network_; }  // from this node to the others
 
-    // Of the drives' transfers.
+    // Delays the drives' transfers to the rates of their links.
     Pacer& pacer() { return pacer_; }
 
     // Adds a drive of this process. No other thread may call this object meanwhile.

@@ -52,7 +52,7 @@ bool is_on_gpu(const void* memory);
 // Waits for all work of the calling thread's GPU.
 void wait_for_gpu();
 
-// What the types below call. Both allocations are null for 0 bytes.
+// The types below call these functions. Both allocations return null for 0 bytes.
 void* allocate_on_gpu(std::size_t bytes);
 void* allocate_pinned(std::size_t bytes);
 void free_on_gpu(void* memory) noexcept;
@@ -155,7 +155,8 @@ private:
     CUstream_st* handle_ = nullptr;
 };
 
-// Copy in stream order. Both sizes are equal; both sides must live until the copy is done.
+// The functions below copy in stream order. Both sizes are equal; both sides must live until the
+// copy is done.
 void copy_to_gpu(std::span<std::byte> gpu, std::span<const std::byte> host, const Stream& stream);
 void copy_to_host(std::span<std::byte> host, std::span<const std::byte> gpu, const Stream& stream);
 void copy_on_gpu(std::span<std::byte> to, std::span<const std::byte> from, const Stream& stream);

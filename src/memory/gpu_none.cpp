@@ -1,4 +1,5 @@
-// memory/gpu.hpp for a build without CUDA, where nobody calls what needs a GPU.
+// Stands in for memory/gpu.hpp's functions in a build without CUDA, where nobody calls what needs a
+// GPU.
 #include "memory/gpu.hpp"
 
 namespace nearstep::memory {

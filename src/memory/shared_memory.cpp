@@ -1,3 +1,4 @@
+// Makes memory that the processes of a node share. Used by engine/route/parameter_vector.cpp.
 #include "memory/shared_memory.hpp"
 
 #include "base/error.hpp"

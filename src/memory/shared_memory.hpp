@@ -9,7 +9,7 @@
 
 namespace nearstep::memory {
 
-// What the memory is for and how to do without it, for messages.
+// Phrases for messages: what the memory is for, and how to do without it.
 struct SharedUse {
     const char* what;    // "parameters"
     const char* remedy;  // "set placement.parameters = \"replicated\""

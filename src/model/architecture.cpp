@@ -12,13 +12,13 @@
 
 namespace nearstep::model {
 
-// Each is in families/.
+// Each architecture is defined in families/.
 extern const Architecture gpt_architecture;
 extern const Architecture llama_architecture;
 
 namespace {
 
-// In the order of config::ModelFamily.
+// The architectures are in the order of config::ModelFamily.
 constexpr std::array<const Architecture*, kWords<config::ModelFamily>.size()> kArchitectures{
     &gpt_architecture, &llama_architecture};
 

@@ -1,3 +1,4 @@
+// Computes causal attention with torch. Called by the architectures in families/.
 #include "model/architecture.hpp"
 
 #include <ATen/ATen.h>

@@ -46,7 +46,7 @@ public:
 
     void put(int block, std::size_t micro_batch, const at::Tensor& input);
     at::Tensor get(int block, std::size_t micro_batch) const;
-    // Like get(), and forgets the input.
+    // Returns the input as get() does, and forgets it.
     at::Tensor take(int block, std::size_t micro_batch);
 
     // Call when all forward work that reads the block's inputs has been enqueued.

@@ -52,16 +52,16 @@ struct Geometry {
 // Throws ConfigError for an unknown architecture or impossible sizes.
 Geometry describe(const config::ModelSettings& settings);
 
-// The same of a model that is trained. Throws ConfigError too if it has more parameters than the
-// tables of the state's parts, which each rank holds, are made for.
+// Describes a model that is trained. Throws ConfigError too if the model has more parameters than
+// the tables of the state's parts, which each rank holds, are made for.
 Geometry describe_trained(const config::ModelSettings& settings);
 
-// All that decides what the model computes: "gpt layers=4 heads=4 width=256 context=256
+// Returns all that decides what the model computes: "gpt layers=4 heads=4 width=256 context=256
 // vocabulary=256", then the other keys that are not at their default.
 std::string describe_model(const config::ModelSettings& settings);
 
 // Writes the initial values of elements [begin, begin + values.size()), all below geometry.elems.
-// They depend on seed and index alone.
+// The values depend on seed and index alone.
 void fill_start_values(const Geometry& geometry, std::uint64_t seed, std::size_t begin,
                        std::span<float> values);
 

@@ -1,3 +1,5 @@
+// Limits the GPU memory that torch takes. Called by train/gpu_share.cpp; a build without CUDA has
+// gpu_limit_none.cpp instead.
 #include "base/error.hpp"
 #include "memory/gpu.hpp"
 #include "model/gpu_memory.hpp"

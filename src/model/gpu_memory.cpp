@@ -1,3 +1,4 @@
+// Asks torch how much GPU memory it uses. Called by train/gpu_share.cpp.
 #include "model/gpu_memory.hpp"
 
 #include "base/error.hpp"

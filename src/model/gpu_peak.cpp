@@ -1,3 +1,5 @@
+// Counts a model's operations and knows the peak rates of GPUs. Used by train/loop.cpp,
+// train/gpu_share.cpp and report/summary.cpp.
 #include "model/gpu_peak.hpp"
 
 #include <array>
@@ -11,7 +13,7 @@ struct Peak {
     double tera;
 };
 
-// From NVIDIA's data sheets; half of the figures that include sparsity.
+// Peak rates from NVIDIA's data sheets, half of the figures that include sparsity.
 constexpr std::array<Peak, 13> kPeaks{{{"B200", 2250},
                                        {"H200 NVL", 835.5},
                                        {"H200", 989.5},

@@ -124,7 +124,8 @@ private:
             const std::size_t columns = round_up(vocabulary_, std::size_t{kLogitColumns});
             // A program without CUDA computes the loss by groups in fp32; one with CUDA takes less.
             const std::size_t groups = 2 * std::min(logits, std::size_t{1} << 27) * sizeof(float);
-            // Weights with more rows, and their gradient.
+            // Padding the output weights takes a copy of them with more rows, and of their
+            // gradient.
             const std::size_t padded =
                 columns == vocabulary_ ? 0 : 2 * columns * width_ * compute_size_;
             return logits / vocabulary_ * columns * compute_size_ +

@@ -47,8 +47,8 @@ struct GpuPlan {
 GpuPlan plan_gpu(const config::ModelSettings& settings, const GpuWork& work,
                  std::size_t budget_bytes);
 
-// The same for a network on the CPU, whose parameters and inputs stay where they are: how many
-// blocks are kept within `budget_bytes` of memory.
+// Plans a network on the CPU, whose parameters and inputs stay where they are: how many blocks are
+// kept within `budget_bytes` of memory.
 Residence plan_cpu(const config::ModelSettings& settings, const GpuWork& work,
                    std::size_t budget_bytes);
 

@@ -116,7 +116,7 @@ public:
                             .origin = origin_});
     }
 
-    // Its keys whose names end in "_token_id", such as "eos_token_id".
+    // Returns the file's keys whose names end in "_token_id", such as "eos_token_id".
     Json token_ids() const {
         Json ids = Json::object();
         for (const auto& [name, value] : json_.items()) {

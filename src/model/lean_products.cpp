@@ -17,7 +17,7 @@ using Tensors = torch::autograd::variable_list;
 
 constexpr const char* kGeluForm = "tanh";
 
-// All rows of x as a matrix.
+// Returns all rows of x as one matrix.
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 // The shape of x with rows of this width.

@@ -1,3 +1,4 @@
+// Describes the torch library of this program. Used by the trainer and the doctor.
 #include "model/library.hpp"
 
 #include <ATen/Parallel.h>

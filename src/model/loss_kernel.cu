@@ -32,7 +32,7 @@ struct LogSum {
     }
 };
 
-// All threads of the block call it; the order of additions is fixed.
+// Adds the values of a thread block. All its threads call it; the order of additions is fixed.
 __device__ LogSum of_block(LogSum mine) {
     __shared__ LogSum of_warp[kWarps];
     const auto of_all_lanes = [](LogSum& sum) {

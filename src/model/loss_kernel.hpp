@@ -25,7 +25,8 @@ struct TokenLogits {
     std::optional<double> gradient_weight;  // given: the logits become their gradient times this
 };
 
-// Returns at once; the work runs in stream order. Same bits for the same arguments.
+// Computes the loss and its gradient. Returns at once; the work runs in stream order. The same
+// arguments give the same bits.
 void cross_entropy_on_gpu(const TokenLogits& of, const memory::Stream& stream);
 
 }  // namespace nearstep::model

@@ -1,4 +1,4 @@
-// model/loss_kernel.hpp for a build without CUDA, which has no GPU.
+// Stands in for model/loss_kernel.hpp's functions in a build without CUDA, which has no GPU.
 #include "base/error.hpp"
 #include "model/loss_kernel.hpp"
 

@@ -201,8 +201,8 @@ public:
     }
 
 private:
-    // What a micro-batch keeps during a step besides its inputs. `upstream` is the gradient of the
-    // loss with respect to the output of the block that backward visits next.
+    // Values that a micro-batch keeps during a step besides its inputs. `upstream` is the gradient
+    // of the loss with respect to the output of the block that backward visits next.
     struct Micro {
         at::Tensor targets;
         at::Tensor upstream = {};

@@ -19,8 +19,8 @@ struct Sizes {
     std::size_t batch_bytes = 0;
 };
 
-// For the largest block, plus the first tile's head before it and the last tile's rest after it.
-// Also for the payloads of the block with the most tiles.
+// Sizes for the largest block, plus the first tile's head before it and the last tile's rest after
+// it. The payloads have room for the block with the most tiles.
 Sizes sizes_of(std::span<const ElementRange> blocks, std::size_t most_payload_bytes) {
     std::size_t largest = 0;
     std::size_t most_tiles = 0;

@@ -69,8 +69,8 @@ public:
     // Waits for them. `block` is one of the last two encoded, whose payloads stay until the next
     // but one is encoded.
     std::span<const std::byte> payloads(std::size_t block);
-    // Of what each of these payloads decodes to, the sum of squares, see codec::square_on_gpu();
-    // empty unless wanted. After payloads() of the block.
+    // For each of these payloads, the sum of squares of the values that it decodes to, see
+    // codec::square_on_gpu(); empty unless wanted. Call it after payloads() of the block.
     std::span<const double> squares(std::size_t block) const;
 
 private:

@@ -23,7 +23,7 @@ struct PipelineSettings;
 // the tile's owners. So owners get one payload of each group. Collective, but for encode().
 class JointSums {
 public:
-    // Of the settings' joint groups.
+    // Builds the sums of the joint groups that `settings` names.
     JointSums(const mpi::Communicator& world, const PipelineSettings& settings,
               std::span<const exchange::Route> rounds, trace::Traffic& traffic);
 

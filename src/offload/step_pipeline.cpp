@@ -73,7 +73,7 @@ std::optional<JointSums> make_joint(const mpi::Communicator& world,
     return joint;
 }
 
-// Of the rank's gradients: to the owners, or to the slicers of its joint group.
+// Returns the routes of the rank's gradients: to the owners, or to the slicers of its joint group.
 exchange::Routes make_routes(const mpi::Communicator& world, const PipelineSettings& settings,
                              const std::optional<JointSums>& joint) {
     if (!joint) {
@@ -157,7 +157,7 @@ GpuGradientSettings StepPipeline::gpu_settings() const {
     return out;
 }
 
-// None if there are no rounds.
+// Returns the rounds of one block; none if `rounds` is empty.
 std::span<const exchange::Route> StepPipeline::rounds_of(const std::vector<exchange::Route>& rounds,
                                                          std::size_t block) const {
     const std::size_t first = first_round_[block];

@@ -33,9 +33,9 @@
 
 namespace nearstep::offload {
 
-// What a rank's parameter vector holds: all parameters; some tiles permanently, and others while
-// they are needed, because ranks of several nodes hold the parameters together; or none, because
-// they stay in the state.
+// Which parameters a rank's vector holds. `whole`: all of them. `parts`: some tiles permanently and
+// others while they are needed, because ranks of several nodes hold the parameters together.
+// `none`: they stay in the state.
 enum class VectorKind { whole, parts, none };
 
 // The pointers outlive the pipeline.
@@ -181,7 +181,7 @@ public:
     // Waits for all parameters of an accepted update, for its state to be written and for `after`.
     // Rethrows errors. Advances generation().
     void finish_update();
-    // The same, and ends the step.
+    // Does what finish_update() does, and ends the step.
     UpdateTimes finish_step();
 
     // Makes the manifests name `step`, which every rank's devices must hold durably
@@ -196,7 +196,7 @@ public:
     // the first update.
     void gather();
 
-    // What this rank's devices delivered as deltas so far. Not collective.
+    // Counts the deltas that this rank's devices have delivered so far. Not collective.
     codec::DeltaTally delta_tally() const { return gather_.tally(); }
     std::int64_t generation() const { return generation_; }
     // Call after the state was written from outside. Not collective.
@@ -206,14 +206,14 @@ public:
     // This rank's, in the order of its copy's device map.
     const std::vector<std::unique_ptr<csd::Device>>& devices() const { return devices_; }
 
-    // What this rank feeds back; null without error feedback. Not collective.
+    // The residual that this rank feeds back; null without error feedback. Not collective.
     exchange::Residual* residual() { return scatter_.residual(); }
     // The ranks that hold a residual of the tile, ascending, and the one of them that takes the sum
     // of other ranks' residuals.
     std::vector<int> residual_ranks(std::size_t tile) const;
     int residual_heir(std::size_t tile) const;
 
-    // In tile order. Not collective.
+    // Returns this rank's subgroups in tile order. Not collective.
     std::vector<OwnedSubgroup> subgroups() const;
 
 private:

@@ -24,7 +24,7 @@ struct NetworkRate {
     double latency_us = 0;   // per message
 };
 
-// What a result file contains. The site's rates hold for whatever is missing.
+// The values of a result file. The site's rates hold for values that are missing.
 struct Calibration {
     std::vector<DeviceRate> devices = {};
     std::vector<NetworkRate> networks = {};  // by nodes, ascending
@@ -44,7 +44,7 @@ struct Calibration {
 // line is from neither bench, or if no rate is found.
 Calibration read_calibration(const std::string& lines, const std::string& path);
 
-// All text of the file. Throws ConfigError if it cannot be read.
+// Returns all text of the file. Throws ConfigError if it cannot be read.
 std::string read_calibration_lines(const std::string& path);
 
 // Throws ConfigError if devices were measured, but no step with the settings' state format.
@@ -57,7 +57,8 @@ void expect_device(const Calibration& calibration, const std::string& path,
 // for GPUs that exchange through the host (plan.gpu_to_gpu_gb_s = 0).
 config::RunSettings calibrated(config::RunSettings run, const Calibration& calibration, int nodes);
 
-// What calibrated() uses, one line each: "devices as measured: row durable.fp32, 15 Mparam/s each".
+// Describes the rates that calibrated() uses, one line each: "devices as measured: row
+// durable.fp32, 15 Mparam/s each".
 std::vector<std::string> describe(const Calibration& calibration, const config::RunSettings& run,
                                   int nodes);
 

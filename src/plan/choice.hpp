@@ -42,26 +42,27 @@ enum class Order { by_block, by_micro_batch };
 // Each node sends one sum of its gradients; or each group of the gradients' mesh sends its own, of
 // which a node has several.
 enum class Scatter { hierarchical, flat };
-// What an owner hands to its devices: the payloads as received, one list merged from top-k
+// The payloads that an owner hands to its devices: those it received, one list merged from top-k
 // payloads, or the dense sum.
 enum class Handover { raw, merged, dense };
 // Where gradients wait for the update: in device memory, in host memory, or on the drives.
 enum class Landing { device, host, flash };
 // Where the optimizer state lies and is updated.
 enum class StateHome { devices, gpu };
-// What backward finds of a layer's vectors: its input alone, from which it computes them again, or
-// all of them.
+// The vectors of a layer that are kept for backward: its input alone, from which backward computes
+// the others again, or all of them.
 enum class Kept { inputs, all };
 // Whether backward gathers parameters over their mesh again, or from a copy that each node keeps.
 enum class Again { whole_mesh, in_node };
 // How GPUs of several nodes gather and reduce: over one ring through all of them, or over rings of
 // GPUs with the same position and then inside each node.
 enum class Collective { hierarchical, ring };
-// Which transfers a step hides behind work, the most first: all of them; all but those of backward
-// that go layer by layer, as AMSP's engine; of these not the new parameters either; none.
+// Which transfers a step hides behind work. `all`: all of them. `but_backward`: all but the
+// transfers of backward that go layer by layer, as AMSP's engine does. `but_update`: the new
+// parameters are not hidden either. `none`: no transfer is hidden.
 enum class Hidden { all, but_backward, but_update, none };
 
-// Of the state on devices; the drives have the rest.
+// Shares of the state on devices. The drives have the rest.
 struct Shares {
     double gpu = 0;     // in the memory of GPUs
     double memory = 0;  // in that of hosts with drives
@@ -127,7 +128,8 @@ int lists_of(const Problem& problem, const Choice& choice);
 // no sum. State in GPU memory wants parameters there and has no payloads.
 bool is_allowed(const Problem& problem, const Choice& choice);
 
-// Of a group of ranks, on nodes of `gpus` ranks: it lies in a node, or in whole nodes.
+// The mesh of a group of `ranks` ranks, on nodes of `gpus` ranks. The group lies in one node, or in
+// whole nodes.
 Mesh mesh_of(int ranks, int gpus);
 
 // All meshes of the problem, smallest first.
@@ -135,8 +137,8 @@ std::vector<Mesh> meshes_of(const Problem& problem);
 
 Space space_of(const Problem& problem, const std::vector<Codec>& codecs);
 
-// What the planner may take of `asked`: a given number, and with "auto" also nothing, which comes
-// first because drives survive most.
+// The tiers that the planner may try for `asked`. A given number is the only choice. With "auto"
+// the planner may also use no tier, and tries that first because drives survive most.
 std::vector<config::Tiers> tiers_of(const config::Tiers& asked);
 
 // The space of systems that keep the state in GPU memory: AMSP's, with its choice of what backward

@@ -1,4 +1,4 @@
-// What a plan's alternatives cost and what more hardware is worth. Used by report.cpp.
+// Compares a plan with its alternatives, and finds what more hardware is worth. Used by report.cpp.
 #include "plan/search.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ public:
     Others(const Plan& plan, const Problem& problem, const Space& space)
         : plan_(plan), problem_(problem), space_(space) {}
 
-    // One search for each other value.
+    // Searches once for each other value.
     template <typename T>
     void each(std::string_view field, std::vector<T> Space::*values, T Choice::*chosen) {
         for (const T& value : space_.*values) {

@@ -48,7 +48,7 @@ double forward_from_storage(const Site& site, const Workload& work, const Number
                     n.inputs_on_drives / drives_rate(site, site.device_write)});
 }
 
-// The same while inputs come back.
+// One pass of all parameters from storage, while inputs of blocks come back.
 double backward_from_storage(const Site& site, const Workload& work, const Numbers& n) {
     const double inputs = n.inputs_on_host + n.inputs_on_drives;
     return std::max((n.element * n.parameters + inputs) / site.gpu_link,
@@ -68,7 +68,7 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
     t.bwd_load = is_from_storage ? backward_from_storage(site, problem.work, n) : t.fwd_load;
     const bool is_flat = choice.scatter == Scatter::flat;
     const double slices = choice.gradients.gpus;
-    // That a GPU encodes.
+    // The part of the gradient that a GPU encodes.
     const double part = 1 / (is_flat ? slices : n.gpus * choice.gradients.nodes);
     const double in_node = n.rounds * (1 - 1 / slices) + (is_flat ? 0 : 1 / slices - 1 / n.gpus);
     t.reduce = largest({seconds(n.element * n.parameters * in_node, site.gpu_to_gpu),
@@ -91,7 +91,7 @@ double part_to_gpus(const Choice& choice, const Numbers& n) {
     return n.beside * (1 - choice.gradients.nodes / n.nodes);
 }
 
-// Payload bytes that a node sends. What storage nodes hold never stays.
+// Payload bytes that a node sends. Payloads for storage nodes always leave the node.
 double scatter_bytes(const Choice& choice, const Numbers& n) {
     return payloads_of_node(part_to_gpus(choice, n) + 1 - n.beside, n);
 }
@@ -151,7 +151,7 @@ double gather_bytes_beside(const Choice& choice, const Numbers& n) {
     return n.new_bytes * n.parameters * n.beside * part;
 }
 
-// That it gets from storage nodes.
+// The bytes that a node gets from storage nodes.
 double gather_bytes_of_storage(const Numbers& n) {
     return n.new_bytes * n.parameters * (1 - n.beside);
 }
@@ -266,7 +266,7 @@ std::span<const TermName> term_names() {
 
 Volumes volumes_of(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
-    // Of the parameters that a node's drives have.
+    // The share of the parameters that one node's drives hold, counting all copies.
     const double share = n.copies / n.homes * n.on_drives;
     const double on_flash = choice.landing == Landing::flash ? n.handed : 0;
     const double inputs = n.inputs_on_drives / n.parameters;
@@ -312,7 +312,8 @@ double least_seconds(const Problem& problem, const Choice& choice, Known known) 
     const double update = largest(
         {n.share() * largest({device.read, device.engine, device.write}), t.up, t.gather, t.load});
     const double forward = t.fwd / n.rounds;
-    // As in set_update_terms, with no fill time and as many subgroups as possible.
+    // The overlap is computed as in set_update_terms, with no fill time and as many subgroups as
+    // possible.
     const double both = std::max(update + forward / blocks, forward + update / blocks);
     return t.fwd - forward + backward_seconds(problem, choice, n, t) + t.tail + t.norm + both;
 }

@@ -45,7 +45,7 @@ struct TermName {
     bool is_phase;  // the sum or maximum of earlier terms
 };
 
-// All terms in the order of the struct.
+// Returns the names of all terms, in the order of the struct.
 std::span<const TermName> term_names();
 
 // Traffic of one node per step, in bytes per parameter of the model: on the network of a node that

@@ -8,7 +8,7 @@
 
 namespace nearstep::plan {
 
-// Scaled, in bytes per second.
+// Returns the links' scaled rates in bytes per second.
 link::Rates rates_of(const config::LinkSettings& settings);
 
 // Scaled, in parameters per second; 0: no limit.

@@ -1,3 +1,4 @@
+// Fits latency and rate to measured messages by least squares. Used by bench/network_bench.cpp.
 #include "plan/network_fit.hpp"
 
 #include "base/error.hpp"

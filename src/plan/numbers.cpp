@@ -14,7 +14,7 @@ double waiting_inputs(const Problem& problem, const Choice& choice) {
     return choice.home == Home::storage ? rows_of_rank(problem) * problem.work.checkpoint_bytes : 0;
 }
 
-// Of the state.
+// The share of the state that lies on nodes with GPUs, rather than on storage nodes.
 double share_beside(const Problem& problem, const Shares& shares) {
     if (problem.storage_nodes == 0) {
         return 1;

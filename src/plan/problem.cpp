@@ -71,8 +71,8 @@ Workload workload_of(const config::RunSettings& run, const ModelSize& model, dou
     const double hidden = (shape.is_llama() ? 8 : 4) * shape.hidden_width();
     work.working_bytes = context * (16 * width + hidden + 4 * shape.heads * context) +
                          context * shape.vocabulary * (4 + work.element_bytes);
-    // The same without the attention's scores and, for llama, with two hidden vectors: what the
-    // network's fused products keep.
+    // The network's fused products keep no attention scores, and for llama two hidden vectors
+    // instead of four.
     work.kept_bytes = layers * context * (16 * width + 4.0 * shape.hidden_width()) +
                       context * shape.vocabulary * (4 + work.element_bytes);
     work.tokens_per_sequence = context;

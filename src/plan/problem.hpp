@@ -10,7 +10,7 @@ namespace nearstep::plan {
 
 constexpr double kGiga = 1e9;  // for settings in GB and GB/s
 
-// From the model's geometry.
+// Sizes that follow from the model's geometry.
 struct ModelSize {
     std::size_t parameters = 0;
     std::size_t largest_block = 0;  // parameters
@@ -83,7 +83,7 @@ struct Problem {
         return storage_nodes > 0 ? storage_nodes * site.csds + nodes * site.csds_beside
                                  : nodes * site.csds;
     }
-    // Of the node that has the most.
+    // Devices of the node that has the most.
     int most_csds() const {
         return storage_nodes > 0 ? std::max(site.csds, site.csds_beside) : site.csds;
     }
@@ -96,7 +96,7 @@ struct Problem {
     // Ranks that have drives, and so may keep state in host memory; and those of a node.
     int holders() const { return storage_nodes + (has_drives_beside_gpus() ? ranks() : 0); }
     int holders_of_node() const { return has_drives_beside_gpus() ? site.gpus : 1; }
-    // Of a step's operations, those without recomputation, over what the GPUs could do meanwhile.
+    // A step's operations without recomputation, as a share of what the GPUs could do in `step_s`.
     double share_of_peak(double step_s) const {
         return 3 * work.operations_per_sequence * work.sequences /
                (site.gpu_peak * ranks() * step_s);
@@ -106,7 +106,7 @@ struct Problem {
 // Bytes of state per parameter.
 double state_bytes_of(arith::StateFormat state);
 
-// `sequences`: per step.
+// Describes the work of a step with `sequences` sequences.
 Workload workload_of(const config::RunSettings& run, const ModelSize& model, double sequences);
 
 // Where a plan may keep the optimizer state: on devices alone, or also in the memory of GPUs.

@@ -1,3 +1,4 @@
+// Evaluates published formulas of traffic. Used by plan/report.cpp and report/traffic.cpp.
 #include "plan/published.hpp"
 
 #include "base/error.hpp"

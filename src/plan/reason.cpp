@@ -36,7 +36,7 @@ std::string other_placement(const Row& row) {
                 change <= 100 * kMargin ? ", no more than the formulas are exact." : ".");
 }
 
-// Where a rank's state lies.
+// Says where a rank's state lies.
 std::string tiers_text(const Plan& plan, const Problem& problem) {
     const config::TierBytes bytes = tier_bytes(problem, plan.choice);
     const Terms& terms = plan.cost.terms;

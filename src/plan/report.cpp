@@ -107,8 +107,8 @@ void write_summary(const std::vector<Row>& rows, std::ostream& out) {
     }
 }
 
-// What a reader wants to know first: how long a step takes, what bounds it, and whether further
-// devices would help.
+// Writes first what a reader wants to know first: how long a step takes, what bounds it, and
+// whether further devices would help.
 void write_verdict(const Row& row, std::ostream& out) {
     const auto shorter = [](const Worth& worth) {
         return text("shortens it by ", three_digits(100 * worth.gain), " %");

@@ -48,7 +48,7 @@ std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& proble
 // The term in which `other` is worse than `plan` by most; empty if none is worse.
 std::string_view longest_excess(const Terms& plan, const Terms& other);
 
-// What a resource is worth: the share by which the same choice's step shortens if the resource is
+// The worth of a resource: the share by which the same choice's step shortens if the resource is
 // twice as fast.
 struct Worth {
     std::string_view

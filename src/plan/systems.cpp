@@ -14,7 +14,8 @@ namespace nearstep::plan {
 
 namespace {
 
-// What a system fixes. A mesh that it leaves open is one for all three, of several GPUs.
+// The decisions that a system fixes. A mesh that a system leaves open is the same for parameters,
+// gradients and state, and has several GPUs.
 enum class Meshes { replicated, open, all };
 struct System {
     const char* name;

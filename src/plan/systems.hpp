@@ -22,14 +22,14 @@ struct Amsp {
     Hidden hidden = Hidden::but_update;
 };
 
-// ZeRO-1 and ZeRO-2 on an engine like AMSP's; ZeRO-3, ZeRO++ and MiCS on one that hides no
-// transfers; FSDP's hybrid, which hides all; AMSP; and this project's choices with the state in GPU
-// memory and, if the site has devices, on them. Of what a system leaves open (the size of a group,
-// what backward finds) the fastest that fits is taken.
+// The rows are: ZeRO-1 and ZeRO-2 on an engine like AMSP's; ZeRO-3, ZeRO++ and MiCS on an engine
+// that hides no transfers; FSDP's hybrid, which hides all; AMSP; this project's choices with the
+// state in GPU memory and, if the site has devices, on them. Where a system leaves something open
+// (the size of a group, what backward finds), the fastest choice that fits is taken.
 std::vector<SystemRow> systems_of(const Problem& problem, const std::vector<Codec>& codecs,
                                   const Amsp& amsp);
 
-// A line per row.
+// Returns a line per row.
 std::string describe(const std::vector<SystemRow>& rows);
 
 // An array with one object per row.

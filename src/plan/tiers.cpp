@@ -30,7 +30,8 @@ struct TierUpdate {
 // Whether GPUs update state: deltas are the host's.
 bool uses_gpus(const Choice& choice) { return choice.gather != Gather::delta; }
 
-// What a tier may hold of a state with so many bytes: what is asked, or half of what is free.
+// The share of the state that a tier may hold: as much as was asked for, or half of the free
+// memory.
 double most_of(const std::optional<double>& asked_gb, double state_bytes, double free_bytes) {
     const double bytes =
         asked_gb ? *asked_gb * kGiga : config::kTierShareOfFree * std::max(0.0, free_bytes);

@@ -12,8 +12,9 @@ struct TierSeconds {
     double memory = 0;
 };
 
-// Of the choice's shares. In GPU memory the GPU works; in host memory an engine of each rank with
-// drives and, without storage nodes, the rank's GPU over its link.
+// Seconds of an update in each tier, with the choice's shares. GPU memory is updated by the GPU.
+// Host memory is updated by an engine of each rank with drives and, without storage nodes, by the
+// rank's GPU over its link.
 TierSeconds tier_seconds(const Problem& problem, const Choice& choice, const Numbers& numbers);
 
 // Bytes of both generations of the state that a rank holds in each tier, with the choice's shares.

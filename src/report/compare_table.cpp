@@ -43,7 +43,7 @@ std::optional<double> predicted_speedup(const Compared* base, const Compared& on
     return base == nullptr ? std::nullopt : ratio(total(base->predicted), total(one.predicted));
 }
 
-// Right-aligned.
+// Writes the value right-aligned.
 std::string cell(int width, const char* format, std::optional<double> value) {
     const std::string word = value ? formatted(format, *value) : "-";
     return formatted("%*s", width, word.c_str());

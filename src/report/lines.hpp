@@ -9,9 +9,9 @@
 
 namespace nearstep::report {
 
-// What will be trained, where its state is, how long a step takes, and what survives a crash.
-// `record` has no steps yet. `backend`: where and with what the model computes. The run goes on
-// behind step `done` and ends with step `last`.
+// The lines at a run's begin: what will be trained, where its state is, how long a step takes, and
+// what survives a crash. `record` has no steps yet. `backend`: where and with what the model
+// computes. The run goes on behind step `done` and ends with step `last`.
 std::vector<std::string> head_lines(const RunRecord& record, const std::string& backend,
                                     std::int64_t done, std::int64_t last);
 
@@ -22,7 +22,8 @@ std::vector<std::string> path_lines(const RunRecord& record, const std::string& 
 // Three lines: the loss and where the state is; the speed and its bound; the bytes written.
 std::string closing_lines(const RunRecord& record, std::int64_t steps_done);
 
-// With --traffic: tables of the bytes on each link, guesses, deltas, the expected times and GPUs.
+// The lines that --traffic adds: tables of the bytes on each link, guesses, deltas, the expected
+// times and GPUs.
 std::vector<std::string> traffic_lines(const RunRecord& record);
 
 // "GPU NVIDIA H200: ...": memory used, bytes moved; `utilisation` of its peak, if known.

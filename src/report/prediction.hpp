@@ -9,8 +9,8 @@
 
 namespace nearstep::report {
 
-// A run in the planner's terms. Of the site, only the numbers of GPUs and devices of a node are
-// set, and the size of deltas.
+// A run in the planner's terms. The site has only the numbers of GPUs and devices of a node and the
+// size of deltas.
 struct RunPlan {
     plan::Problem problem;
     plan::Choice choice;

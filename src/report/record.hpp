@@ -1,4 +1,5 @@
-// What a run did, as plain values. The trainer fills them; the other files here word them.
+// A run's results as plain values. The trainer fills them; the other files of this folder word
+// them.
 #pragma once
 
 #include "base/statistics.hpp"
@@ -30,8 +31,8 @@ struct PhaseSeconds {
     double total() const { return forward + backward + update - hidden; }
 };
 
-// The same on all ranks. Seconds are the slowest rank's (for `hidden` the least); traffic is the
-// sum over ranks.
+// One step's results, the same on all ranks. Seconds are the slowest rank's (for `hidden` the
+// least); traffic is the sum over ranks.
 struct StepReport {
     std::int64_t step = 0;  // steps done, with this one
     double loss = 0;        // mean over the global batch, nats per token
@@ -57,7 +58,7 @@ struct HeldOutLoss {
     double bits_per_byte() const { return nats_per_byte / std::numbers::ln2; }
 };
 
-// What a run used of its GPUs.
+// A run's use of its GPUs.
 struct GpuUse {
     std::string name{};  // rank 0's
     int ranks_per_gpu = 1;
@@ -105,7 +106,7 @@ struct RunRecord {
     double tokens_per_step() const {
         return static_cast<double>(run.train.global_batch) * run.model.context;
     }
-    // Of all steps; 0 without one.
+    // Tokens per second over all steps; 0 without one.
     double tokens_per_second() const {
         return seconds > 0 ? tokens_per_step() * static_cast<double>(steps.size()) / seconds : 0;
     }

@@ -23,7 +23,7 @@ constexpr double kSecondsOfLines = 10;
 constexpr double kSecondsOfRewriting = 0.1;
 constexpr std::size_t kStepsOfRate = 32;
 
-// Of terminals: ECMA-48.
+// Escape sequences of terminals (ECMA-48).
 constexpr const char* kErasesLine = "\r\x1b[K";
 constexpr const char* kBold = "\x1b[1m";
 constexpr const char* kPlain = "\x1b[0m";

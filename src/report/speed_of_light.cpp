@@ -1,3 +1,4 @@
+// Computes the least time of a run's steps. Used by the reports.
 #include "report/speed_of_light.hpp"
 
 #include <algorithm>

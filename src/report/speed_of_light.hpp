@@ -17,7 +17,7 @@ struct Ceilings {
     std::optional<double> update_s = {};
 };
 
-// Of one step, by all ranks.
+// The work of one step, by all ranks together.
 struct StepWork {
     double operations = 0;   // of the model
     double state_bytes = 0;  // that the devices read and write for the update, as expected

@@ -104,7 +104,7 @@ json placement_json(const RunRecord& record) {
         {"dense_sums", record.facts.has_dense_sums},  {"vector_bytes", record.vector_bytes}};
 }
 
-// What only some runs have.
+// Adds the parts of a summary that only some runs have.
 void add_optional_parts(json& summary, const RunRecord& record) {
     if (record.gpu) {
         summary["gpu"] = gpu_json(*record.gpu);

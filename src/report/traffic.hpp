@@ -1,4 +1,4 @@
-// What a run moved on each link, beside the paper's methods and the planner's formulas.
+// The traffic of a run on each link, beside the paper's methods and the planner's formulas.
 #pragma once
 
 #include "report/record.hpp"
@@ -15,7 +15,7 @@ namespace nearstep::report {
 // {state_read, state_write}, network and node {gradients, parameters}.
 nlohmann::json links_json(const std::vector<StepReport>& steps, std::size_t parameters);
 
-// Of the links that devices and nodes share, over all steps: {measured, zero_infinity,
+// Bytes on the links that devices and nodes share, over all steps: {measured, zero_infinity,
 // smart_update, smart_comp_2_percent}, each with host_link (both directions), network and total.
 nlohmann::json shared_links_json(const RunRecord& record);
 

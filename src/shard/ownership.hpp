@@ -16,7 +16,7 @@ struct Replica {
     std::vector<int> ranks;  // ascending, not empty
     DeviceMap devices;       // of `ranks`, numbered by position there
     Partition partition;     // over the devices
-    // Of each tile, if ranks own tiles otherwise than by their devices.
+    // The owner of each tile, if ranks own tiles otherwise than by their devices.
     std::vector<int> owners = {};
 
     // The rank that owns the tile: whose device holds it, or as `owners` says.
@@ -39,7 +39,7 @@ public:
 
     bool owns(int rank, std::size_t tile) const;
 
-    // Those of `ranks` that own the tile, in the order of `ranks`.
+    // Returns the ranks among `ranks` that own the tile, in the order of `ranks`.
     std::vector<int> owners_among(std::span<const int> ranks, std::size_t tile) const;
 
 private:

@@ -217,7 +217,8 @@ memory::Buffer File::map(std::size_t bytes) {
     if (::fstat(descriptor_.get(), &status) != 0) {
         fail("examine", 0, errno);
     }
-    // What a restart needs has been read. The rest is written before it is read, as on a drive.
+    // A restart has read what it needs by now. The rest of the file is written before it is read,
+    // as on a drive, so reserving the space is enough.
     if (static_cast<std::size_t>(status.st_size) < bytes) {
         allocate(bytes, 0);
     }

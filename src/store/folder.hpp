@@ -59,7 +59,7 @@ bool is_private_folder(const std::string& folder);
 // Throws ConfigError if another process holds one of the files. Changes nothing.
 void check_unused(const std::vector<std::string>& files);
 
-// What a folder for state files offers.
+// Properties of a folder for state files.
 struct FolderFacts {
     bool is_there = false;  // if not, the facts are those of the closest existing parent
     std::string filesystem{};
@@ -74,7 +74,7 @@ FolderFacts examine_folder(const std::string& folder);
 // True if the file lives in the page cache alone (tmpfs, ramfs). Since Linux 6.6 such a filesystem
 // accepts direct I/O but still copies, on the calling thread.
 bool lies_in_memory(int file);
-// The same of files in this folder, which need not be there yet.
+// True if files of this folder would live in the page cache alone. The folder need not exist yet.
 bool lies_in_memory(const std::string& folder);
 
 // The folder that contains a path; "." if the path names none.

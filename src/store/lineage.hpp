@@ -1,4 +1,4 @@
-// Which run a step belongs to: each run has an id and the list of runs it branched from.
+// The history of a run: its id, and the list of runs it branched from.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The file that says which steps a rank's state files hold. It is replaced atomically.
-// Its format is described in docs/formats/state-file.md.
+// docs/formats/state-file.md describes the format.
 #pragma once
 
 #include "store/lineage.hpp"

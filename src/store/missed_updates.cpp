@@ -1,3 +1,4 @@
+// Writes and parses the counts of missed updates. Used by manifest.cpp and checkpoint/index.cpp.
 #include "store/missed_updates.hpp"
 
 #include "base/error.hpp"

@@ -22,7 +22,7 @@ std::string program_state_name(int rank, int set, int place);
 // The paths of all these of a rank that may lie in the folders.
 std::vector<std::string> program_state_files(const std::vector<std::string>& folders, int rank);
 
-// What a file's name says.
+// The parts of a state file's name.
 struct RankFileName {
     int rank = 0;
     int device = 0;  // of a state file

@@ -1,5 +1,5 @@
-// What a program keeps beside the optimizer state, such as running means: a small file per rank
-// that is durable before the step is. Its format is described in docs/formats/state-file.md.
+// State that a program keeps beside the optimizer state, such as running means: a small file per
+// rank that is durable before the step is. docs/formats/state-file.md describes the format.
 #pragma once
 
 #include "store/lineage.hpp"

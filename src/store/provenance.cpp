@@ -15,7 +15,7 @@ namespace {
 
 std::string start_of(const std::string& path) { return start_of_plain(path, kHeaderBytes); }
 
-// Empty, or reserved but not yet written.
+// Whether the file is empty, or reserved but not yet written.
 bool holds_nothing(const std::string& start) {
     return std::ranges::all_of(start, [](char byte) { return byte == '\0'; });
 }

@@ -1,5 +1,5 @@
 // The page before a subgroup's stored state. It identifies the state's owner and generation.
-// Its format is described in docs/formats/state-file.md.
+// docs/formats/state-file.md describes the format.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ enum class PayloadDigest { present, absent };
 void seal(const SubgroupHeader& header, std::span<std::byte> extent,
           PayloadDigest digest = PayloadDigest::present);
 
-// The same for a payload stored elsewhere. `page` has kHeaderBytes; `digest` is the payload's XXH3,
-// or 0 to leave it out.
+// Writes a header for a payload that is stored elsewhere. `page` has kHeaderBytes; `digest` is the
+// payload's XXH3, or 0 to leave it out.
 void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::size_t payload_bytes,
                std::uint64_t digest);
 
@@ -61,7 +61,8 @@ std::optional<std::string> find_fault(const SubgroupHeader& expected,
                                       std::span<const std::byte> extent,
                                       PayloadDigest digest = PayloadDigest::present);
 
-// The same for a payload stored elsewhere. `digest` is its XXH3; nullopt: not checked.
+// Does the same for a payload that is stored elsewhere than its page. `digest` is the payload's
+// XXH3; nullopt: the payload is not checked.
 std::optional<std::string> find_page_fault(const SubgroupHeader& expected,
                                            std::span<const std::byte> page,
                                            std::size_t payload_bytes,

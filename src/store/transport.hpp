@@ -27,7 +27,7 @@ public:
 
     virtual ~Transport() = default;
 
-    // Never automatic.
+    // The transport that was chosen; it is never IoKind::automatic.
     virtual IoKind kind() const = 0;
 
     // `file` is the position in the list.

@@ -1,4 +1,4 @@
-// What the engine says of a run's devices, nodes and paths, for clients and reports.
+// Facts about a run's devices, nodes and paths that the engine gives to clients and reports.
 #pragma once
 
 #include <cstddef>

@@ -11,15 +11,15 @@
 
 namespace nearstep::trace {
 
-// What works in parallel in a step. Device reads, the engine, device writes and a device's copies
-// to the host have a row per device.
+// The rows of a trace: things that work in parallel in a step. Device reads, the engine, device
+// writes and a device's copies to the host have a row per device.
 enum class Lane : std::uint8_t { compute, copy, exchange, device_read, engine, device_write };
 constexpr std::size_t kLanes = 6;
 
 // "compute", "copy", "exchange", "device read", "engine" or "device write".
 const char* name_of(Lane lane);
 
-// What a span works on: "block 3".
+// The subject that a span works on: "block 3".
 struct Subject {
     const char* kind = nullptr;  // static text; null: nothing
     std::size_t number = 0;

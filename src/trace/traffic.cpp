@@ -1,3 +1,4 @@
+// Adds up byte counters. Used by devices, exchanges and reports.
 #include "trace/traffic.hpp"
 
 namespace nearstep::trace {

@@ -42,7 +42,7 @@ config::RunSettings settings_of(const Column& column, const CompareOptions& opti
     return one;
 }
 
-// The same compute and codec on links without delay.
+// Returns the run with the same compute and codec, on links without delay.
 config::RunSettings unshaped(config::RunSettings run) {
     run.link = {};
     run.csd.update_mparam_s = 0;

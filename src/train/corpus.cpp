@@ -1,3 +1,4 @@
+// Loads a run's text and brings it to all ranks. Used by the trainer's loop and compare.cpp.
 #include "train/corpus.hpp"
 
 #include "base/error.hpp"

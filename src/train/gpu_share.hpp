@@ -47,8 +47,8 @@ private:
     std::optional<double> peak_operations_;
 };
 
-// What this rank's GPU does, with the maxima over ranks; none without a GPU. `traffic` covers
-// `steps` steps. Collective.
+// Measures the use of this rank's GPU and takes the maxima over ranks; none without a GPU.
+// `traffic` covers `steps` steps. Collective.
 std::optional<report::GpuUse> gpu_use_of_ranks(const mpi::Communicator& world,
                                                const std::optional<GpuShare>& share,
                                                const model::NetworkTraffic& traffic,

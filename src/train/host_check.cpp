@@ -102,7 +102,7 @@ void check_temporary_folder() {
     }
 }
 
-// What every run needs of the host, and what is known of it then.
+// Checks what every run needs of the host, and returns what is known of it then.
 HostFacts look_at_host(const config::RunSettings& run) {
     if (!run.hosts.interface.empty() && !is_up(run.hosts.interface)) {
         throw ConfigError(text("The network interface ", run.hosts.interface,
@@ -123,7 +123,7 @@ std::int64_t microseconds_now() {
         .count();
 }
 
-// What `python -m nearstep digest` prints.
+// Returns the output of `python -m nearstep digest`.
 std::string digest_of_package(const std::string& python) {
     CommandEnd end = run_command({python, "-m", "nearstep", "digest"}, StandardError::in_output);
     while (!end.output.empty() && end.output.back() == '\n') {

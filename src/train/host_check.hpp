@@ -37,14 +37,15 @@ enum class Unfinished { refused, taken };
 HostFacts check_host(const config::RunSettings& run, int ranks, const config::HostPart& host,
                      const std::string& granted, Unfinished unfinished);
 
-// What runs in place of a config: a script, and the Python that runs it.
+// A script that runs in place of a config, and the Python that runs it.
 struct Script {
     std::string path;
     std::string python;
 };
 
-// The same for a script, whose folders and devices are not known before it runs: checks that the
-// script exists, that its Python has a package that works, the interface, and the temporary folder.
+// Checks the host for a script, whose folders and devices are not known before it runs: that the
+// script exists, that its Python has a package that works, that hosts.interface is up, and that the
+// temporary folder has space.
 HostFacts check_host_of_script(const config::RunSettings& run, int ranks,
                                const config::HostPart& host, const Script& script);
 

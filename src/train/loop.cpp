@@ -160,7 +160,7 @@ void run_steps(Trainer& trainer, report::Reporter& reporter, report::RunRecord& 
     reporter.end_progress();
 }
 
-// What is known before the first step.
+// Fills a record with what is known before the first step.
 report::RunRecord begin_record(const mpi::Communicator& world, const Trainer& trainer,
                                const config::RunSettings& run, const plan::Calibration& calibration,
                                const report::StartSeconds& start) {

@@ -1,3 +1,4 @@
+// Computes the learning rate and the hyperparameters of a step. Used by trainer.cpp and step.cpp.
 #include "train/schedule.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What changes from step to step.
+// Computes the values that change from step to step.
 #pragma once
 
 #include "config/run_settings.hpp"

@@ -109,7 +109,7 @@ void Trainer::backward_pass() {
     engine().end_pass();
 }
 
-// What is known of the step before its update ends. Combines the ranks' values.
+// Fills in what is known of the step before its update ends. Combines the ranks' values.
 void Trainer::add_up_losses(StepReport& report) const {
     const std::array mine{report.loss, report.seconds.forward, report.seconds.backward,
                           is_stop_requested() ? 1.0 : 0.0, computed_s_};

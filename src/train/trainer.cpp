@@ -106,7 +106,8 @@ void Trainer::open_run(const Options& options) {
     run_.placement = opened_->start().settings.placement;  // settled
 }
 
-// Of a network that is all on the GPU and keeps nothing that backward can compute again.
+// GPU memory that the network takes if it is all on the GPU and keeps nothing that backward can
+// compute again.
 std::size_t Trainer::gpu_work_bytes() const {
     if (!compute_device_.is_gpu()) {
         return 0;

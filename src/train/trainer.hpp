@@ -38,7 +38,7 @@ public:
     Trainer(const mpi::Communicator& world, const config::RunSettings& run, data::Corpus corpus,
             const Options& options);
 
-    // Like the engine's, with the model's start values.
+    // Begins the run as the engine does, with the model's start values.
     engine::BeginReport begin();
 
     // Runs a step up to its update, which begins. The report lacks the update's seconds, traffic
@@ -51,7 +51,7 @@ public:
     // the trainer is destroyed.
     StepReport finish();
 
-    // For the state and its commits, checkpoints and digests.
+    // The engine, for the state and its commits, checkpoints and digests.
     engine::Engine& engine() { return opened_->engine(); }
     const engine::Engine& engine() const { return opened_->engine(); }
 

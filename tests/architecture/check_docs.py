@@ -1,23 +1,92 @@
-"""Checks that every file named in the tables of docs/architecture.md exists, that 20 questions are answered, and that
-the targets of links in documents exist: files, and headings in them.
+"""Checks that docs/source-index.md says what each source does, in the words of the source's first comment; that the
+sources which docs/architecture.md names exist; and that the targets of links in documents exist: files, and headings in
+them. With --write, writes the index first.
 
-    check_docs.py ROOT
+    check_docs.py ROOT [--write]
 """
+import ast
 import pathlib
 import re
 import subprocess
 import sys
+import textwrap
+
+INDEXED = ("src", "mpi", "fpga", "python")
+HEADERS, SOURCES = (".hpp", ".cuh"), (".cpp", ".cu")
+HEAD = """# Source index
+
+What each source does, and who calls it, in the words of its own first comment. [architecture.md](architecture.md) tells
+how they work together. `tests/architecture/check_docs.py . --write` makes this page; a test fails if it is stale.
+"""
 
 root = pathlib.Path(sys.argv[1])
 faults = []
 
-rows = re.findall(r"^\| .*\? \| (.*`.*) \|$", (root / "docs/architecture.md").read_text(), re.MULTILINE)
-for names in (re.findall(r"`([^`]+)`", row) for row in rows):
-    beside = pathlib.Path(names[0]).parent  # a name without a folder is in that of the row's first
-    faults += [f"docs/architecture.md names {name}, which is not there." for name in names
-               if not any((root / place).is_file() for place in (name, beside / name))]
-if len(rows) < 20:
-    faults.append(f"docs/architecture.md answers {len(rows)} questions, not 20.")
+
+def tracked(*patterns):
+    files = subprocess.run(["git", "-C", root, "ls-files", "-z", *patterns], capture_output=True, text=True, check=True)
+    return [name for name in files.stdout.split("\0") if name and (root / name).is_file()]
+
+
+def first_comment(name):
+    """The first paragraph of the comment or docstring that a source begins with; empty if it begins otherwise."""
+    text = (root / name).read_text()
+    if name.endswith(".py"):
+        text = ast.get_docstring(ast.parse(text)) or ""
+    else:
+        text = re.sub(r"^//+ ?", "", re.match(r"(?://.*\n)*", text)[0], flags=re.MULTILINE)
+    return " ".join(text.strip().split("\n\n")[0].split())
+
+
+def sentences(text):
+    return re.split(r"(?<=[\w)`]{2}\.) (?=[A-Za-z`])", text)
+
+
+def entry(names):
+    """The line of the index for the files of one name: what the header says, and who calls its sources."""
+    files = sorted(names, key=lambda name: not name.endswith(HEADERS))
+    said = sentences(first_comment(files[0]))
+    callers = [one for name in files for one in sentences(first_comment(name)) if re.match(r"(Called|Used|Chosen) |\S+ chooses ", one)]
+    stem, parts = pathlib.Path(files[0]), [f"`{pathlib.Path(name).suffix}`" for name in files[1:]]
+    text = " ".join(dict.fromkeys([said[0], *callers])).removesuffix(":")
+    # Words such as list[int] and <b> are no markup.
+    return f"* `{stem.name}`{', ' if parts else ''}{', '.join(parts)}: " + re.sub(r"([\[\]<>*])", r"\\\1", text)
+
+
+def index():
+    folders = {}
+    for name in tracked(*INDEXED):
+        path = pathlib.Path(name)
+        if path.suffix in HEADERS + SOURCES:
+            folders.setdefault(str(path.parent), {}).setdefault(path.stem, []).append(name)
+        elif path.suffix == ".py" and path.name != "__main__.py":
+            folders.setdefault(str(path.parent), {}).setdefault(path.name, []).append(name)
+    lines = [HEAD]
+    for folder in sorted(folders):
+        lines.append(f"## {folder}")
+        for stem in sorted(folders[folder]):
+            names = folders[folder][stem]
+            faults.extend(f"{name} does not begin with a comment that says what it does and who calls it."
+                          for name in names if not first_comment(name))
+            lines += textwrap.wrap(entry(names), 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        lines.append("")
+    return "\n".join(lines)
+
+
+def check_index(writes):
+    page = root / "docs/source-index.md"
+    text = index()
+    if writes:
+        page.write_text(text)
+    if not page.is_file() or page.read_text() != text:
+        faults.append("docs/source-index.md is stale: call tests/architecture/check_docs.py . --write.")
+    return text.count("\n* ")
+
+
+def check_named_sources():
+    named = set(re.findall(r"`((?:src|mpi|fpga|python|tests|launch|bench)/[\w./-]+\.\w+)`", (root / "docs/architecture.md").read_text()))
+    faults.extend(f"docs/architecture.md names {name}, which is not there." for name in sorted(named) if not (root / name).is_file())
+    return len(named)
 
 
 def anchors(path):
@@ -26,20 +95,29 @@ def anchors(path):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-listed = subprocess.run(["git", "-C", root, "ls-files", "*.md"], capture_output=True, text=True, check=True).stdout.split()
-links = 0
-for document in (root / name for name in listed):
-    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if re.match(r"[a-z]+:", target):
-            continue
-        links += 1
-        name, _, anchor = target.partition("#")
-        linked = document.parent / name if name else document
-        if not linked.exists():
-            faults.append(f"{document.relative_to(root)} links to {target}, which is not there.")
-        elif anchor and anchor not in anchors(linked):
-            faults.append(f"{document.relative_to(root)} links to {target}: there is no such heading.")
-print(f"{len(rows)} questions, {links} links in {len(listed)} documents")
+def check_links():
+    documents = tracked("*.md")
+    links = 0
+    for document in (root / name for name in documents):
+        text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if re.match(r"[a-z]+:", target):
+                continue
+            links += 1
+            name, _, anchor = target.partition("#")
+            linked = document.parent / name if name else document
+            if not linked.exists():
+                faults.append(f"{document.relative_to(root)} links to {target}, which is not there.")
+            elif anchor and anchor not in anchors(linked):
+                faults.append(f"{document.relative_to(root)} links to {target}: there is no such heading.")
+    if not links:
+        faults.append("The documents have no links.")
+    return links, len(documents)
+
+
+entries = check_index("--write" in sys.argv[2:])
+sources = check_named_sources()
+links, documents = check_links()
+print(f"{entries} entries of the index, {sources} sources in architecture.md, {links} links in {documents} documents")
 print("\n".join(faults))
-sys.exit(bool(faults) or links == 0)
+sys.exit(bool(faults))

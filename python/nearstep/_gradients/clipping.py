@@ -1,4 +1,4 @@
-"""Answers PyTorch's clipping by norm, which Transformers, Accelerate and Lightning call."""
+"""Answers PyTorch's clipping by norm, which Transformers, Accelerate and Lightning call. Used by _optimizer.py."""
 
 import functools
 

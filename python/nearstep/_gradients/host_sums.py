@@ -1,4 +1,4 @@
-"""Sums of gradients that wait in host memory between two backward passes."""
+"""Adds up gradients in host memory between two backward passes. Used by sums.py."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class HostSums:
 
     @contextlib.contextmanager
     def _claimed(self, place: HostSum, gradient, spare: bool = False):
-        """As _next(), for all of the place: in here nobody else uses it, and then nothing waits for it."""
+        """Does what _next() does for the whole place. Inside, nobody else uses it; afterwards nothing waits for it."""
         self._adders.claim(place)
         of_gradients = 0 if gradient is None else gradient.element_size()
         of_waiting = max((one.element_size() for one in place.waiting), default=0)

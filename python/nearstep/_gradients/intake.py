@@ -1,4 +1,4 @@
-"""Takes gradients as backward makes them and hands them to the engine, layer by layer.
+"""Takes gradients as backward makes them and hands them to the engine, layer by layer. Used by _session.py.
 
 ``p.grad`` tells what the program did with a gradient: a Departed stands there as long as nothing was done; None says
 that the program dropped it; a tensor is a gradient of the program's own.
@@ -91,7 +91,7 @@ class Intake:
         self._sums.close()
 
     def before_forward(self, begins: bool) -> None:
-        """Of a layer, while gradients of this step are here. ``begins``: of the whole module."""
+        """Call it before a layer's forward, while this step's gradients are here. ``begins``: it is the module's."""
         with torch.no_grad():
             self._sums.make_room(begins)
 
@@ -113,7 +113,7 @@ class Intake:
     def hooks(self) -> list:
         """Registers hooks on the parameters; returns their handles."""
         handles = []
-        # They run before ours, and see the gradient of one pass in p.grad where PyTorch has the sum.
+        # Older hooks of the program run first, and see the gradient of one pass in p.grad where PyTorch has the sum.
         self._older_hooks = {i for i, p in enumerate(self.params) if getattr(p, "_post_accumulate_grad_hooks", None)}
         before, take = (self._before, self._take) if self._kept is None else (self._kept.before, self._kept.take)
         for i, p in enumerate(self.params):
@@ -312,7 +312,7 @@ class Intake:
         for stream in self._streams[block]:
             torch.cuda.current_stream(self._device).wait_stream(stream)
         place = self._device if self._on_gpu else "cpu"
-        # What the program has, too, may change before the engine has read it.
+        # A gradient that the program holds, too, is copied: it may change before the engine has read it.
         gradients = [None if g is None else g.to(place, copy=not self.takes or i in self._own).contiguous() for i, g in zip(tensors, gradients)]
         made = self._event() if self._on_gpu else None
         for gradient in gradients if made else []:

@@ -1,4 +1,5 @@
-"""How much of a GPU's memory sums of gradients may take: what a pass without them leaves."""
+"""Measures how much of a GPU's memory sums of gradients may take: what a pass without them leaves. Used by sums.py and
+_streaming/stream.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The gradients of a step until they leave: on the GPU, or, layers for which it has no room, in pinned host memory."""
+"""Holds the gradients of a step until they leave: on the GPU, or, layers for which it has no room, in pinned host
+memory. Used by intake.py."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class Sums:
         self.begin_step()
 
     def host_bytes(self, device: torch.device) -> int:
-        """Of host memory, if a step has several backward passes and layers are streamed."""
+        """Bytes of host memory that sums take if a step has several backward passes and layers are streamed."""
         return bytes_of_sums(self._params) + bytes_of_waiting(self._params, _STREAMED_SHARE) if self.is_streamed and device.type == "cuda" else 0
 
     def open(self, conductor, device: torch.device, encodes: bool, room: Room | None, passes: int) -> None:

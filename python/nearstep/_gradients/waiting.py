@@ -1,4 +1,5 @@
-"""Gradients that wait in host memory, and the threads that add them to sums there."""
+"""Holds gradients that wait in host memory, and runs the threads that add them to sums there. Used by sums.py and
+host_sums.py."""
 
 from __future__ import annotations
 

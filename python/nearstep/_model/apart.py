@@ -1,4 +1,4 @@
-"""Work of nearstep's own in the middle of the program's."""
+"""Keeps nearstep's own work apart from the program's, in whose middle it runs. Used by parameters.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What stands in ``p.grad`` while the gradient is with the optimizer: it takes no memory, and any use raises."""
+"""The object that stands in ``p.grad`` while the optimizer has the gradient: it takes no memory, and any use raises.
+Used by _gradients and watch.py."""
 
 from __future__ import annotations
 
@@ -29,10 +30,10 @@ def _functions():
     yield from (torch._has_compatible_shallow_copy_type, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_tensor, torch.is_same_size)
 
 
-# What returns the tensor itself if it is in the format and on the device asked for, as in module.to().
+# Methods that return the tensor itself if it has the format and the device asked for, as in module.to().
 CONVERSIONS = ("to", "cpu", "cuda", "float", "bfloat16", "half", "double", "type")
 
-# What asks a tensor about itself and not about its values.
+# Functions that ask a tensor about itself and not about its values.
 ABOUT = frozenset(_functions())
 
 

@@ -1,4 +1,4 @@
-"""What a run is and takes, in one line. Used by _session.py."""
+"""Describes in one line what a run is and what it takes. Used by _session.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Digests of parameters, by which the optimizer sees that the program has changed one."""
+"""Computes digests of parameters, by which the optimizer sees that the program has changed one. Used by
+parameters.py."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def _by_pytorch(p, out) -> None:
 
 
 class Digests:
-    """Of parameters by their numbers. On a GPU they are computed in the current stream, and only differing() waits."""
+    """Digests of parameters, which are given by their numbers. On a GPU they are computed in the current stream, and
+    only differing() waits."""
 
     def __init__(self, params: list, device: torch.device):
         self._params = params
@@ -87,12 +89,13 @@ class Digests:
             self._is_known[i] = False
 
     def counted(self, numbers: list) -> list:
-        """Those of which PyTorch has counted a change since they were noted, as by Embedding(max_norm=1) in a forward."""
+        """Returns the parameters of which PyTorch has counted a change since they were noted, as by
+        Embedding(max_norm=1) in a forward."""
         return [i for i in numbers if self._is_known[i] and self._params[i]._version != self._versions[i]]
 
     @torch.no_grad()
     def differing(self, numbers: list) -> list:
-        """Those that are not as they were noted."""
+        """Returns the parameters that are not as they were noted."""
         known = [i for i in numbers if self._is_known[i]]
         if not self._on_gpu:
             return [i for i in known if _on_host(self._params[i]) != self._noted[i]]
@@ -115,7 +118,7 @@ class Digests:
 
     @torch.no_grad()
     def before_overwriting(self, numbers: list) -> list:
-        """Those that are not as they were noted, which is found out later on a GPU: lost() tells."""
+        """Returns the parameters that are not as they were noted. On a GPU this is known later: lost() returns them."""
         if not self._on_gpu:
             return self.differing(numbers)
         known = [i for i in numbers if self._is_known[i]]
@@ -139,7 +142,7 @@ class Digests:
             self._lost_is_here.record(torch.cuda.current_stream(self._lost.device))
 
     def lost(self) -> list:
-        """What the last ask_lost() asked for, if it is here; each once."""
+        """Returns what the last ask_lost() asked for, each parameter once; empty if it has not arrived."""
         if not self._on_gpu or self._lost_is_here is None or not self._lost_is_here.query():
             return []
         self._lost_is_here = None

@@ -1,4 +1,4 @@
-"""Models whose parameters take no memory until the optimizer begins."""
+"""Makes models whose parameters take no memory until the optimizer begins. Called by programs as nearstep.empty()."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def is_empty(p) -> bool:
         return getattr(p, "_nearstep_empty", None) is not None and (p.numel() == 0 or bool(p.detach()[(0,) * p.dim()].isnan()))
 
 
-# What makes another tensor of the same kind, or asks for the memory.
+# Functions that make another tensor of the same kind, or ask for the memory.
 _WITHOUT_VALUES = {f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")} | {
     f"new_{kind}" for kind in ("zeros", "ones", "full", "empty")} | {"view_as", "expand_as", "untyped_storage", "data_ptr"}
 
@@ -110,7 +110,7 @@ def _refuse():
 
 
 def guard(params) -> None:
-    """Those that are empty refuse to be used from here on."""
+    """Makes the empty ones among ``params`` refuse to be used from here on."""
     for p in params:
         if is_empty(p):
             give_class(p, _Guarded)

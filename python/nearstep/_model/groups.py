@@ -1,4 +1,5 @@
-"""A model's parameters as parameter groups, and its modules as blocks of the parameter vector."""
+"""Divides a model's parameters into parameter groups, and its modules into blocks of the parameter vector. Used by most
+of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trained parameters of a module, and how they get the engine's new values."""
+"""Gives the trained parameters of a module the engine's new values. Used by _session.py."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Parameters:
 
     @property
     def kept_bytes(self) -> int:
-        """Of the parameters that are read into the vector in every step."""
+        """Bytes of the parameters that are read into the vector in every step."""
         return sum(value.numel() for i, value in enumerate(self.values) if i not in self._streamed) * self.dtype.itemsize
 
     def is_loaded(self, i: int) -> bool:
@@ -383,9 +383,9 @@ class Parameters:
 
     @torch.no_grad()
     def settle(self, is_thorough: bool, is_last: bool = False) -> None:
-        """What the program has written since the last step becomes the masters' values. ``is_thorough``: looks at all
-        parameters, else at those that look_for_written() found and those that changed since as PyTorch counts changes.
-        ``is_last``: what does not fit the state is left out, instead of raising RuntimeError. All ranks call it alike."""
+        """Makes what the program has written since the last step the masters' values. ``is_thorough``: looks at all
+        parameters, else at those that look_for_written() found and those of which PyTorch has counted a change since.
+        ``is_last``: values that do not fit the state are left out; else they raise RuntimeError. All ranks call it."""
         self._raise_lost()
         if not is_last and self._vector is not None and self._vector.data_ptr() != self._address:
             raise RuntimeError("The memory that the engine and the parameters share was replaced, as by the module's share_memory(): call it before the optimizer is made.")

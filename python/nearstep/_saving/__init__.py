@@ -1,1 +1,1 @@
-"""What of a run outlives the process."""
+"""Saves and shows what outlives the process: state, checkpoints, exports, the program's own data."""

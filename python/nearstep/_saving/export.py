@@ -1,4 +1,4 @@
-"""Writes trained weights for Hugging Face's from_pretrained()."""
+"""Writes trained weights for Hugging Face's from_pretrained(). Called by _optimizer.py."""
 from __future__ import annotations
 
 import copy

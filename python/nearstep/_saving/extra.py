@@ -1,4 +1,4 @@
-"""A program's own data for a checkpoint: a JSON file with the step in its name."""
+"""Keeps a program's own data for a checkpoint: a JSON file with the step in its name. Called by _session.py."""
 
 from __future__ import annotations
 

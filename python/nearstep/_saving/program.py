@@ -143,7 +143,7 @@ class Program:
         return len(text).to_bytes(_LENGTH_BYTES, "little") + text, [(t.data_ptr(), t.numel() * t.element_size()) for t in kept], kept
 
     def content(self, device) -> bytes:
-        """The same as one piece of memory."""
+        """Returns what collect() finds as one piece of memory."""
         found = self.collect(device)
         if found is None:
             return b""

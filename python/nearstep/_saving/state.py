@@ -1,4 +1,4 @@
-"""What ``opt.state`` and ``opt.state_dict()`` show of a state that lies in storage."""
+"""Shows a state that lies in storage as ``opt.state`` and ``opt.state_dict()``. Used by _optimizer.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``opt.state_dict()`` says of where the state is, and how an optimizer returns there."""
+"""Writes into ``opt.state_dict()`` where the state is, and lets an optimizer return there. Used by _optimizer.py."""
 
 from __future__ import annotations
 

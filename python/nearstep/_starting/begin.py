@@ -1,4 +1,4 @@
-"""Starts the engine: gives memory to empty parameters, and start values to the state."""
+"""Starts the engine: gives memory to empty parameters, and start values to the state. Called by _session.py."""
 
 from __future__ import annotations
 

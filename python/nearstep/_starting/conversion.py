@@ -22,7 +22,7 @@ def _tables_for(model):
 
 
 class _Made:
-    """What one converter makes of some tensors of the file."""
+    """The tensors that one converter makes of some tensors of the file."""
 
     def __init__(self, model, converter, name: str):
         self._model, self._converter, self._name = model, converter, name

@@ -1,4 +1,4 @@
-"""Calls PyTorch's vector functions once on one thread, before several threads call them.
+"""Calls PyTorch's vector functions once on one thread, before several threads call them. Called by _session.py.
 
 PyTorch's CPU build takes exp, erf, tanh and others from Intel's MKL, which initializes itself at the first call. If
 several threads make that call at once, one of them may use another, less accurate kernel, and the run's bits differ.

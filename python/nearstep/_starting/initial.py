@@ -1,4 +1,4 @@
-"""Draws start values for empty parameters as their modules do it themselves."""
+"""Draws start values for empty parameters as their modules do it themselves. Called by begin.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The keyword arguments that all optimizers take: for editors, help() and a sentence about those that none takes."""
+"""The keyword arguments that all optimizers take: for editors, help() and a sentence about those that none takes. Used
+by _optimizers.py."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 class Settings(TypedDict, total=False):
-    """Of every optimizer: see ``Optimizer``, which has their defaults."""
+    """The keyword arguments of every optimizer. ``Optimizer`` explains them and has their defaults."""
 
     path: Path | Sequence[Path] | None
     state: Literal["fp32", "bf16", "q8", "compact"] | None

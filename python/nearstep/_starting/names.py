@@ -1,4 +1,4 @@
-"""Names of files and folders as the engine takes them."""
+"""Converts names of files and folders to what the engine takes. Used where a program names one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts the optimizers' arguments to settings of the engine."""
+"""Converts the optimizers' arguments to settings of the engine. Called by _optimizer.py and _serve.py."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def flattened(config: Mapping, prefix: str = "") -> dict:
     return flat
 
 
-# What to do instead of a key that the engine does not use under PyTorch, by section or key.
+# Advice in place of a key that the engine does not use under PyTorch, by section or key.
 _INSTEAD = {
     "data": "your own loop reads the data",
     "hosts": "launch/mpirun and launch/slurm read it from a site",

@@ -1,4 +1,4 @@
-"""A sentence about a keyword that a function does not take."""
+"""Words the sentence about a keyword that a function does not take. Used by the functions that programs call."""
 
 from __future__ import annotations
 

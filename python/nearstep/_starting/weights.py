@@ -1,4 +1,4 @@
-"""Finds a model's parameters in a folder of safetensors."""
+"""Finds a model's parameters in a folder of safetensors. Called by _optimizer.py."""
 
 from __future__ import annotations
 

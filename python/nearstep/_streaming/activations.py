@@ -1,4 +1,5 @@
-"""What a layer's inputs do between forward and backward: they stay on the GPU, or wait in pinned host memory, or on drives."""
+"""Keeps layers' inputs between forward and backward: on the GPU, in pinned host memory, or on drives. Used by
+stream.py."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ class _OnDrive:
 
 
 def _pinned_bytes(size: int) -> int:
-    """What PyTorch's pinned memory takes."""
+    """Returns the bytes that PyTorch's pinned memory takes for ``size`` bytes: it rounds up to a power of two."""
     return 1 << max(0, size - 1).bit_length()
 
 

@@ -1,4 +1,5 @@
-"""Refuses gradients that the program asks of streamed parameters, which are in no graph of the program's."""
+"""Refuses gradients that the program asks of streamed parameters, which are in no graph of the program's. Used by
+stream.py."""
 
 import functools
 import weakref
@@ -40,7 +41,7 @@ def _check(asked) -> None:
 
 
 def _look_at_inputs() -> None:
-    """Both of PyTorch's functions end in this one."""
+    """Watches the private function in which both ``backward()`` and ``torch.autograd.grad()`` end."""
     original = getattr(torch.autograd, "_engine_run_backward", None)
     if original is None or hasattr(original, "_nearstep"):
         return

@@ -13,11 +13,11 @@ def _bytes_of(tensors) -> int:
 
 
 class Graph:
-    """What autograd saves of one call of a layer. Of the layer's parameters it saves the places in the slot, which have them
-    again in backward. ``refuse``: called where the graph is used while it is closed."""
+    """The tensors that autograd saves of one call of a layer. For the layer's parameters it saves their places in the
+    slot, which holds them again in backward. ``refuse``: called where the graph is used while it is closed."""
 
     def __init__(self, memory, refuse):
-        """``memory()``: of the slot that the layer is in."""
+        """``memory()`` returns the memory of the slot that the layer is in."""
         self._memory, self._refuse = memory, refuse
         self._is_open = False
         self._inputs: list | None = None  # leaves, and tensors that need no gradient

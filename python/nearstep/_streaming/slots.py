@@ -1,4 +1,4 @@
-"""A few places on the device through which layers' parameters pass."""
+"""Passes layers' parameters through a few slots on the device. Used by stream.py."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Slots:
 
     @staticmethod
     def _newest(layer: Layer, homes: list) -> list:
-        """What to load: memory that the program gave a parameter, else ``homes``."""
+        """Returns where to load from: memory that the program gave a parameter, else ``homes``."""
         with torch._C.DisableTorchFunctionSubclass():
             for i, (p, outside) in enumerate(zip(layer.params, layer.outside) if layer.slot is None else ()):
                 if p.data_ptr() != outside.data_ptr():

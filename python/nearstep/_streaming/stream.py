@@ -1,4 +1,5 @@
-"""Models whose parameters do not fit the GPU: layers compute one after another in a few slots."""
+"""Trains models whose parameters do not fit the GPU: layers compute one after another in a few slots. Called by
+programs as nearstep.Stream."""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ class Streaming:
         self._forwards = [_wrap(weakref.ref(self), layer, i) for i, layer in enumerate(self._layers)]
 
     def numbers(self) -> set:
-        """Of the trained parameters that are streamed."""
+        """Returns the numbers (in layout order) of the trained parameters that pass through slots."""
         return set(self._numbers.values()) - {None}
 
     def devices(self, params: list) -> set:
@@ -295,7 +296,7 @@ class Streaming:
 
     @property
     def seconds(self) -> dict:
-        """Of the last step."""
+        """Seconds for which the last step read parameters from storage and waited for them."""
         return self._source.seconds
 
     @property

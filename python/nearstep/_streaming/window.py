@@ -1,4 +1,5 @@
-"""Where layers' trained parameters wait on the host: in the engine's vector, or in storage, from which a window reads them ahead."""
+"""Holds layers' trained parameters on the host: in the engine's vector, or in storage, from which a window reads them
+ahead. Used by stream.py."""
 
 from __future__ import annotations
 

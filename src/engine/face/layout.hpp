@@ -1,5 +1,5 @@
-// What the engine must know: the tensors in a model's parameter vector, the identity of the
-// training, and the optimizer of each parameter group.
+// A client's description of its model and training: the tensors in the parameter vector, the
+// identity of the training, and the optimizer of each parameter group.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -37,7 +37,8 @@ struct Identity {
     std::int64_t steps = 0;  // of the whole run; with fewer done it is unfinished
     // The text that checkpoints keep.
     std::function<std::string(const config::EngineSettings& placed)> config = {};
-    // Of this rank's model arithmetic on the CPU, whose bits depend on it; 0: none or unknown.
+    // CPU threads of this rank's model arithmetic, since their number changes its bits; 0: the
+    // model is not computed on the CPU, or the number is unknown.
     int threads = 0;
 };
 

@@ -1,4 +1,5 @@
-// What the engine's client gives it for a run and a step, and what the engine reports.
+// The values that the engine's client gives for a run and a step, and those that the engine
+// reports.
 #pragma once
 
 #include "base/statistics.hpp"
@@ -47,9 +48,9 @@ struct EngineOptions {
     std::size_t gpu_work_bytes = 0;  // that the client's network will take of it; 0: unknown
     Grant grant = {};
     ParameterHome parameters = ParameterHome::vector;
-    // Of a client on one rank, whose GPU may write new parameters there instead of to
-    // Engine::parameters(), from Engine::update() on. They outlive the engine; null: all go to
-    // Engine::parameters().
+    // Tensors in GPU memory of a client on one rank. From Engine::update() on, the GPU may write
+    // new parameters to them instead of to Engine::parameters(). They outlive the engine; null: all
+    // new parameters go to Engine::parameters().
     csd::GpuTensors* tensors = nullptr;
     ProgramUse program = ProgramUse::none;
     bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()
@@ -72,7 +73,7 @@ struct Step {
     std::vector<std::size_t> skipped = {};
 };
 
-// What is known of a step only when all its gradients were put. The same on all ranks.
+// Facts about a step that are known when all its gradients were put. All ranks have the same.
 struct StepEnd {
     // Replaces Step::skipped. An update that backward began otherwise is repeated.
     std::optional<std::vector<std::size_t>> skipped = std::nullopt;
@@ -103,8 +104,9 @@ struct CheckpointTime {
     double probed_bytes = 0;  // read and written to measure this
 };
 
-// What the run's begin wrote or read in state files: bytes of all ranks, and the seconds of the
-// slowest rank in which a transfer was under way. Zeros if the state came from elsewhere.
+// State that the begin of the run wrote to state files or read from them: bytes of all ranks, and
+// the seconds of the slowest rank in which a transfer was under way. Zeros if the state came from
+// elsewhere.
 struct StateTransfer {
     double bytes = 0;
     double seconds = 0;

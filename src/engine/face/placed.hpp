@@ -8,16 +8,17 @@
 
 namespace nearstep::engine {
 
-// csd.per_rank is that of all ranks.
+// Settings whose devices are placed. csd.per_rank has the devices of all ranks.
 struct Placed : config::EngineSettings {
     std::vector<int> places = {};     // in csd.path, of this rank's drives
     std::vector<double> speeds = {};  // of each device of all ranks; empty: as csd.speed says
     std::vector<int> nodes = {};      // of each rank; empty: all are in one
 };
 
-// What a batch system and the client say about csd.path.
+// Devices that a batch system or the client grants out of csd.path.
 struct Grant {
-    // Of this host's devices (NEARSTEP_CSDS). Empty on all ranks: what Slurm says of rank 0's job.
+    // The positions in csd.path of this host's devices (NEARSTEP_CSDS). Empty on all ranks: what
+    // Slurm says of rank 0's job decides.
     std::string positions = {};
     bool divides_folders = false;  // the ranks of a node divide its folders, without csd.per_rank
 };

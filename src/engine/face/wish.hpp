@@ -1,4 +1,4 @@
-// What the user asks a run to begin with.
+// The user's request for what a run begins with.
 #pragma once
 
 #include <cstdint>

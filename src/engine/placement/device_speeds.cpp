@@ -89,7 +89,7 @@ double tiles_within(const UnequalDevice& device, double seconds) {
     return std::max(device.if_all_fit, device.otherwise + rest * device.of_read);
 }
 
-// With what its slots keep of subgroups like these.
+// Adds the tiles that the device's slots keep, for subgroups like these.
 UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpeeds& speeds,
                          const shard::Partition& partition, int device) {
     UnequalDevice made{.of_read = speeds.of_read, .of_kept = speeds.of_kept};
@@ -157,7 +157,8 @@ std::vector<double> measured_speeds(const mpi::Communicator& world, const Placed
             balance(settled, trials, layout.elems, copy, world.size());
         }
     }
-    // Those of rank 0, because hosts may differ in cores and in mathematics.
+    // All ranks use the speeds that rank 0 computed, because hosts may differ in cores and in
+    // mathematics.
     std::vector<double> speeds(trials.size(), 0.0);
     if (world.rank() == 0) {
         speeds = settled.speeds;

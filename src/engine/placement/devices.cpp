@@ -24,14 +24,14 @@ namespace nearstep::engine {
 
 namespace {
 
-// Position in csd.path.
+// Returns the position of the device's folder in csd.path.
 std::size_t place_of_device(const Placed& settings, std::size_t local) {
     const std::size_t place =
         local < settings.places.size() ? static_cast<std::size_t>(settings.places[local]) : local;
     return place % settings.csd.path.size();
 }
 
-// Of a drive.
+// The folder of csd.path in which the device's drive is mounted.
 const std::string& folder_of_device(const Placed& settings, std::size_t local) {
     return settings.csd.path[place_of_device(settings, local)];
 }
@@ -92,7 +92,7 @@ const std::vector<shard::Subgroup>& subgroups_of(const shard::Replica& copy, int
     return copy.partition.subgroups_of(devices_in(copy, rank).first + local);
 }
 
-// Of the rank's `files` those of one device.
+// Returns those of the rank's `files` that belong to one device.
 std::vector<std::string> files_of(const config::EngineSettings& settings,
                                   const std::vector<std::string>& files, int local) {
     return is_on_host(settings) ? files : std::vector{files.at(static_cast<std::size_t>(local))};
@@ -279,7 +279,7 @@ bool overlaps_steps(config::Mode mode) {
 
 namespace {
 
-// `device`: of all ranks' devices.
+// Makes one device. `device`: its number among all ranks' devices.
 struct DeviceMaker {
     const Placed& settings;
     const GradientRoute& route;

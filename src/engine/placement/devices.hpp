@@ -64,15 +64,15 @@ csd::Delivery delivery(const config::EngineSettings& settings, ParameterHome par
 // reproduce systems that run them one after the other.
 bool overlaps_steps(config::Mode mode);
 
-// Of the rank's devices, in their order.
+// Returns the tier of each of the rank's devices, in their order.
 std::vector<config::Tier> tiers_of(const config::EngineSettings& settings, int rank, int ranks);
 
 // The rank's state files, one per device. `set` is the set of names (see store/names.hpp). That of
 // a device in GPU memory is never made: its state is as missing as that of a drive that was lost.
 std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set = 0);
 
-// The same with the bytes that each file will take; of a rank without devices, its manifest. `copy`
-// is the rank's.
+// The rank's state files with the bytes that each will take. A rank without devices has its
+// manifest alone. `copy` is the rank's copy of the state.
 std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, int ranks,
                                               const shard::Replica& copy);
 
@@ -90,7 +90,7 @@ std::array<std::string, 2> program_state_paths(const Placed& settings, int rank,
 // The rank's state files and manifest.
 store::RankFiles files_of_rank(const Placed& settings, const mpi::Communicator& world, int set = 0);
 
-// What the devices share. The pointers outlive them.
+// Objects that all devices of the rank share. The pointers outlive the devices.
 struct DeviceSurroundings {
     Dtype dtype = Dtype::bf16;            // of the parameters
     store::Storage* storage = nullptr;    // see store::File

@@ -20,7 +20,7 @@ std::string digest_of_tiles(const shard::Partition& partition);
 // copy. State files fit a run if the lines are equal.
 std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy);
 
-// What a layout line says. All numbers are ones that a run may have.
+// The values in a layout line. All of them are numbers that a run may have.
 struct LayoutValues {
     int ranks = 0;
     std::vector<int> devices = {};    // of each rank

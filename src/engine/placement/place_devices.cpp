@@ -1,4 +1,4 @@
-// Which drives of its host each rank has. Called before an engine is made.
+// Decides which drives of its host each rank has. Called before an engine is made.
 #include "base/error.hpp"
 #include "config/slurm_grant.hpp"
 #include "engine/placement/devices.hpp"
@@ -42,7 +42,7 @@ std::string find_granted(const mpi::Communicator& world, const std::string& give
     return mine;
 }
 
-// The drives of each rank.
+// Returns how many drives each rank has.
 std::vector<int> divide_folders(const mpi::Communicator& world,
                                 const config::EngineSettings& settings, const mpi::Topology& nodes,
                                 const std::string& granted) {

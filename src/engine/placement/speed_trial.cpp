@@ -225,7 +225,7 @@ std::size_t most_devices_of_a_copy(const config::EngineSettings& settings,
     return static_cast<std::size_t>(std::max(most, 1));
 }
 
-// What all trials share.
+// The settings that all trials share.
 struct TrialRun {
     Placed settings = {};
     mpi::Topology nodes;

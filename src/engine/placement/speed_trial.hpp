@@ -18,15 +18,15 @@ struct TrialSpeeds {
     std::size_t read_ahead_bytes = 0;  // memory for these slots
 };
 
-// Of each drive of all ranks. Each repeats updates of a small state, with the run's
-// formats, codec and flushes, while all others do the same. Its file is unlinked before it has
-// content. Collective; throws ConfigError and IoError on all ranks alike.
+// Measures each drive of all ranks. Each drive repeats updates of a small state, with the run's
+// formats, codec and flushes, while all others do the same. A trial's file is unlinked before it
+// has content. Collective; throws ConfigError and IoError on all ranks alike.
 std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,
                                          const Layout& layout);
 
-// What trial() finds of all devices, where 0 is nothing. If one seems to have less than a quarter
-// of another's speed, which may be because it was busy meanwhile, each has the better of two
-// trials.
+// Returns the speeds that trial() finds for all devices; 0 stands for no device. If one seems to
+// have less than a quarter of another's speed, it may have been busy: then each device has the
+// better of two trials.
 std::vector<double> speeds_of_trials(const std::function<std::vector<double>()>& trial);
 
 }  // namespace nearstep::engine

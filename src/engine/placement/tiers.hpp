@@ -31,7 +31,7 @@ void settle_memory(const mpi::Communicator& world, Placed& settings);
 void settle_tiers(Placed& settings, std::size_t elems, const std::vector<int>& copy_ranks,
                   int ranks);
 
-// Of all copies of the state.
+// Does settle_tiers() for each copy of the state.
 void settle_all_tiers(Placed& settings, std::size_t elems, const mpi::Topology& nodes);
 
 // Bytes of state in each tier: of the rank that has most there, and of all ranks. In mode base none
@@ -48,8 +48,8 @@ struct ReadAheadBytes {
     std::size_t host = 0;
     std::size_t gpu = 0;
 };
-// Of each of this rank's devices, which have these tiers and state files; none of one in GPU
-// memory, which reads nothing.
+// Memory to read ahead with, for each of this rank's devices, which have these tiers and state
+// files. A device in GPU memory reads nothing and gets none.
 std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
                                              const std::vector<config::Tier>& tiers,
                                              const std::vector<std::string>& state_files,

@@ -1,4 +1,4 @@
-// What a run can go on from: the states and checkpoints of the newest line that was found.
+// The states and checkpoints that a run can go on from, all of the newest line that was found.
 #pragma once
 
 #include "engine/restart/decide.hpp"
@@ -12,7 +12,7 @@
 
 namespace nearstep::engine {
 
-// What a run can resume from on a line.
+// The states and checkpoints of one line.
 struct Choices {
     store::Lineage line;
     std::vector<StateGroup> groups;               // on the line

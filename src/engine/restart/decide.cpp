@@ -221,7 +221,7 @@ Decision refuse_lost(const Found& found) {
                           .remedies = {Remedy::bring_back_for_job, Remedy::new_job}});
 }
 
-// For a folder without durable steps.
+// Decides for a folder without durable steps.
 Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
     if (choices.damaged != nullptr && choices.groups.empty()) {
         return refuse_damage(found, choices.damaged->damage);

@@ -64,7 +64,7 @@ struct Seat {
     int node = 0;
     std::array<std::string, kSets> manifests = {};  // paths
     std::string layout = {};
-    // Paths of the state files. Those of an older state may lie elsewhere.
+    // Paths of the state files. The files of an older state may lie elsewhere.
     std::array<std::vector<std::string>, kSets> files = {};
 };
 
@@ -131,7 +131,7 @@ struct Decision {
     // The checkpoint to load. For resume_state, one as new as the state, in case the state is
     // damaged. Empty: none.
     std::string checkpoint = {};
-    // Of the newest checkpoint of the line in the folder, used or not; -1: none.
+    // The step of the newest checkpoint of this line in the folder, used or not; -1: there is none.
     std::int64_t checkpoint_step = -1;
     int set = 0;  // of the file names to use
     // The state that must stay until the chosen one is durable. Empty: none.

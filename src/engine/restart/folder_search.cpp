@@ -44,8 +44,9 @@ std::vector<std::string> names_of_files(const LayoutValues& layout, store::RankF
     return names;
 }
 
-// What no run writes into a manifest of this name, as a phrase; empty: nothing. Anybody may have
-// written it. Lists the state files in a manifest of an older format, which does not.
+// Returns, as a phrase, what is wrong with a manifest of this name; empty if a run may have written
+// it. Anybody may have written the file. A manifest of an older format does not list its state
+// files: this function adds the list.
 std::string fault_of(store::Manifest& manifest, store::RankFileName name) {
     const std::optional<LayoutValues> layout = parse_layout(manifest.layout);
     if (!layout) {

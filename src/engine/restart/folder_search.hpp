@@ -1,4 +1,4 @@
-// What one host sees of earlier runs in a run's folders. Changes nothing.
+// Finds what one host sees of earlier runs in a run's folders. Nothing here changes a file.
 #pragma once
 
 #include "config/engine_settings.hpp"
@@ -19,7 +19,7 @@ std::vector<std::string> state_folders(const config::EngineSettings& settings);
 // IoError or ConfigError if a folder cannot be listed.
 std::vector<FoundManifest> look_for_manifests(const std::vector<std::string>& named,
                                               const std::vector<std::string>& folders);
-// In the folders of csd.path.
+// Finds the manifests in the folders of csd.path.
 std::vector<FoundManifest> look_for_manifests(const config::EngineSettings& settings);
 
 // State files in the folders that no manifest names.
@@ -39,7 +39,7 @@ std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& 
                                                   const StepsOf& steps_of,
                                                   ProgramUse program = ProgramUse::none);
 
-// What this host finds, for a run without resume flags.
+// Searches the folders that this host sees, for a run without resume flags.
 Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
                   const StepsOf& steps_of);
 

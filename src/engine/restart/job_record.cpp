@@ -37,7 +37,7 @@ bool is_name(const std::string& word) {
     });
 }
 
-// Empty outside Slurm and without a home.
+// Returns the record's path; empty outside Slurm and without a home folder.
 fs::path record_path() {
     const std::string job = variable("SLURM_JOB_ID");
     const std::string cluster = variable("SLURM_CLUSTER_NAME");

@@ -91,7 +91,7 @@ bool lists_what_was_found(Reason reason) {
     }
 }
 
-// What the remedies from Remedy::remove on give up; empty: nothing.
+// Names what the remedies from Remedy::remove on discard; empty if they discard nothing.
 std::string_view given_up(Reason reason) {
     switch (reason) {
         case Reason::unknown_step:
@@ -150,7 +150,7 @@ std::string phrase(Remedy remedy, const Refusal& refusal) {
     return "";
 }
 
-// "a, b, or c".
+// Joins the phrases as in "a, b, or c".
 std::string alternatives(const std::vector<std::string>& phrases) {
     std::string out;
     for (std::size_t i = 0; i < phrases.size(); ++i) {

@@ -73,7 +73,8 @@ bool is_first_of_node(const mpi::Communicator& world, const Found& found) {
 
 namespace {
 
-// What a rank tells the others: its seat and, if it is its node's first, what the node sees.
+// The message of a rank to the others: its seat and, if it is the first rank of its node, what the
+// node sees.
 struct SeenHere {
     std::string host = {};
     Seat seat = {};

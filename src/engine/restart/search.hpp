@@ -10,9 +10,9 @@
 
 namespace nearstep::engine {
 
-// What all ranks find in the folders of csd.path; the same on all. Seats have no layouts yet.
-// Collective. Throws ConfigError, on all ranks alike, if another process uses a state file, and
-// IoError if a file cannot be read for now.
+// Searches the folders of csd.path on all ranks; the result is the same on all. Seats have no
+// layouts yet. Collective. Throws ConfigError, on all ranks alike, if another process uses a state
+// file, and IoError if a file cannot be read for now.
 Found find_states(const mpi::Communicator& world, const Placed& settings, const std::string& model,
                   const Wish& wish, ProgramUse program);
 
@@ -22,8 +22,8 @@ void find_checkpoints(const mpi::Communicator& world, const config::EngineSettin
                       const StepsOf& steps_of, Found& found);
 
 // Throws IoError, on all ranks alike, if the manifests are not those that find_states() found.
-// Collective. Another job may have gone on between the search and the moment when all ranks had
-// their locks. What was decided could then undo its steps.
+// Collective. Another job may have trained on between the search and the moment when all ranks had
+// their locks, and this run would then undo that job's steps.
 void check_unchanged(const mpi::Communicator& world, const config::EngineSettings& settings,
                      const Found& found);
 

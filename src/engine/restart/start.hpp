@@ -1,4 +1,4 @@
-// What a run begins with: its devices, what earlier runs left, and the choice among that.
+// The start of a run: its devices, what earlier runs left, and the choice among that.
 #pragma once
 
 #include "config/engine_settings.hpp"
@@ -14,7 +14,7 @@
 
 namespace nearstep::engine {
 
-// The same on all ranks but for Placed::places.
+// What a run begins with. All ranks have the same values, except for Placed::places.
 struct Start {
     Placed settings;
     Found found;

@@ -38,8 +38,8 @@ inline const store::Manifest& manifest_in(const Found& found, std::size_t manife
     return *found.manifests[manifest].manifest;
 }
 
-// One group per state. A new state that is incomplete is left out; once it is complete, the state
-// that it replaces is left out. So a killed restart counts as done or as never begun.
+// Makes one group per state. A new state that is incomplete is left out; once it is complete, the
+// state that it replaces is left out. So a killed restart counts as done or as never begun.
 std::vector<StateGroup> group_states(const Found& found);
 
 }  // namespace nearstep::engine

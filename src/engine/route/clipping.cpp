@@ -1,3 +1,5 @@
+// Computes the factor that clips a gradient, and guesses whether the next step is clipped. Used by
+// the engine's step.
 #include "engine/route/clipping.hpp"
 
 #include <algorithm>

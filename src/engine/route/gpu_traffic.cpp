@@ -1,3 +1,4 @@
+// Delays GPU transfers to the rates of a shaped host link. Used by the engine.
 #include "engine/route/gpu_traffic.hpp"
 
 #include "base/dtype.hpp"

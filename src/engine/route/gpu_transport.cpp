@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kSettingForbids = "exchange.transport says so";
 
-// " (NCCL 2.28.9)".
+// Returns words such as " (NCCL 2.28.9)".
 std::string nccl_words() { return text(" (NCCL ", nccl::library_version(), ")"); }
 
 mpi::Communicator ranks_beside(const mpi::Communicator& world, const mpi::Topology& groups) {

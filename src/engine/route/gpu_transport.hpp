@@ -16,7 +16,7 @@
 
 namespace nearstep::engine {
 
-// What the transport depends on. The same on all ranks.
+// Conditions that decide the transport. All ranks have the same.
 struct GpuConditions {
     const mpi::Topology& groups;        // see GradientRoute
     const mpi::Topology& joint_groups;  // the same
@@ -37,7 +37,8 @@ public:
     GpuTransport(const mpi::Communicator& world, const config::EngineSettings& settings,
                  const GpuConditions& conditions, std::optional<int> gpu);
 
-    // The GPU where this rank's gradients stay until they are encoded. None: they go to the host.
+    // The GPU where this rank's gradients stay until they are encoded; nullopt: they go to the
+    // host.
     std::optional<int> gradient_gpu() const { return gradient_gpu_; }
 
     // The ranks that sum gradients with this one. Null if it is alone, or they do so on the host.

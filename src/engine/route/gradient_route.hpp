@@ -47,7 +47,8 @@ public:
     // Whether GPUs and cards have the run's codec; if not, hosts encode and decode it.
     bool has_kernels() const { return codec_->kernel_form().has_value(); }
 
-    // Of all codecs of steps: from ranks to each other, and to devices.
+    // The most bytes that a payload has in any step's codec: on its way between ranks, and handed
+    // to a device.
     std::size_t most_sent_bytes() const;
     std::size_t most_handed_bytes() const;
     // Bytes per parameter after the warm-up: of one payload of the run's codec, and of all that a

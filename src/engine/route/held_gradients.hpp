@@ -12,7 +12,7 @@
 
 namespace nearstep::engine {
 
-// For one rank; not collective. Allocates memory only for blocks that had to wait.
+// Holds one rank's gradients; not collective. Allocates memory only for blocks that had to wait.
 class HeldGradients {
 public:
     // `stream`: the one that writes gradients in GPU memory; nullopt: gradients are on the host.

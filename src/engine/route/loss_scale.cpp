@@ -1,3 +1,4 @@
+// Grows and shrinks the loss scale. Used by the engine's step.
 #include "engine/route/loss_scale.hpp"
 
 #include <algorithm>

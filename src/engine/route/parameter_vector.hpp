@@ -12,7 +12,7 @@
 
 namespace nearstep::engine {
 
-// Which ranks hold one copy of the parameters together.
+// The groups of ranks that hold one copy of the parameters together.
 struct ParameterGroups {
     mpi::Topology holders;     // of placement.parameters
     bool spans_nodes = false;  // then each of them keeps some tiles

@@ -30,7 +30,8 @@ double bias_correction(const Hyper& hyper, std::int64_t update);
 csd::StepScalars step_scalars(std::span<const ScalarSet> sets, std::uint64_t seed,
                               std::int64_t update, double gradient_scale);
 
-// The same on all ranks; not collective.
+// Which tensors share a set of scalars in a step. All ranks compute the same sets; no call is
+// collective.
 class ScalarSets {
 public:
     // No tensor has missed an update. Until a step begins, sets are the layout's groups. `most`:
@@ -45,7 +46,7 @@ public:
     // Call when that update has taken place.
     void end_step();
 
-    // Counts an update that no tensor has.
+    // Counts an update that no tensor took part in.
     void miss_update();
 
     // The set of each element, and the sets.
@@ -53,7 +54,7 @@ public:
     const std::vector<ScalarSet>& sets() const { return sets_; }
 
     store::MissedUpdates missed() const;
-    // By tensor.
+    // Returns how many updates each tensor has missed.
     const std::vector<std::int64_t>& missed_of_tensors() const { return missed_; }
     void restore(const store::MissedUpdates& missed);
 

@@ -25,7 +25,7 @@ struct ReadPiece {
     Ticket ticket;  // last, because it waits for the memory's reads
 };
 
-// As the update rounds a new master.
+// Rounds masters to parameters exactly as the update rounds a new master.
 void round(Dtype stored, std::span<const std::byte> from, Dtype dtype, std::span<std::byte> to) {
     alignas(64) std::array<float, kRoundedAtOnce> values;  // NOLINT: filled before it is read
     const std::size_t elems = to.size() / size_bytes(dtype);
