@@ -8,9 +8,9 @@
 namespace nearstep::engine {
 namespace {
 
-constexpr std::size_t kElems = 2 * shard::kTileElems;
+constexpr std::size_t kElemsOfTwoTiles = 2 * shard::kTileElems;
 
-std::string content_of(int rank, std::int64_t step) {
+std::string program_content(int rank, std::int64_t step) {
     return step == 0 ? "" : text("what rank ", rank, " has at step ", step);
 }
 
@@ -35,7 +35,7 @@ protected:
         engine.end_gradients();
         engine.update();
         engine.finish();
-        const std::string content = content_of(world_.rank(), engine.steps_done());
+        const std::string content = program_content(world_.rank(), engine.steps_done());
         engine.keep_program(std::as_bytes(std::span(content)));
         engine.commit();
     }
@@ -59,7 +59,7 @@ protected:
 
     mpi::Communicator world_ = mpi::Communicator::world(std::chrono::seconds(100));
     int last_ = world_.size() - 1;
-    Layout layout_ = layout_of_blocks({kElems}, Dtype::fp32);
+    Layout layout_ = layout_of_blocks({kElemsOfTwoTiles}, Dtype::fp32);
     config::EngineSettings settings_ = settings_in(new_folder(world_, "program"), 1);
 };
 
@@ -86,7 +86,7 @@ TEST_F(KeptProgram, ComesBackWithItsStepWhateverFails) {
             }
             const Opened run = open(Wish::Kind::resume_if_any);
             EXPECT_GE(run->engine().steps_done(), committed);
-            EXPECT_EQ(kept_by(run), content_of(0, run->engine().steps_done()));
+            EXPECT_EQ(kept_by(run), program_content(0, run->engine().steps_done()));
         }
     }
 }
@@ -113,7 +113,7 @@ TEST_F(KeptProgram, ThatIsDamagedSendsAllRanksToTheStepBefore) {
         },
         [&] { fs::copy_file(file(1), newest, fs::copy_options::overwrite_existing); },
         [&] {
-            const std::string content = content_of(last_, 3);
+            const std::string content = program_content(last_, 3);
             store::write_program_state(newest, "another run", 3, std::as_bytes(std::span(content)));
         },
         [&] {
@@ -129,12 +129,12 @@ TEST_F(KeptProgram, ThatIsDamagedSendsAllRanksToTheStepBefore) {
         on_last(harms[i]);
         Opened run = open(Wish::Kind::resume);
         EXPECT_EQ(run->engine().steps_done(), 2);
-        EXPECT_EQ(kept_by(run), content_of(world_.rank(), 2));
+        EXPECT_EQ(kept_by(run), program_content(world_.rank(), 2));
         step(run->engine());
         run.reset();
         run = open(Wish::Kind::resume);
         EXPECT_EQ(run->engine().steps_done(), 3);
-        EXPECT_EQ(kept_by(run), content_of(world_.rank(), 3));
+        EXPECT_EQ(kept_by(run), program_content(world_.rank(), 3));
     }
     on_last([&] {
         fs::remove(file(0));
@@ -145,7 +145,7 @@ TEST_F(KeptProgram, ThatIsDamagedSendsAllRanksToTheStepBefore) {
     // A client that does not need it takes the step, and says so in the manifest from then on.
     Opened run = open(Wish::Kind::resume, {.program = ProgramUse::optional});
     EXPECT_EQ(run->engine().steps_done(), 3);
-    EXPECT_EQ(kept_by(run), world_.rank() == last_ ? "" : content_of(world_.rank(), 3));
+    EXPECT_EQ(kept_by(run), world_.rank() == last_ ? "" : program_content(world_.rank(), 3));
 }
 
 TEST_F(KeptProgram, OfACheckpointIsWhatItsIndexNames) {
@@ -155,13 +155,13 @@ TEST_F(KeptProgram, OfACheckpointIsWhatItsIndexNames) {
         const Opened run = open(Wish::Kind::fresh);
         for (int i = 0; i < 2; ++i) {
             step(run->engine());
-            const std::string content = content_of(world_.rank(), i + 1);
+            const std::string content = program_content(world_.rank(), i + 1);
             path = run->engine().save(settings_.checkpoint.path, std::as_bytes(std::span(content)));
         }
     }
     {
         const Opened run = open(Wish::Kind::resume);
-        EXPECT_EQ(kept_by(run), content_of(world_.rank(), 2));
+        EXPECT_EQ(kept_by(run), program_content(world_.rank(), 2));
     }
     const auto count = std::ranges::count_if(
         fs::directory_iterator(settings_.checkpoint.path),
