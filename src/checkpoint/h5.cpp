@@ -8,8 +8,10 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -142,6 +144,41 @@ File create_in_memory(std::size_t user_bytes) {
         check(H5Fcreate("in memory", H5F_ACC_EXCL, creation.get(), access.get()), "make a file"));
 }
 
+namespace {
+
+// Bob Jenkins' lookup3, by which HDF5 checks its structures; for a multiple of 4 bytes.
+std::uint32_t lookup3(std::span<const std::byte> bytes) {
+    std::uint32_t a = 0xDEADBEEFU + static_cast<std::uint32_t>(bytes.size());
+    std::uint32_t b = a;
+    std::uint32_t c = a;
+    const auto word = [&](std::size_t i) {
+        std::uint32_t value = 0;
+        if (i * 4 < bytes.size()) {
+            std::memcpy(&value, bytes.data() + i * 4, 4);
+        }
+        return value;
+    };
+    const auto mix = [](std::uint32_t& x, std::uint32_t& y, std::uint32_t& z, int bits) {
+        x = (x - z) ^ std::rotl(z, bits);
+        z += y;
+    };
+    const auto end = [](std::uint32_t& x, std::uint32_t y, int bits) {
+        x = (x ^ y) - std::rotl(y, bits);
+    };
+    std::size_t at = 0;
+    for (; bytes.size() - at * 4 > 12; at += 3) {
+        a += word(at), b += word(at + 1), c += word(at + 2);
+        mix(a, b, c, 4), mix(b, c, a, 6), mix(c, a, b, 8);
+        mix(a, b, c, 16), mix(b, c, a, 19), mix(c, a, b, 4);
+    }
+    a += word(at), b += word(at + 1), c += word(at + 2);
+    end(c, b, 14), end(a, c, 11), end(b, a, 25);
+    end(c, b, 16), end(a, c, 4), end(b, a, 14), end(c, b, 24);
+    return c;
+}
+
+}  // namespace
+
 std::vector<std::byte> image_of(File file, std::size_t user_bytes) {
     check(H5Fflush(file.get(), H5F_SCOPE_LOCAL), "complete a file");
     const ssize_t bytes = check(H5Fget_file_image(file.get(), nullptr, 0), "measure a file");
@@ -150,6 +187,10 @@ std::vector<std::byte> image_of(File file, std::size_t user_bytes) {
     check(H5Fget_file_image(file.get(), image.data() + user_bytes, static_cast<std::size_t>(bytes)),
           "copy a file");
     finish(std::move(file), H5Fclose, "close a file");
+    // The library clears flags of the superblock in the copy, behind its checksum.
+    constexpr std::size_t kChecked = 44;
+    const std::uint32_t checksum = lookup3(std::span(image).subspan(user_bytes, kChecked));
+    std::memcpy(image.data() + user_bytes + kChecked, &checksum, sizeof checksum);
     return image;
 }
 

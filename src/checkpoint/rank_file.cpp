@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace nearstep::checkpoint {
@@ -240,11 +241,13 @@ RankFile::RankFile(std::string path, const RankFileRecord& record,
                    const std::vector<TileRange>& ranges)
     : path_(std::move(path)) {
     report_damage_in(path_, [&] {
-        file_ = std::make_unique<h5::StoredFile>(path_);
-        if (file_->file().size() != record.file_bytes) {
-            report_damage(path_, text("it has ", file_->file().size(),
-                                      " bytes, and its index says ", record.file_bytes));
+        std::error_code error;
+        const std::uintmax_t bytes = std::filesystem::file_size(path_, error);
+        if (!error && bytes != record.file_bytes) {
+            report_damage(path_,
+                          text("it has ", bytes, " bytes, and its index says ", record.file_bytes));
         }
+        file_ = std::make_unique<h5::StoredFile>(path_);
         xxh3_ = h5::read_numbers<std::uint64_t>(*file_, "tile_xxh3");
         open_residual();
         if (digest_of_checksums(xxh3_, residual_xxh3_) != record.tiles_xxh3) {
