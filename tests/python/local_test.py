@@ -1,4 +1,5 @@
-"""Ranks that PyTorch starts: every form of parallelism beside torch.optim.AdamW, kills, and restarts on other ranks and meshes."""
+"""Ranks that PyTorch starts: every form of parallelism beside torch.optim.AdamW, kills, and restarts on other ranks
+and meshes."""
 import re
 import subprocess
 import sys
@@ -7,14 +8,17 @@ import unittest
 import launcher
 
 launcher.need()
-FORMS = {2: ("plain", "ddp", "fsdp", "offloaded", "from_meta", "tensor_parallel", "own_clipping", "accumulated", "replaced", "checkpointed", "saved"),
+FORMS = {2: ("plain", "ddp", "fsdp", "offloaded", "from_meta", "tensor_parallel", "own_clipping", "accumulated",
+             "replaced", "checkpointed", "saved"),
          4: ("plain", "hsdp", "tensor_parallel_in_shards", "checkpointed"), 1: ("fsdp", "replaced")}
 
 
 class Local(launcher.FolderTest):
     def train(self, name, ranks, form, steps, kill="", fails=False):
-        """Rows of the worker's lines: the form, the first step, the digest, the difference from AdamW in memory, and the forwards."""
-        worker = launcher.Process(1, "local_worker.py", self.folder / name, ranks, form, steps, *([kill] if kill else []))
+        """Rows of the worker's lines: the form, the first step, the digest, the difference from AdamW in memory, and
+        the forwards."""
+        worker = launcher.Process(1, "local_worker.py", self.folder / name, ranks, form, steps,
+                                  *([kill] if kill else []))
         code = worker.wait(300)
         self.assertEqual(code != 0, fails, worker.text())
         rows = [line.split() for line in worker.text().splitlines() if line and line.split()[0] in form.split(",")]
@@ -25,8 +29,8 @@ class Local(launcher.FolderTest):
         return [(int(row[1]), row[2], int(row[4])) for row in rows]
 
     def test_each_form_is_as_in_memory_and_has_the_same_bits_twice(self):
-        """A run that is killed ends with these bits, too: before the ranks agree on a step, and when one takes it and the other
-        does not."""
+        """A run that is killed ends with these bits, too: before the ranks agree on a step, and when one takes it and
+        the other does not."""
         found = {}
         for ranks, forms in FORMS.items():
             with self.subTest(ranks=ranks):
@@ -56,9 +60,11 @@ class Local(launcher.FolderTest):
 
     def launch(self, starter, ranks, script, *words, **variables):
         many = ("--nproc-per-node", ranks) if starter == "torch.distributed.run" else (
-            "--multi_gpu", "--num_machines", 1, "--num_processes", ranks, "--mixed_precision", "no", "--dynamo_backend", "no")
+            "--multi_gpu", "--num_machines", 1, "--num_processes", ranks, "--mixed_precision", "no",
+            "--dynamo_backend", "no")
         port = ("--standalone",) if starter == "torch.distributed.run" else ("--main_process_port", 0)
-        done = subprocess.run([sys.executable, "-m", starter, *map(str, (*many, *port, script, *words))], text=True, capture_output=True,
+        done = subprocess.run([sys.executable, "-m", starter, *map(str, (*many, *port, script, *words))], text=True,
+                              capture_output=True,
                               env=launcher.environment(**variables), timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr[-4000:])
         return done.stdout
@@ -74,8 +80,10 @@ class Local(launcher.FolderTest):
     @unittest.skipIf(launcher.missing("accelerate"), "accelerate is not installed")
     def test_accelerate_launch(self):
         script = self.folder / "train.py"
-        script.write_text("import torch, nearstep, sys\nmodel = torch.nn.Linear(4, 4)\nopt = nearstep.AdamW(model, path=sys.argv[1])\n"
-                          "model(torch.ones(2, 4)).sum().backward()\nopt.step()\nprint(f'step {opt.steps} of {opt.ranks} ranks')\n")
+        script.write_text("import torch, nearstep, sys\nmodel = torch.nn.Linear(4, 4)\nopt = nearstep.AdamW(model, "
+                          "path=sys.argv[1])\n"
+                          "model(torch.ones(2, 4)).sum().backward()\nopt.step()\nprint(f'step {opt.steps} of "
+                          "{opt.ranks} ranks')\n")
         said = self.launch("accelerate.commands.launch", 2, script, self.folder / "state")
         self.assertEqual(said.count("step 1 of 2 ranks"), 2)
 

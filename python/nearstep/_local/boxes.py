@@ -8,8 +8,8 @@ import math
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Elements ``begin`` to ``end`` of a dense box of a parameter. ``offset`` and ``size``: of the box in the parameter, of shape
-    ``shape``; ``order``: its dimensions as they lie in memory, the outermost first."""
+    """Elements ``begin`` to ``end`` of a dense box of a parameter. ``offset`` and ``size``: of the box in the
+    parameter, of shape ``shape``; ``order``: its dimensions as they lie in memory, the outermost first."""
 
     name: str
     shape: tuple
@@ -24,7 +24,8 @@ class Range:
         return self.end - self.begin
 
     def as_json(self) -> dict:
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(self).items()}
+        entries = dataclasses.asdict(self).items()
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in entries}
 
 
 def range_of(found) -> Range:
@@ -33,8 +34,10 @@ def range_of(found) -> Range:
         lists = {key: tuple(map(_whole, found[key])) for key in ("shape", "offset", "size", "order")}
         one = Range(name=found["name"], begin=_whole(found["begin"]), end=_whole(found["end"]), **lists)
         dims = range(len(one.shape))
-        fits = (isinstance(one.name, str) and all(len(of) == len(one.shape) for of in lists.values()) and sorted(one.order) == list(dims)
-                and all(one.offset[i] + one.size[i] <= one.shape[i] for i in dims) and one.begin < one.end <= math.prod(one.size))
+        fits = (isinstance(one.name, str) and all(len(of) == len(one.shape) for of in lists.values())
+                and sorted(one.order) == list(dims)
+                and all(one.offset[i] + one.size[i] <= one.shape[i] for i in dims)
+                and one.begin < one.end <= math.prod(one.size))
     except (KeyError, TypeError, ValueError):
         fits = False
     if not fits:
@@ -63,7 +66,8 @@ def _boxes(begin: int, end: int, size: tuple) -> list:
     if whole > behind:  # within a row
         return of_row(behind, begin - behind * row, end - behind * row)
     rows = [((whole, *[0] * (len(size) - 1)), (behind - whole, *size[1:]))] if whole < behind else []
-    return of_row(whole - 1, begin - (whole - 1) * row, row) * (begin % row > 0) + rows + of_row(behind, 0, end - behind * row)
+    head = of_row(whole - 1, begin - (whole - 1) * row, row) if begin % row else []
+    return head + rows + of_row(behind, 0, end - behind * row)
 
 
 def _views(one: Range, flat) -> list:
@@ -74,13 +78,15 @@ def _views(one: Range, flat) -> list:
     for start, size in _boxes(one.begin, one.end, in_memory):
         count = math.prod(size)
         view = flat[at : at + count].view(size)
-        found.append((tuple(start[back[i]] + one.offset[i] for i in range(len(back))), view.permute(back) if back else view))
+        place = tuple(start[back[i]] + one.offset[i] for i in range(len(back)))
+        found.append((place, view.permute(back) if back else view))
         at += count
     return found
 
 
 def copy(source: Range, values, target: Range, to) -> int:
-    """Copies the elements that two ranges of one parameter share, from ``values`` to ``to``, which are flat. Returns how many."""
+    """Copies the elements that two ranges of one parameter share, from ``values`` to ``to``, which are flat. Returns
+    how many."""
     copied = 0
     for here, view in _views(source, values):
         for there, place in _views(target, to):
@@ -95,10 +101,13 @@ def copy(source: Range, values, target: Range, to) -> int:
 
 def dense(tensor, name: str) -> tuple:
     """A flat view of a tensor's elements as they lie in memory, and the order of its dimensions there."""
-    order = tuple(sorted(range(tensor.dim()), key=lambda i: -tensor.stride(i))) if not tensor.is_contiguous() else tuple(range(tensor.dim()))
+    order = tuple(range(tensor.dim()))
+    if not tensor.is_contiguous():
+        order = tuple(sorted(order, key=lambda i: -tensor.stride(i)))
     view = tensor.permute(order) if tensor.dim() else tensor
     if not view.is_contiguous():
-        raise ValueError(f"The elements of {name} do not lie side by side: make it contiguous before the optimizer's first use.")
+        raise ValueError(f"The elements of {name} do not lie side by side: make it contiguous before the optimizer's "
+                         f"first use.")
     return view.view(-1), order
 
 

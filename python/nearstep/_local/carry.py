@@ -17,7 +17,8 @@ _ARRAYS = 3  # masters and both moments
 
 @dataclasses.dataclass
 class Carried:
-    """``arrays``: of each piece, by its tensor's id; ``updates``: that it has had; ``program``: see Program.content()."""
+    """``arrays``: of each piece, by its tensor's id; ``updates``: that it has had; ``program``: see
+    Program.content()."""
 
     position: _engine.Position
     arrays: dict
@@ -26,7 +27,8 @@ class Carried:
 
     def of(self, own) -> CarriedTensors:
         """In the order of that optimizer's parameters."""
-        return CarriedTensors(self.position, [self.arrays[id(p)] for p in own._params], [self.updates[id(p)] for p in own._params])
+        return CarriedTensors(self.position, [self.arrays[id(p)] for p in own._params],
+                              [self.updates[id(p)] for p in own._params])
 
 
 @dataclasses.dataclass
@@ -41,7 +43,8 @@ class CarriedTensors:
 
     def tell(self, conductor) -> None:
         """Before the engine begins, which reads the arrays until its start is over."""
-        conductor.carry(self.position, [(first.data_ptr(), second.data_ptr(), updates) for (_, first, second), updates in zip(self.arrays, self.updates)])
+        both = zip(self.arrays, self.updates)
+        conductor.carry(self.position, [(one.data_ptr(), two.data_ptr(), updates) for (_, one, two), updates in both])
 
 
 class _Old:
@@ -51,11 +54,13 @@ class _Old:
         self.part = part
         tensors = [(one.name, [one.count], group) for one, group in zip(part.ranges, part.groups)]
         self.conductor = None
+        kind = shadow.NAME if optimizer._module is not None else "tensors"
+        shapes = [(name, tuple(size)) for name, size, _ in tensors]
         if tensors:
             self.conductor = _engine.Conductor(
-                settings=optimizer.settings_of_part([os.path.join(path, part.name) for path in paths]), tensors=tensors, tensors_of_blocks=[len(tensors)],
-                dtype=part.dtype, model=description.of_tensors(shadow.NAME if optimizer._module is not None else "tensors", [(name, tuple(size)) for name, size, _ in tensors],
-                                                               _engine.moments_of(optimizer._name)),
+                settings=optimizer.settings_of_part([os.path.join(path, part.name) for path in paths]),
+                tensors=tensors, tensors_of_blocks=[len(tensors)],
+                dtype=part.dtype, model=description.of_tensors(kind, shapes, _engine.moments_of(optimizer._name)),
                 granted_devices="", gpu=None, gradient_stream=0, fills_gpu=False, threads=0, processes_beside=1)
             self.conductor.open(_engine.Wish(_engine.Wish.Kind.RESUME_IF_ANY, ""))
 
@@ -70,7 +75,8 @@ class _Old:
             self.conductor.keep_to(step)
             self.conductor.begin([], None, [], None)
             found = self.conductor.position()
-            about.update(position=(found.step, found.generation, found.loss_scale, found.good_steps), updates=self.conductor.updates())
+            about.update(position=(found.step, found.generation, found.loss_scale, found.good_steps),
+                         updates=self.conductor.updates())
             if self.part.rank == 0:
                 about["program"] = self.conductor.program_state
         return about
@@ -87,12 +93,15 @@ def carry(optimizer, world, paths: list, layout: tuple, here: list, pieces: list
     readers = {old: ranks[old % len(ranks)] for old, ranks in readers.items()}
     mine: list = []
     try:
-        world.together(lambda: mine.extend(_Old(optimizer, paths, part) for part in here if readers[part.rank] == world.rank))
+        world.together(lambda: mine.extend(_Old(optimizer, paths, part) for part in here
+                                           if readers[part.rank] == world.rank))
         step = min(row[0] for row in world.gather([min([old.newest_step for old in mine], default=float("inf"))]))
         if step < 0 or step == float("inf"):
-            raise of_all_ranks(ValueError(f"The state of {layout[1]} ranks in {paths[0]} has no step to go on from: start anew with fresh=True."))
+            raise of_all_ranks(ValueError(f"The state of {layout[1]} ranks in {paths[0]} has no step to go on from: "
+                                          f"start anew with fresh=True."))
         told: dict = {}
-        for of_rank in world.gather_objects(world.together(lambda: {old.part.rank: old.begin(int(step)) for old in mine})):
+        for of_rank in world.gather_objects(world.together(lambda: {old.part.rank: old.begin(int(step))
+                                                                    for old in mine})):
             told.update(of_rank)
         return _read(world, readers, told, {old.part.rank: old for old in mine}, pieces)
     finally:
@@ -112,7 +121,9 @@ def _read(world, readers: dict, told: dict, mine: dict, pieces: list) -> Carried
             if place in seen:  # several ranks have it
                 continue
             seen.add(place)
-            values = torch.stack(list(mine[old].conductor.read_state(i))) if old in mine else torch.empty(_ARRAYS, place.count)
+            values = torch.empty(_ARRAYS, place.count)
+            if old in mine:
+                torch.stack(list(mine[old].conductor.read_state(i)), out=values)
             world.broadcast(values, readers[old])
             for piece in of_name.get(place.name, ()):
                 if piece.place.shape != place.shape:
@@ -125,7 +136,8 @@ def _read(world, readers: dict, told: dict, mine: dict, pieces: list) -> Carried
     def check() -> None:
         for piece in pieces:
             if copied[id(piece.tensor)] < piece.place.count:
-                raise ValueError(f"The state in path lacks elements of {piece.place.name} with the shape {piece.place.shape}, as it is of another model: start from the same one, "
+                raise ValueError(f"The state in path lacks elements of {piece.place.name} with the shape "
+                                 f"{piece.place.shape}, as it is of another model: start from the same one, "
                                  "or choose another path.")
 
     world.together(check)

@@ -1,8 +1,8 @@
 """Where the ranks' states lie in the folders of ``path``, and which parts of the parameters they are.
 
-Each rank has a folder of its own, rank-R-of-N, in which the engine keeps its state. Beside it parts.json says which elements of
-which parameters that is. A run that goes on with other parts writes new folders, whose names end in the number of the layout, and
-then removes the old ones."""
+Each rank has a folder of its own, rank-R-of-N, in which the engine keeps its state. Beside it parts.json says which
+elements of which parameters that is. A run that goes on with other parts writes new folders, whose names end in the
+number of the layout, and then removes the old ones."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _NAME = re.compile(r"rank-(0|[1-9][0-9]{0,6})-of-([1-9][0-9]{0,6})(?:\.layout-([
 _MANIFEST = re.compile(r"rank-[0-9]+\.(set-1\.)?manifest")
 _FILE = "parts.json"
 _MOST_BYTES = 1 << 28
+_DTYPES = ("fp32", "bf16", "fp16")
 _OF_ENGINE = re.compile(r"rank-0\..*|parts\.json(\.partial)?|\..*")
 
 
@@ -47,7 +48,8 @@ class Part:
 
     def write(self, folder: str) -> None:
         """After a crash the file is whole or missing."""
-        about = {"run": self.run, "number": self.number, "rank": self.rank, "ranks": self.ranks, "dtype": self.dtype, "groups": self.groups,
+        about = {"run": self.run, "number": self.number, "rank": self.rank, "ranks": self.ranks, "dtype": self.dtype,
+                 "groups": self.groups,
                  "ranges": [one.as_json() for one in self.ranges]}
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, _FILE)
@@ -78,13 +80,16 @@ def _read(path: str, named: tuple) -> Part:
             if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
                 raise ValueError("it is no plain file of a size that it may have")
             about = json.load(file)
-        part = Part(about["run"], about["number"], about["rank"], about["ranks"], about["dtype"], [range_of(one) for one in about["ranges"]], about["groups"])
-        if (part.rank, part.ranks, part.number) != named or not isinstance(part.run, str) or len(part.groups) != len(part.ranges) \
-                or part.dtype not in ("fp32", "bf16", "fp16", "") or not all(type(group) is int and 0 <= group < 1 << 16 for group in part.groups):
+        part = Part(about["run"], about["number"], about["rank"], about["ranks"], about["dtype"],
+                    [range_of(one) for one in about["ranges"]], about["groups"])
+        has_groups = all(type(group) is int and 0 <= group < 1 << 16 for group in part.groups)
+        is_named = (part.rank, part.ranks, part.number) == named and isinstance(part.run, str)
+        if not is_named or not has_groups or len(part.groups) != len(part.ranges) or part.dtype not in _DTYPES:
             raise ValueError("it is of another folder")
         return part
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} does not say which part of a model lies beside it ({error}): bring the file back, or start anew with fresh=True.") from error
+        raise ValueError(f"{path} does not say which part of a model lies beside it ({error}): bring the file back, "
+                         f"or start anew with fresh=True.") from error
 
 
 def look(path: str) -> list:

@@ -1,7 +1,8 @@
 """Which elements of the parameters a rank holds the state of, and how the others get their new values.
 
-A tensor of a rank (a DTensor's local one, or a plain parameter) is held alike by the ranks of some process groups, or by this one
-alone. Those that hold it alike divide it: the tensors of a layer lie side by side in a bucket, of which each rank has a piece."""
+A tensor of a rank (a DTensor's local one, or a plain parameter) is held alike by the ranks of some process groups, or
+by this one alone. Those that hold it alike divide it: the tensors of a layer lie side by side in a bucket, of which
+each rank has a piece."""
 
 from __future__ import annotations
 
@@ -34,17 +35,19 @@ def local(tensor):
 
 @dataclasses.dataclass
 class Piece:
-    """Elements of a parameter that this rank updates: ``place`` says which; the slice of the local tensor's flat view begins at ``begin``."""
+    """Elements of a parameter that this rank updates: ``place`` says which; the slice of the local tensor's flat view
+    begins at ``begin``."""
 
     number: int  # of the parameter
     place: Range
     begin: int
     tensor: torch.nn.Parameter  # the elements themselves
-    holders: int = 1  # ranks that update these elements, each for itself, as where a mesh of the parameter has not all ranks
+    holders: int = 1  # ranks that update these elements, each for itself, where the parameter's mesh lacks ranks
 
 
 class Bucket:
-    """Tensors of a layer that the ranks of ``groups`` hold alike; the outermost group first. ``numbers``: of the parameters."""
+    """Tensors of a layer that the ranks of ``groups`` hold alike; the outermost group first. ``numbers``: of the
+    parameters."""
 
     def __init__(self, key: tuple, groups: list, index: int, count: int):
         self.key, self._groups, self.index, self.count = key, groups, index, count
@@ -84,7 +87,8 @@ class Bucket:
             at = until
 
     def mean(self, gradients: list, flats: list):
-        """The mean over all ranks of this rank's elements of gradients, added in fp32. None among ``gradients``: zeros."""
+        """The mean over all ranks of this rank's elements of gradients, added in fp32. None among ``gradients``:
+        zeros."""
         whole = torch.zeros(self.share * self.count, dtype=torch.float32, device=flats[0].device)
         at = 0
         for gradient, until in zip(gradients, self.ends):
@@ -106,13 +110,15 @@ class Parts:
         self.buckets: list = []
         for block in layout.blocks:
             self._divide(block)
-        self.pieces = sorted((piece for bucket in self.buckets for piece in bucket.pieces), key=lambda piece: piece.number)
+        self.pieces = sorted((piece for bucket in self.buckets for piece in bucket.pieces),
+                             key=lambda piece: piece.number)
         self._is_reduced: set | None = None  # ids of the parameters whose gradients DistributedDataParallel averages
 
     # --- Who holds what ---
 
     def _holders(self, p) -> tuple:
-        """What tells those that hold the tensor alike from others; their groups, this rank's place among them, and their number."""
+        """What tells those that hold the tensor alike from others; their groups, this rank's place among them, and
+        their number."""
         if not is_sharded(p):
             return ("all",), [dist.group.WORLD] if self._world.is_several else [], self._world.rank, self._world.size
         mesh, here = p.device_mesh, p.device_mesh.get_coordinate()
@@ -152,7 +158,8 @@ class Parts:
         if is_sharded(p):
             size_as_told, offset = compute_local_shape_and_global_offset(p.shape, p.device_mesh, p.placements)
             if tuple(size_as_told) != size:
-                raise ValueError(f"{self.names[number]} is divided over the ranks in a way that PyTorch does not describe ({p.placements}): use another.")
+                raise ValueError(f"{self.names[number]} is divided over the ranks in a way that PyTorch does not "
+                                 f"describe ({p.placements}): use another.")
         return Range(self.names[number], tuple(p.shape), tuple(offset), size, self._orders[number], begin, end)
 
     def flat(self, number: int):
@@ -160,7 +167,8 @@ class Parts:
         return flat_like(local(self.params[number]), self._orders[number])
 
     def refresh(self) -> None:
-        """PyTorch may have given a parameter other memory, as fully_shard() does after module.to() or load_state_dict(assign=True)."""
+        """PyTorch may have given a parameter other memory, as fully_shard() does after module.to() or
+        load_state_dict(assign=True)."""
         for piece in self.pieces:
             now = self.flat(piece.number)[piece.begin : piece.begin + piece.place.count]
             if now.data_ptr() != piece.tensor.data_ptr():
@@ -202,7 +210,8 @@ class Parts:
         return [p.grad is not None for p in self.params]
 
     def gradients(self, present: list) -> list:
-        """Of the pieces, as the ranks have them together; None: no rank has one. ``present``: whether any rank has one of the parameter."""
+        """Of the pieces, as the ranks have them together; None: no rank has one. ``present``: whether any rank has one
+        of the parameter."""
         whole: dict = {}
         for number, p in enumerate(self.params):
             if present[number]:
@@ -210,17 +219,21 @@ class Parts:
         found: dict = {}
         for bucket in self.buckets:
             if self._averages(bucket) and any(number in whole for number in bucket.numbers):
-                mean = bucket.mean([whole.get(number) for number in bucket.numbers], [self.flat(number) for number in bucket.numbers])
+                mean = bucket.mean([whole.get(number) for number in bucket.numbers],
+                                   [self.flat(number) for number in bucket.numbers])
                 at = 0
                 for piece in bucket.pieces:
                     found[id(piece)] = mean[at : at + piece.place.count].to(piece.tensor.dtype)
                     at += piece.place.count
-        return [found.get(id(piece), self._of_piece(piece, whole)) if piece.number in whole else None for piece in self.pieces]
+        return [found.get(id(piece), self._of_piece(piece, whole)) if piece.number in whole else None
+                for piece in self.pieces]
 
     @staticmethod
     def _of_piece(piece: Piece, whole: dict):
         gradient = whole.get(piece.number)
-        return torch.zeros_like(piece.tensor) if gradient is None else gradient[piece.begin : piece.begin + piece.place.count]
+        if gradient is None:
+            return torch.zeros_like(piece.tensor)
+        return gradient[piece.begin : piece.begin + piece.place.count]
 
     def _as_placed(self, p):
         """The gradient, divided over the ranks as the parameter is."""
@@ -229,7 +242,9 @@ class Parts:
         return p.grad
 
     def _averages(self, bucket: Bucket) -> bool:
-        return bucket.key[0] == "all" and bucket.count > 1 and not all(id(self.params[number]) in self._reduced() for number in bucket.numbers)
+        if bucket.key[0] != "all" or bucket.count == 1:
+            return False
+        return not all(id(self.params[number]) in self._reduced() for number in bucket.numbers)
 
     @property
     def averages(self) -> bool:
@@ -239,7 +254,8 @@ class Parts:
         """A program may make its DistributedDataParallel when it likes, before the first step."""
         if self._is_reduced is None:
             kind = torch.nn.parallel.DistributedDataParallel
-            self._is_reduced = {id(p) for one in gc.get_objects() if issubclass(type(one), kind) for p in one.parameters()}
+            self._is_reduced = {id(p) for one in gc.get_objects() if issubclass(type(one), kind)
+                                for p in one.parameters()}
         return self._is_reduced
 
 

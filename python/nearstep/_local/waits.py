@@ -1,4 +1,5 @@
-"""The update of a layer's parameters is awaited just before fully_shard() gathers them, or when the program uses one itself."""
+"""The update of a layer's parameters is awaited just before fully_shard() gathers them, or when the program uses one
+itself."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ def are_several() -> bool:
     """Whether torch.distributed runs with several ranks, or a launcher such as torchrun has said how it can start."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_world_size() > 1
-    return (os.environ.get("WORLD_SIZE") or "1") != "1" and all(name in os.environ for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"))
+    return (os.environ.get("WORLD_SIZE") or "1") != "1" and all(name in os.environ
+                                                                for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"))
 
 
 class World:
@@ -31,7 +32,9 @@ class World:
 
     def _device(self) -> torch.device:
         """Where the default group takes tensors: on the host if it can."""
-        return torch.device("cpu") if "cpu:" in str(dist.get_backend_config()) else torch.device("cuda", torch.cuda.current_device())
+        if "cpu:" in str(dist.get_backend_config()):
+            return torch.device("cpu")
+        return torch.device("cuda", torch.cuda.current_device())
 
     def gather(self, numbers: list) -> list:
         """The numbers of all ranks, by rank; one small message of doubles."""
