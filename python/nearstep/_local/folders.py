@@ -47,24 +47,35 @@ class Part:
         return (self.dtype, self.ranges, self.groups) == (other.dtype, other.ranges, other.groups)
 
     def write(self, folder: str) -> None:
-        """After a crash the file is whole or missing."""
         about = {"run": self.run, "number": self.number, "rank": self.rank, "ranks": self.ranks, "dtype": self.dtype,
-                 "groups": self.groups,
-                 "ranges": [one.as_json() for one in self.ranges]}
+                 "groups": self.groups, "ranges": [one.as_json() for one in self.ranges]}
         os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, _FILE)
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(path + ".partial")
-        with open(path + ".partial", "x") as file:
-            json.dump(about, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + ".partial", path)
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+        write_json(os.path.join(folder, _FILE), about)
+
+
+def write_json(path: str, about: dict) -> None:
+    """After a crash the file is whole or as it was. A link in its place is not followed."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path + ".partial")
+    with open(path + ".partial", "x") as file:
+        json.dump(about, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".partial", path)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_json(path: str):
+    """Raises ValueError for what is no plain file of JSON."""
+    with open(path, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+            raise ValueError("it is no plain file of a size that it may have")
+        return json.load(file)
 
 
 def forget(folder: str) -> None:
@@ -75,11 +86,7 @@ def forget(folder: str) -> None:
 
 def _read(path: str, named: tuple) -> Part:
     try:
-        with open(path, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
-                raise ValueError("it is no plain file of a size that it may have")
-            about = json.load(file)
+        about = read_json(path)
         part = Part(about["run"], about["number"], about["rank"], about["ranks"], about["dtype"],
                     [range_of(one) for one in about["ranges"]], about["groups"])
         has_groups = all(type(group) is int and 0 <= group < 1 << 16 for group in part.groups)

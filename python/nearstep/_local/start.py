@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
+import re
 import secrets
 import sys
 
 from .._model.groups import DTYPES
-from .._starting.names import file_name, whole_path
+from .._starting.names import whole_path
 from .._starting.settings import flattened
 from . import folders
 from .carry import carry
@@ -201,11 +201,7 @@ def save(optimizer, folder: str | None, extra) -> str:
 
     def publish() -> None:
         if world.rank == 0:
-            with open(path + ".partial", "w") as file:
-                json.dump({"step": optimizer._done, "checkpoints": names}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(path + ".partial", path)
+            folders.write_json(path, {"step": optimizer._done, "checkpoints": names})
 
     world.together(publish)
     return path
@@ -215,11 +211,12 @@ def checkpoint_of(path: str, part: folders.Part) -> tuple:
     """This rank's checkpoint among those that save() has named, and their step. Raises ValueError if it is of another
     part."""
     try:
-        with open(path) as file:
-            about = json.load(file)
+        about = folders.read_json(path)
         names, step = about["checkpoints"], int(about["step"])
         name = names[part.rank] if len(names) == part.ranks else None
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+        if name and not re.fullmatch(re.escape(part.name) + r"/(run-[0-9a-f]+/)?step-[0-9]+\.h5", name):
+            raise ValueError(f"a rank has no checkpoint of the name {name!r}")
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise ValueError(f"{path} names no checkpoints of several ranks ({error}): give the path that opt.save() "
                          f"returned.") from error
     folder = os.path.dirname(path)
@@ -227,4 +224,4 @@ def checkpoint_of(path: str, part: folders.Part) -> tuple:
     if not any(one.rank == part.rank and one.has_same_elements(part) for one in others):
         raise ValueError(f"The checkpoint {path} is of other ranks or other parts of the model: start as many ranks "
                          f"as wrote it, with the same mesh.")
-    return (os.path.join(folder, file_name("checkpoint", name)) if name else ""), step
+    return (os.path.join(folder, name) if name else ""), step
