@@ -266,7 +266,7 @@ TEST_F(SkippedTensors, AndOthersAreNamedIfTheirStartValuesAreNotFinite) {
                 << said;
         }
         run_.reset();
-        EXPECT_TRUE(fs::is_empty(folder_ + "/state")) << "what has no step leaves no files";
+        EXPECT_FALSE(fs::exists(folder_ + "/state")) << "what has no step leaves no files";
     }
     begin(65504.0F, 3);
     EXPECT_EQ(run_->engine().steps_done(), 0);

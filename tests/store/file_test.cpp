@@ -55,6 +55,7 @@ TEST(FileTest, KnowsThatItLiesInMemory) {
 TEST(FileTest, StaysLockedWhenAForkOfTheProcessClosesIt) {
     const ScratchFolder folder;
     auto file = std::make_unique<File>(folder.file("state"));
+    file->claim();
     const pid_t fork = ::fork();
     if (fork == 0) {
         file.reset();

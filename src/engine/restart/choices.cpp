@@ -93,14 +93,26 @@ std::optional<Choices> look(const Found& found) {
 
 const FoundCheckpoint* own_checkpoint(const Found& found) {
     const std::optional<Choices> choices = look(found);
-    if (!choices || choices->checkpoint == nullptr) {
-        return nullptr;
+    const bool is_known = choices && !choices->groups.empty();
+    const auto is_own = [&](const FoundCheckpoint& one) {
+        if (!one.damage.empty() || one.is_of_other_job) {
+            return false;
+        }
+        if (is_known) {
+            return is_on(choices->line, one.line, one.step);
+        }
+        // Without a manifest, only the job's record or the checkpoint's own folders tell whose it
+        // is.
+        return !found.job.ids.empty() ||
+               std::ranges::find(one.state_folders, found.state_folder) != one.state_folders.end();
+    };
+    const FoundCheckpoint* own = nullptr;
+    for (const FoundCheckpoint& one : found.checkpoints) {
+        if (is_own(one) && (own == nullptr || own->step < one.step)) {
+            own = &one;
+        }
     }
-    // Without a manifest, the line is that of the checkpoints, which may be another run's.
-    const std::vector<std::string>& folders = choices->checkpoint->state_folders;
-    const bool is_own =
-        !choices->groups.empty() || std::ranges::find(folders, found.state_folder) != folders.end();
-    return is_own ? choices->checkpoint : nullptr;
+    return own;
 }
 
 }  // namespace nearstep::engine
