@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "csd/optimizer.hpp"
+#include "memory/buffer.hpp"
 
 #include <array>
 
@@ -20,6 +21,12 @@ constexpr std::array kCounterNames = {
 static_assert(kCounterNames.size() == trace::kCounters);
 
 }  // namespace
+
+Bytes host_memory(std::size_t bytes) {
+    const auto [memory, owner] =
+        kept_by_python(without_python([&] { return memory::Buffer(bytes); }));
+    return Bytes(memory->span().data(), {bytes}, owner);
+}
 
 std::vector<CarriedTensor> carried_of(const CarriedTensors& tensors) {
     std::vector<CarriedTensor> carried;

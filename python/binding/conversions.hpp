@@ -5,6 +5,7 @@
 #include "python/binding/conductor.hpp"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -20,6 +21,32 @@
 #include <vector>
 
 namespace nearstep::python {
+
+template <typename Value>
+Value* at(std::uintptr_t address) {
+    return reinterpret_cast<Value*>(address);  // NOLINT
+}
+
+// Runs `work` while other threads may run Python.
+template <typename Work>
+auto without_python(const Work& work) {
+    const nanobind::gil_scoped_release released;
+    return work();
+}
+
+using Bytes = nanobind::ndarray<nanobind::pytorch, std::uint8_t, nanobind::ndim<1>>;
+
+// Where `value` is from here on, and what frees it there.
+template <typename Value>
+std::pair<Value*, nanobind::capsule> kept_by_python(Value value) {
+    auto* const kept = new Value(std::move(value));  // NOLINT: the capsule's
+    return {kept, nanobind::capsule(kept, [](void* p) noexcept {
+                delete static_cast<Value*>(p);  // NOLINT
+            })};
+}
+
+// Returns a zeroed memory::Buffer as a tensor.
+Bytes host_memory(std::size_t bytes);
 
 using Pieces = std::vector<std::tuple<std::uintptr_t, std::string>>;
 // Learning rate, the two betas, epsilon, weight decay.

@@ -11,7 +11,6 @@
 #include "codec/kernels.hpp"
 #include "csd/device.hpp"
 #include "csd/optimizer.hpp"
-#include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
 #include "python/binding/conductor.hpp"
 #include "python/binding/conversions.hpp"
@@ -47,18 +46,6 @@ using Values = std::vector<std::tuple<std::string, std::string>>;  // with their
 using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::size_t>>;
 // Addresses of tensors, each with the tensor's number.
 using Addresses = std::vector<std::pair<std::size_t, std::uintptr_t>>;
-
-template <typename Value>
-Value* at(std::uintptr_t address) {
-    return reinterpret_cast<Value*>(address);  // NOLINT
-}
-
-// Runs `work` while other threads may run Python.
-template <typename Work>
-auto without_python(const Work& work) {
-    const nb::gil_scoped_release released;
-    return work();
-}
 
 // A tensor of `weights` if its name is not empty, else the memory.
 std::vector<StartValues> start_values(const Pieces& addresses, const Safetensors* weights,
@@ -156,23 +143,6 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
         plan.tensors.push_back({.name = name, .shape = shape, .group = group});
     }
     return std::make_unique<Driver>(std::move(plan));
-}
-
-using Bytes = nb::ndarray<nb::pytorch, std::uint8_t, nb::ndim<1>>;
-
-// Where `value` is from here on, and what frees it there.
-template <typename Value>
-std::pair<Value*, nb::capsule> kept_by_python(Value value) {
-    auto* const kept = new Value(std::move(value));  // NOLINT: the capsule's
-    return {kept, nb::capsule(kept, [](void* p) noexcept {
-                delete static_cast<Value*>(p);  // NOLINT
-            })};
-}
-
-Bytes host_memory(std::size_t bytes) {
-    const auto [memory, owner] =
-        kept_by_python(without_python([&] { return memory::Buffer(bytes); }));
-    return Bytes(memory->span().data(), {bytes}, owner);
 }
 
 // Name, format, shape, bytes, and a function that returns the bytes as a tensor.
