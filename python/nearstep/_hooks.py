@@ -96,3 +96,16 @@ def refuse_replaced(known: dict, now: list) -> None:
             "or a wrapper such as FullyShardedDataParallel), and the new one is not trained: change the model before the optimizer is made, "
             "or make a new optimizer."
         )
+
+
+def refuse_unfrozen(trained: list, now: list) -> None:
+    """Raises RuntimeError if a parameter that was frozen when the optimizer was made, and has no state, has a gradient.
+    ``now``: the module's parameters, or those of the groups."""
+    held = set(map(id, trained))
+    late = [p for p in now if p.requires_grad and p.grad is not None and id(p) not in held and p.numel()]
+    if late:
+        raise RuntimeError(
+            f"{len(late)} parameters were frozen or not there when the optimizer was made and have a gradient now, for which there is no state: make a new "
+            "optimizer to train them, or make it while they require gradients and freeze them afterwards. If another optimizer trains them, give this "
+            "one its own parameters in place of the module."
+        )

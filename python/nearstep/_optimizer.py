@@ -15,7 +15,7 @@ from ._local.optimizer import make_local
 from ._local.parts import is_sharded
 from ._local.wanted import wants_local
 from ._model.empty import guard, is_empty, open_guarded
-from ._model.groups import DTYPES, lay_out, trained_of
+from ._model.groups import DTYPES, lay_out, named, trained_of
 from ._saving import export, state_dicts
 from ._saving.program import Program
 from ._saving.state import OfAll
@@ -24,9 +24,9 @@ from ._starting import keywords
 from ._starting.begin import refuse_empty_without_module
 from ._starting.names import whole_path
 from ._starting.suggestions import suggests
-from ._starting.settings import as_text, check_groups, check_values, settings_of
+from ._starting.settings import check_groups, check_values, settings_of
 from ._starting.weights import Weights
-from ._streaming.stream import Stream, Streaming
+from ._streaming.stream import Stream, Streaming, check_stream
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -88,16 +88,11 @@ class Optimizer(torch.optim.Optimizer):
         check_values(self.param_groups, clip_norm, accumulation, gpu_memory_gb, keep_gradients=keep_gradients, keep_random=keep_random, fresh=fresh)
         keywords.refuse_in_groups(type(self), defaults, self.param_groups)
         check_groups(type(self), self.param_groups)
-        if stream is not None and not isinstance(stream, Stream):
-            raise TypeError(f"stream is {stream!r}: give nearstep.Stream(...), whose help() says what it takes.")
-        if stream is not None and keep_gradients:
-            raise ValueError("keep_gradients=True keeps all gradients on the GPU, which stream= is there to avoid: leave one of them out.")
-        if stream is not None and gpu_memory_gb is not None:
-            raise ValueError("gpu_memory_gb= is given to the stream where there is one: nearstep.Stream(gpu_memory_gb=...).")
+        check_stream(stream, keep_gradients, gpu_memory_gb)
         self._module = module
         self._closed_because = ""
         self._drops: weakref.finalize | None = None
-        sharded.refuse(self._named())
+        sharded.refuse(named(self.param_groups, module))
         layout = lay_out(self.param_groups, module)
         settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {}, elements=sum(block.elements for block in layout.blocks))
         _engine.check_settings(DTYPES[layout.dtype], settings)
@@ -129,12 +124,6 @@ class Optimizer(torch.optim.Optimizer):
         self._is_ready = True
         self.extra = None
         _ranks.keep(self)
-
-    def _named(self) -> list:
-        """Pairs of a name and a parameter of the groups."""
-        names = {} if self._module is None else {id(p): name for name, p in self._module.named_parameters()}
-        return [(names.get(id(p), f"{number}.{place}"), p) for number, group in enumerate(self.param_groups)
-                for place, p in enumerate(group["params"])]
 
     # --- Start ---
 
@@ -264,7 +253,7 @@ class Optimizer(torch.optim.Optimizer):
             _ranks.check_group()
         self._begin()
         with torch._C.DisableTorchFunctionSubclass():
-            self._refuse_unfrozen(of_module)
+            _hooks.refuse_unfrozen(self._params, of_module or [p for group in self.param_groups for p in group["params"]])
             has_ended = self._session.end_step()
         self._is_scaled = False
         if not has_ended:
@@ -273,18 +262,6 @@ class Optimizer(torch.optim.Optimizer):
         if self._is_read_elsewhere:
             self.synchronize()
         return loss
-
-    def _refuse_unfrozen(self, of_module: list) -> None:
-        """Parameters that were frozen when the optimizer was made have no state."""
-        held = set(map(id, self._params))
-        known = of_module or [p for group in self.param_groups for p in group["params"]]
-        late = [p for p in known if p.requires_grad and p.grad is not None and id(p) not in held and p.numel()]
-        if late:
-            raise RuntimeError(
-                f"{len(late)} parameters were frozen or not there when the optimizer was made and have a gradient now, for which there is no state: make a new "
-                "optimizer to train them, or make it while they require gradients and freeze them afterwards. If another optimizer trains them, give this "
-                "one its own parameters in place of the module."
-            )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients. If some of this step have left, the step is given up on all ranks: state and parameters
@@ -435,18 +412,12 @@ class Optimizer(torch.optim.Optimizer):
             return {"state": {}, "param_groups": [{key: value for key, value in group.items() if key != state_dicts.KEY} for group in given["param_groups"]]}
 
         handles = [self.register_load_state_dict_pre_hook(before),  # after the program's, which may change the dictionary
-                   self.register_load_state_dict_post_hook(lambda _: self._return_to(place), prepend=True)]  # before the program's
+                   self.register_load_state_dict_post_hook(lambda _: state_dicts.return_to(self, place), prepend=True)]  # before the program's
         try:
             super().load_state_dict(state_dict)
         finally:
             for handle in handles:
                 handle.remove()
-
-    def _return_to(self, place: dict) -> None:
-        if place and not self.has_begun:
-            has_checkpoint = os.path.exists(place["checkpoint"])
-            self._begin(is_resuming=True, checkpoint=place["checkpoint"] if has_checkpoint else "")
-            state_dicts.check_returned(self._conductor, place, has_checkpoint)
 
     def __deepcopy__(self, _):
         raise TypeError("An optimizer whose state lies in storage cannot be copied: make another one with a path of its own.")
@@ -465,13 +436,6 @@ class Optimizer(torch.optim.Optimizer):
         if getattr(self, "_is_ready", False):
             raise RuntimeError("nearstep lays its state out when it is made: give it all parameter groups then.")
         super().add_param_group(param_group)
-
-    def _of_all_ranks(self) -> list:
-        """The names and values that all ranks must have alike, without the engine's settings."""
-        of_groups = {f"{name} of parameter group {number}": group.get(name, default)
-                     for number, group in enumerate(self.param_groups) for name, default in self.defaults.items()}
-        given = {"the optimizer": self._name, **self._given, **of_groups}
-        return [(name, as_text(value)) for name, value in given.items()]
 
     def _hyper(self, group: dict) -> tuple:
         """Learning rate, two betas, epsilon and weight decay as the engine takes them."""

@@ -64,6 +64,13 @@ def trained_of(params):
     return params
 
 
+def named(param_groups: list, module: torch.nn.Module | None) -> list:
+    """Pairs of a name, the module's or else "group.place", and a parameter of the groups."""
+    names = {} if module is None else {id(p): name for name, p in module.named_parameters()}
+    return [(names.get(id(p), f"{number}.{place}"), p) for number, group in enumerate(param_groups)
+            for place, p in enumerate(group["params"])]
+
+
 @dataclasses.dataclass
 class Block:
     """Neighbouring tensors of the parameter vector, sent and received together."""

@@ -52,7 +52,7 @@ def check_reachable(conductor, place: dict) -> None:
         raise RuntimeError(f"This state is of step {place['step']}, and the optimizer is at step {here[1]}: load_state_dict() comes before the first forward.")
 
 
-def check_returned(conductor, place: dict, has_checkpoint: bool) -> None:
+def _check_returned(conductor, place: dict, has_checkpoint: bool) -> None:
     """Raises ValueError if the state that was opened is not the one in ``place``."""
     if conductor.steps != place["step"]:
         raise ValueError(
@@ -62,6 +62,14 @@ def check_returned(conductor, place: dict, has_checkpoint: bool) -> None:
     if place["run"] not in conductor.lines:
         found = place["checkpoint"] if has_checkpoint else ", ".join(place["path"])
         raise ValueError(f"{found} holds step {place['step']} of another run, which has replaced this state: give each run a folder of its own.")
+
+
+def return_to(optimizer, place: dict) -> None:
+    """Begins at the place, unless the optimizer has begun: then check_reachable() has found it there."""
+    if place and not optimizer.has_begun:
+        has_checkpoint = os.path.exists(place["checkpoint"])
+        optimizer._begin(is_resuming=True, checkpoint=place["checkpoint"] if has_checkpoint else "")
+        _check_returned(optimizer._conductor, place, has_checkpoint)
 
 
 def _make_durable(me, place: dict) -> dict:

@@ -79,6 +79,12 @@ def as_text(value) -> str:
     return repr(float(value)).removesuffix(".0") if is_number else str(value)
 
 
+def values_of_all(optimizer: str, given: dict, groups: list, defaults: dict) -> list:
+    """The names and values that all ranks must have alike, without the engine's settings."""
+    of_groups = {f"{name} of parameter group {number}": group.get(name, default) for number, group in enumerate(groups) for name, default in defaults.items()}
+    return [(name, as_text(value)) for name, value in {"the optimizer": optimizer, **given, **of_groups}.items()]
+
+
 def check_memory(name: str, gb) -> None:
     """Raises ValueError for what is no amount of memory; None: not given."""
     if gb is not None and (not _is_in(0, gb, math.inf) or gb == 0):

@@ -57,6 +57,16 @@ class Stream:
         self.gpu_memory_gb, self.slots, self.activations, self.host_memory_gb = gpu_memory_gb, slots, activations, host_memory_gb
 
 
+def check_stream(stream, keep_gradients, gpu_memory_gb) -> None:
+    """Raises TypeError for what is no Stream, and ValueError for arguments of the optimizer that do not go with one."""
+    if stream is not None and not isinstance(stream, Stream):
+        raise TypeError(f"stream is {stream!r}: give nearstep.Stream(...), whose help() says what it takes.")
+    if stream is not None and keep_gradients:
+        raise ValueError("keep_gradients=True keeps all gradients on the GPU, which stream= is there to avoid: leave one of them out.")
+    if stream is not None and gpu_memory_gb is not None:
+        raise ValueError("gpu_memory_gb= is given to the stream where there is one: nearstep.Stream(gpu_memory_gb=...).")
+
+
 def _layers_with_params(module) -> list:
     """Pairs of a layer and its parameters that nothing else has."""
     layers = list(layers_of(module))
