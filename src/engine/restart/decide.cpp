@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "engine/restart/choices.hpp"
+#include "engine/restart/model_description.hpp"
 #include "engine/restart/programs.hpp"
 #include "engine/restart/state_groups.hpp"
 #include "store/folder.hpp"
@@ -18,38 +19,6 @@
 namespace nearstep::engine {
 
 namespace {
-
-std::vector<std::string> parts_of(const std::string& model) {
-    std::vector<std::string> parts;
-    for (std::size_t at = 0; at <= model.size();) {
-        const std::size_t end = std::min(model.find(", ", at), model.size());
-        parts.push_back(model.substr(at, end - at));
-        at = end + 2;
-    }
-    return parts;
-}
-
-// "A, not B": what is different in two descriptions of a model, whose parts are separated by
-// commas.
-std::string difference_of(const std::string& model, const std::string& wanted) {
-    const std::vector<std::string> theirs = parts_of(model);
-    const std::vector<std::string> ours = parts_of(wanted);
-    std::array<std::string, 2> different;
-    for (std::size_t i = 0; i < theirs.size() && theirs.size() == ours.size(); ++i) {
-        if (theirs[i] != ours[i]) {
-            different[0] += (different[0].empty() ? "" : ", ") + theirs[i];
-            different[1] += (different[1].empty() ? "" : ", ") + ours[i];
-        }
-    }
-    return different[0].empty() ? text(model, ", not ", wanted)
-                                : text(different[0], ", not ", different[1]);
-}
-
-// Whether a state of `model` is one of `wanted`. Earlier versions of the program did not name the
-// moments.
-bool is_of_model(const std::string& model, const std::string& wanted) {
-    return model == wanted || model == wanted.substr(0, wanted.rfind(", moments of "));
-}
 
 Decision start_anew() {
     Decision decision;
