@@ -210,8 +210,8 @@ public:
     store::Commit position();
     // Updates that each tensor has had, after the last step has ended. Not collective.
     std::vector<std::int64_t> updates();
-    // What keep() or save() kept for the step that the run began from: see
-    // engine::Engine::kept_program().
+    // The program's own state, which keep() or save() kept for the step that the run began from:
+    // see engine::Engine::kept_program().
     const std::string& program_state() const { return program_state_; }
 
     // With ParameterHome::state, from open() on: see engine::Engine. Any thread may call; close()

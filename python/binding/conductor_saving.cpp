@@ -51,9 +51,10 @@ std::string Conductor::do_in_folder(const std::function<std::string()>& work) {
         meet(Purpose::save);
         try {
             path = work();
-        } catch (const ConfigError&) {  // on all ranks, and nothing changed: training may go on
+            // Both kinds of errors come on all ranks, and nothing has changed: training may go on.
+        } catch (const ConfigError&) {
             refused = std::current_exception();
-        } catch (const IoError&) {  // the same
+        } catch (const IoError&) {
             refused = std::current_exception();
         }
     });

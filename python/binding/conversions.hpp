@@ -36,7 +36,7 @@ auto without_python(const Work& work) {
 
 using Bytes = nanobind::ndarray<nanobind::pytorch, std::uint8_t, nanobind::ndim<1>>;
 
-// Where `value` is from here on, and what frees it there.
+// Moves `value` to memory of its own. Returns its place there, and the owner that frees it.
 template <typename Value>
 std::pair<Value*, nanobind::capsule> kept_by_python(Value value) {
     auto* const kept = new Value(std::move(value));  // NOLINT: the capsule's

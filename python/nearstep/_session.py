@@ -194,7 +194,7 @@ class Session:
 
     @outside_inference()
     def settle(self) -> None:
-        """What the program wrote into parameters is in the state."""
+        """Brings what the program wrote into parameters into the state."""
         self.intake.give_up_dropped()
         if self.intake.told is None:
             self.parameters.settle(is_thorough=True)

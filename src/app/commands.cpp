@@ -114,7 +114,7 @@ void check_results(const TrainArguments& arguments, const config::Sources& sourc
         inputs);
 }
 
-// Of the options those that all ranks must have alike. Rank 0 alone uses the names of results.
+// The options that all ranks must have alike. Rank 0 alone uses the names of results.
 mpi::NamedValues values_of(const TrainArguments& arguments) {
     const train::RunOptions& options = arguments.options;
     return {{"what to begin with", options.wish.in_words()},

@@ -52,7 +52,8 @@ File create_file(const std::string& path, std::size_t user_bytes, mode_t mode);
 
 // A file that has no name yet and lies in memory.
 File create_in_memory(std::size_t user_bytes);
-// Its bytes, with `user_bytes` of zeros at the start. All its objects are closed.
+// Returns the bytes of a file in memory, with `user_bytes` of zeros at the start. All objects of
+// the file are closed.
 std::vector<std::byte> image_of(File file, std::size_t user_bytes);
 
 // Flushes the file to the operating system and closes it. All its objects are closed.

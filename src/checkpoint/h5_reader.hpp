@@ -47,7 +47,7 @@ public:
     // A dataset, such as "tensors/name".
     Array dataset(const std::string& path);
     bool has_attribute(const std::string& name);
-    // Of the root, or of the dataset `of`.
+    // An attribute of the root, or of the dataset `of`.
     Array attribute(const std::string& name, const std::string& of = "");
 
     // Fills `to` with a dataset's elements from number `first` on, as they are stored.

@@ -24,7 +24,8 @@ namespace {
 
 std::string start_of(const Format& format) { return text(format.name, ", version "); }
 
-// Nothing if the file may not be read or is none. A drive that fails is no damage.
+// Returns nullopt if the path names no file, or one that may not be read. A drive that fails is no
+// damage.
 std::optional<InputFile> open_to_read(const std::string& path) {
     try {
         return InputFile(path, "The file", "name one that can be read.");
@@ -33,7 +34,7 @@ std::optional<InputFile> open_to_read(const std::string& path) {
     }
 }
 
-// At most `most` bytes from `offset` on.
+// Reads at most `most` bytes from `offset` on.
 std::string take(const InputFile& file, std::size_t offset, std::size_t most) {
     std::string bytes(std::min(most, file.size() - std::min(offset, file.size())), '\0');
     file.read(offset, std::as_writable_bytes(std::span(bytes)));

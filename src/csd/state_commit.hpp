@@ -40,8 +40,8 @@ public:
         programs_.begin(manifest_.line.run, step, state);
     }
 
-    // The same for a step that is not published yet. Only when all ranks have returned, one
-    // publishes it.
+    // Keeps what the program has at a step that is not published yet. Only when all ranks have
+    // returned, one publishes it.
     void keep_program(std::int64_t step, std::span<const std::byte> bytes) {
         programs_.write(manifest_.line.run, step, bytes);
     }

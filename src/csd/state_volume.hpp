@@ -75,8 +75,8 @@ public:
     [[noreturn]] void refuse(const std::string& fault, std::size_t subgroup,
                              std::int64_t generation) const;
 
-    // As in csd::Device; read_masters() with `checks_masters` alone. Up to three calls run at once
-    // and others wait. Each keeps the memory of one extent.
+    // These do what csd::Device says of them; read_masters() needs `checks_masters`. Up to three
+    // calls run at once and others wait. Each running call keeps the memory of one extent.
     void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,

@@ -35,9 +35,9 @@ public:
     // Does what was decided; `fill` writes start values. Collective, once. If it throws, what was
     // durable before still is; if it refuses (ConfigError), what it made is gone, too.
     BeginReport begin(const Engine::Fill& fill);
-    // The same in two calls. After prepare() the state has its space, and what the user can mend
-    // was refused. If begins_anew(), fill() comes next, and may take its time: it writes the
-    // values.
+    // Two calls that do what begin() does. After prepare() the state has its space, and what the
+    // user can mend was refused. If begins_anew(), fill() comes next and writes the start values,
+    // which may take long.
     BeginReport prepare();
     void fill(const Engine::Fill& fill, const Carried* carried = nullptr);
 

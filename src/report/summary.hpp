@@ -46,7 +46,7 @@ nlohmann::json to_json(const StepReport& report, std::size_t parameters);
 // The text of a result. A byte that is not UTF-8, as in the name of an older folder, is replaced.
 std::string text_of(const nlohmann::json& result, int indent = 2);
 
-// What both reports say of seconds: forward, backward, update, hidden.
+// The mean seconds of a step that both reports show: forward, backward, update, hidden.
 PhaseSeconds mean_seconds(const std::vector<StepReport>& steps);
 
 // Number of steps whose update began on a guess that was so.

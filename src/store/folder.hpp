@@ -33,7 +33,7 @@ void check_place(const std::string& folder);
 // The folders of the files, and parents of these, that are not there: each before those it lies in.
 std::vector<std::string> missing_folders(const std::vector<std::string>& files);
 
-// The same as make_folders(). Throws PathError if the folder cannot be made or written.
+// Makes the folder as make_folders() does. Throws PathError if it cannot be made or written.
 void make_writable_folder(const std::string& folder);
 
 // Bytes that a user's files may still take on the filesystem of the folder, which is there; nullopt

@@ -60,8 +60,8 @@ ProgramRecord write_program_state(const std::string& path, const std::string& ru
                                   std::int64_t step, std::span<const std::byte> bytes,
                                   Storage* storage = nullptr);
 
-// For manifests of version 0.2.0, which have no records: what was written last for the line until
-// `step`, in any of the files. nullopt: nothing.
+// Finds the program's state of this line at `step` for manifests of version 0.2.0, which have no
+// records: the last that was written until then, in any of the files; nullopt if there is none.
 std::optional<ProgramState> find_program_state(std::span<const std::string> paths,
                                                const Lineage& line, std::int64_t step);
 
@@ -76,10 +76,11 @@ public:
     // written to one of these, which then survives a power cut.
     void begin(const std::string& run, std::int64_t step, const ProgramState& state);
 
-    // For a step that is not durable yet. Writes nothing if the bytes are those of the step before.
+    // Keeps the program's state for a step that is not durable yet. Writes nothing if the bytes are
+    // those of the step before.
     void write(const std::string& run, std::int64_t step, std::span<const std::byte> bytes);
 
-    // For the manifest that names the step: newest first, at most two.
+    // The records that the manifest lists when it names the step: newest first, at most two.
     const std::vector<ProgramRecord>& records() const { return records_; }
 
 private:

@@ -51,12 +51,12 @@ std::int64_t newest_generation_in(const std::string& path);
 // or mounted here.
 bool is_of_other_state(const SubgroupHeader& expected, std::span<const std::byte> page);
 
-// The same of the first extent in a state file of any layout. False if there is none that this user
-// may read.
+// Whether the first extent in a state file of any layout belongs to another state. False if there
+// is no extent that this user may read.
 bool holds_other_state(const std::string& path, std::uint64_t state);
 
-// What is wrong with an extent that should match `expected`, as a phrase ("it holds generation 6
-// instead of 7"); nullopt if nothing is.
+// Says what is wrong with an extent that should match `expected`, as a phrase ("it holds generation
+// 6 instead of 7"); nullopt if nothing is.
 std::optional<std::string> find_fault(const SubgroupHeader& expected,
                                       std::span<const std::byte> extent,
                                       PayloadDigest digest = PayloadDigest::present);

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 @contextlib.contextmanager
 def outside_inference():
-    """Tensors that are made within are such as training needs, also where the program is in torch.inference_mode()."""
+    """Makes tensors within as training needs them, also where the program is in torch.inference_mode()."""
     if not torch.is_inference_mode_enabled():
         yield
         return
@@ -22,9 +22,9 @@ def outside_inference():
 
 @contextlib.contextmanager
 def apart():
-    """What is computed within is no part of what the program does at this time: no watched parameter waits for it, no mode for
-    functions or dispatch sees or changes it, torch.func's transforms do not transform it, torch.jit.trace() does not record it, and
-    torch.inference_mode() does not mark it."""
+    """Keeps the work within apart from what the program does at this time: no watched parameter waits for it, no mode
+    for functions or dispatch sees or changes it, torch.func does not transform it, torch.jit.trace() does not record
+    it, and torch.inference_mode() does not mark it."""
     tracing = torch._C._get_tracing_state()
     with contextlib.ExitStack() as stack:
         stack.enter_context(outside_inference())

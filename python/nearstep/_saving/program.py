@@ -1,5 +1,5 @@
-"""What is durable with a step beside the optimizer state: the module's persistent buffers, what its get_extra_state()
-returns and, on request, the random generators. See docs/formats/state-file.md."""
+"""Keeps what is durable with a step beside the optimizer state: the module's persistent buffers, what its
+get_extra_state() returns and, on request, the random generators. See docs/formats/state-file.md."""
 
 from __future__ import annotations
 

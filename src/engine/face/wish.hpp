@@ -24,7 +24,7 @@ struct Wish {
     // unless it has begun, and gives up what other runs left.
     bool is_fresh_job = false;
 
-    // For messages, behind "what to begin with is".
+    // The wish as messages name it, behind "what to begin with is".
     std::string in_words() const {
         switch (kind) {
             case Kind::none:
@@ -40,7 +40,7 @@ struct Wish {
         }
         return "";
     }
-    // Whether what is there goes on.
+    // Whether the run resumes from what is there.
     bool resumes() const { return kind == Kind::resume || kind == Kind::resume_if_any; }
     bool may_start_anew() const { return kind == Kind::resume_if_any; }
     bool is_fresh() const { return kind == Kind::fresh; }

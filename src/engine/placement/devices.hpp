@@ -84,7 +84,7 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
 
 // The file that says what the rank's state files hold. It lies beside the first of them.
 std::string manifest_path(const Placed& settings, int rank, int set = 0);
-// The two files beside it for a program's own state: see store::ProgramStatePair.
+// The two files beside the manifest that hold a program's own state: see store::ProgramStatePair.
 std::array<std::string, 2> program_state_paths(const Placed& settings, int rank, int set);
 
 // The rank's state files and manifest.

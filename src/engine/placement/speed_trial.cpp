@@ -80,7 +80,7 @@ private:
     const std::vector<std::string>& folders_;
 };
 
-// One beside each state file.
+// Names a trial file beside each state file.
 std::vector<std::string> names_beside(const std::vector<std::string>& states) {
     std::vector<std::string> names;
     names.reserve(states.size());

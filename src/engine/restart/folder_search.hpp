@@ -34,7 +34,7 @@ void look_for_programs(const config::EngineSettings& settings,
 // or what the program kept with it, if that is needed.
 FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of,
                                 ProgramUse program = ProgramUse::none);
-// Those in the run's folder, newest first, damaged ones, too.
+// Lists the checkpoints in the run's folder, newest first. Damaged ones are listed, too.
 std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& settings,
                                                   const StepsOf& steps_of,
                                                   ProgramUse program = ProgramUse::none);

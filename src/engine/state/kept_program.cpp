@@ -25,8 +25,9 @@ namespace nearstep::engine {
 
 namespace {
 
-// Of version 0.2.0: a rank's own if all ranks see theirs and there are as many as before, else rank
-// 0's, which the lowest rank that sees it reads.
+// Reads the program's state that version 0.2.0 wrote, which no manifest lists. Each rank takes its
+// own if all ranks see theirs and there are as many as before. Otherwise all take rank 0's, which
+// the lowest rank that sees it reads.
 store::ProgramState read_unlisted(const mpi::Communicator& world, const Start& start,
                                   const store::Lineage& line, std::int64_t step) {
     const std::vector<std::string>& folders = start.settings.csd.path;
