@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 
 BESIDE = pathlib.Path(__file__).resolve().parent
 ROOT = BESIDE.parent
@@ -310,6 +311,12 @@ def cell(value):
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def wrapped(paragraph):
+    """The paragraph or item of a list within 120 columns, as on all pages; tables stay."""
+    indent = "  " if paragraph.startswith("* ") else ""
+    return paragraph if paragraph.startswith("|") else textwrap.fill(paragraph, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def markdown(head, rows):

@@ -195,6 +195,10 @@ def markdown(head, rows):
     return gpu_runs.markdown(head, rows).rstrip("\n")
 
 
+def wrapped(paragraph):
+    return gpu_runs.wrapped(paragraph)
+
+
 def short(column):
     """"su+o+c:csd.state=compact" as "su+o+c compact"; all of our methods as "ours"."""
     if column == OURS:

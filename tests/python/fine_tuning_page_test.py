@@ -18,9 +18,11 @@ LIMIT_S = launcher.WORKERS_LIMIT_S
 def script_of(page):
     """The page as a script of Bash. A program is preceded by its name: "... `train.py` ...:"."""
     lines = ["set -euo pipefail"]
-    for before, kind, block in re.findall(r"([^\n]*)\n```(\w+)\n(.*?)```", page, re.DOTALL):
+    for found in re.finditer(r"\n```(\w+)\n(.*?)```", page, re.DOTALL):
+        kind, block = found.groups()
         if kind == "python":
-            name = re.findall(r"Save (?:it|this) as `(\w+\.py)`", before)[-1]
+            paragraph = page[: found.start()].rpartition("\n\n")[2]
+            name = re.findall(r"Save\s(?:it|this)\sas\s`(\w+\.py)`", paragraph)[-1]
             block = f"cat > {name} <<'END_OF_PROGRAM'\n{block}END_OF_PROGRAM"
         lines.append(block)
     return "\n".join(lines)
