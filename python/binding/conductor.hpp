@@ -23,6 +23,7 @@
 #include <shared_mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -148,7 +149,8 @@ public:
     void keep_to(std::int64_t step);
     // Before the begin() of a new state: it goes on from this one, whose masters are the start
     // values. Keep the moments until is_done(start_work()), and begin no step before.
-    void carry(const store::Commit& position, std::vector<CarriedTensor> tensors);
+    void carry(const store::Commit& position, std::vector<CarriedTensor> tensors,
+               std::string_view program);
     // Initialises or resumes the state. All ranks use rank 0's start values in host memory, and
     // must have the same files. Returns messages for the user. Waits for all ranks, but a new
     // state's values are written in the background: keep `values` until is_done(start_work()).
@@ -336,6 +338,7 @@ private:
     std::optional<engine::Run> opened_;
     store::Commit carried_position_;
     std::vector<CarriedTensor> carried_;  // by tensor; empty: none
+    std::string carried_program_;         // what was kept with them
     Stopwatch begun_;                     // of the step
     bool is_void_ = false;                // the step was given up before it began
     std::string program_;                 // of the step that ends

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <span>
+#include <string_view>
 
 namespace nearstep::python {
 
@@ -13,7 +15,8 @@ void Conductor::keep_to(std::int64_t step) {
     do_and_wait([&] { opened_->keep_to(step); });
 }
 
-void Conductor::carry(const store::Commit& position, std::vector<CarriedTensor> tensors) {
+void Conductor::carry(const store::Commit& position, std::vector<CarriedTensor> tensors,
+                      std::string_view program) {
     expects(tensors.size() == layout_.tensors.size(), "all tensors are carried over");
     carried_position_ = position;  // the MPI thread reads it in later work
     carried_position_.missed.clear();
@@ -24,24 +27,27 @@ void Conductor::carry(const store::Commit& position, std::vector<CarriedTensor> 
         carried_position_.missed.pop_back();
     }
     carried_ = std::move(tensors);
+    carried_program_ = program;
 }
 
 engine::Carried Conductor::carried_state() const {
-    return {
-        .position = carried_position_,
-        .moments = [this](std::size_t first, std::span<float> moments1, std::span<float> moments2) {
-            for (std::size_t i = 0; i < carried_.size(); ++i) {
-                const auto [begin, end] = overlap(i, first, moments1.size());
-                if (begin >= end) {
-                    continue;
-                }
-                const std::size_t from = begin - layout_.tensors[i].offset;
-                std::copy_n(carried_[i].moments[0] + from, end - begin,
-                            moments1.subspan(begin - first).begin());
-                std::copy_n(carried_[i].moments[1] + from, end - begin,
-                            moments2.subspan(begin - first).begin());
-            }
-        }};
+    const auto as_bytes = std::as_bytes(std::span(carried_program_));
+    return {.position = carried_position_,
+            .moments =
+                [this](std::size_t first, std::span<float> moments1, std::span<float> moments2) {
+                    for (std::size_t i = 0; i < carried_.size(); ++i) {
+                        const auto [begin, end] = overlap(i, first, moments1.size());
+                        if (begin >= end) {
+                            continue;
+                        }
+                        const std::size_t from = begin - layout_.tensors[i].offset;
+                        std::copy_n(carried_[i].moments[0] + from, end - begin,
+                                    moments1.subspan(begin - first).begin());
+                        std::copy_n(carried_[i].moments[1] + from, end - begin,
+                                    moments2.subspan(begin - first).begin());
+                    }
+                },
+            .program = {as_bytes.begin(), as_bytes.end()}};
 }
 
 std::string Conductor::do_in_folder(const std::function<std::string()>& work) {

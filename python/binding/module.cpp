@@ -257,8 +257,9 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("newest_step", &Conductor::newest_step)
         .def("keep_to", &Conductor::keep_to, nb::call_guard<nb::gil_scoped_release>())
         .def("carry",
-             [](Driver& self, const store::Commit& position, const CarriedTensors& tensors) {
-                 self.carry(position, carried_of(tensors));
+             [](Driver& self, const store::Commit& position, const CarriedTensors& tensors,
+                nb::bytes program) {
+                 self.carry(position, carried_of(tensors), {program.c_str(), program.size()});
              })
         .def("position", &Conductor::position, nb::call_guard<nb::gil_scoped_release>())
         .def(

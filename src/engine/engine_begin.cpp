@@ -420,10 +420,15 @@ void Engine::fill(const Start& start, const Fill& fill, const Carried* carried) 
     if (carried == nullptr) {
         go_on_from(0);
         pipeline_->gather();
+        commit();
     } else {
         go_on_at(carried->position, {});
+        list_what_was_filled(
+            {.run = line_.run, .step = steps_done_, .bytes = carried->program, .path = {}});
+        if (settings_.csd.durability != config::Durability::step) {
+            forget_commits();
+        }
     }
-    commit();
     replace_runs(start.found);
     count_from_here();
 }

@@ -14,7 +14,7 @@ launcher.need()
 import torch
 
 import nearstep
-from nearstep._starting import keywords
+from nearstep._starting import keywords, suggestions
 
 CLASSES = (nearstep.AdamW, nearstep.Adam, nearstep.SGD, nearstep.Adagrad, nearstep.Lion)
 
@@ -63,14 +63,14 @@ class Keywords(launcher.FolderTest):
 
     def test_an_argument_that_no_optimizer_has_is_named_with_what_to_do(self):
         model = torch.nn.Linear(4, 4)
-        for cls, name, what in ((nearstep.AdamW, "fused", keywords._INSTEAD["fused"]), (nearstep.SGD, "nesterov", keywords._INSTEAD["nesterov"]),
+        for cls, name, what in ((nearstep.AdamW, "fused", suggestions._INSTEAD["fused"]), (nearstep.SGD, "nesterov", suggestions._INSTEAD["nesterov"]),
                                 (nearstep.AdamW, "max_grad_norm", "clip_norm"), (nearstep.Adam, "clipnorm", "clip_norm"),
                                 (nearstep.Lion, "pathh", "path"), (nearstep.SGD, "betas", "params, lr, momentum")):
             with self.assertRaisesRegex(TypeError, rf"nearstep.{cls.__name__} .*\b{name}\b.*\b{re.escape(what)}"):
                 cls(model, **{name: True})
         for like in (torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad):
             theirs = set(inspect.signature(like).parameters) - set(inspect.signature(getattr(nearstep, like.__name__)).parameters)
-            self.assertEqual(theirs - set(keywords._INSTEAD), set(), "options of PyTorch's of which nothing is said")
+            self.assertEqual(theirs - set(suggestions._INSTEAD), set(), "options of PyTorch's of which nothing is said")
 
     def test_other_calls_name_the_argument_that_was_meant(self):
         opt = nearstep.AdamW(torch.nn.Linear(4, 4), path=self.folder / "state")

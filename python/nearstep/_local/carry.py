@@ -28,7 +28,7 @@ class Carried:
     def of(self, own) -> CarriedTensors:
         """In the order of that optimizer's parameters."""
         return CarriedTensors(self.position, [self.arrays[id(p)] for p in own._params],
-                              [self.updates[id(p)] for p in own._params])
+                              [self.updates[id(p)] for p in own._params], self.program)
 
 
 @dataclasses.dataclass
@@ -36,6 +36,7 @@ class CarriedTensors:
     position: _engine.Position
     arrays: list
     updates: list
+    program: bytes
 
     @property
     def masters(self) -> list:
@@ -44,7 +45,8 @@ class CarriedTensors:
     def tell(self, conductor) -> None:
         """Before the engine begins, which reads the arrays until its start is over."""
         both = zip(self.arrays, self.updates)
-        conductor.carry(self.position, [(one.data_ptr(), two.data_ptr(), updates) for (_, one, two), updates in both])
+        conductor.carry(self.position, [(one.data_ptr(), two.data_ptr(), updates) for (_, one, two), updates in both],
+                        self.program)
 
 
 class _Old:

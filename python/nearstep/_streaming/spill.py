@@ -14,7 +14,7 @@ import tempfile
 import torch
 
 from .._pinned import PinnedMemory
-from .._storage import PAGE, aligned
+from .._storage import PAGE, aligned, folder_for
 
 _ROOMS = 3  # tensors that are on their way at once: one that computes, one ahead of it, one that is written
 _AT_ONCE = 64 << 20  # bytes
@@ -22,7 +22,7 @@ _AT_ONCE = 64 << 20  # bytes
 
 def _open(folder: str) -> int:
     """A file that ends with this process, past the page cache where the file system can do that."""
-    descriptor, name = tempfile.mkstemp(prefix="nearstep-inputs-", dir=folder)
+    descriptor, name = tempfile.mkstemp(prefix="nearstep-inputs-", dir=folder_for(folder))
     try:
         direct = os.open(name, os.O_RDWR | os.O_DIRECT)
     except OSError as error:

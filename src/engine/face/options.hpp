@@ -118,6 +118,7 @@ struct Carried {
     // Writes the moments of the elements from `first` on. Called by several threads at once.
     std::function<void(std::size_t first, std::span<float> moments1, std::span<float> moments2)>
         moments = {};
+    std::vector<std::byte> program = {};  // what the client had kept with it
 };
 
 struct BeginReport {
