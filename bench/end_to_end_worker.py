@@ -137,7 +137,7 @@ class Sharded(Memory):
         torch.distributed.init_process_group("nccl" if DEVICE.type == "cuda" else "gloo", rank=0, world_size=1,
                                              store=torch.distributed.HashStore())
         self.is_near = arguments.row.startswith("fsdp2-nearstep")
-        settings = {"mesh": torch.distributed.init_device_mesh(DEVICE.type, (1,)), "reshard_after_forward": False,
+        settings = {"mesh": torch.distributed.init_device_mesh(DEVICE.type, (1,)),
                     "offload_policy": OffloadPolicy() if self.is_near else CPUOffloadPolicy(pin_memory=DEVICE.type == "cuda")}
         for block in model.model.layers:
             fully_shard(block, **settings)
