@@ -108,8 +108,8 @@ class Optimizer(torch.optim.Optimizer):
         streaming = stream and Streaming(stream, module, self._params, layout.block_of, self._dtype)
         if stream is not None:  # gradients of all layers do not fit the GPU, so that they must leave in backward
             accumulation = accumulation or 1
-        self._given = {"clip_norm": clip_norm, "accumulation": accumulation, "keep_gradients": bool(keep_gradients),
-                       "keep_random": bool(keep_random), "weights": "none" if weights is None else "given"}
+        self._compared = {"clip_norm": clip_norm, "accumulation": accumulation, "keep_gradients": bool(keep_gradients),
+                          "keep_random": bool(keep_random), "weights": "none" if weights is None else "given"}
         self._intake = Intake(layout, int(accumulation or 0), not keep_gradients, streaming, gpu_memory_gb, float(clip_norm or 0))
         self._session = Session(layout, module, settings, self._name, weights, 1 if seed is None else int(seed), bool(fresh),
                                 Program(module, keep_random), self._intake, streaming)

@@ -103,7 +103,7 @@ class Session:
         # Gradients leave while backward, which was queued before, goes on.
         encodes = torch.cuda.Stream(self.device, priority=-1) if self.device.type == "cuda" else None
         began = time.perf_counter()
-        conductor = self._make_conductor(encodes, values_of_all(optimizer._name, optimizer._given, optimizer.param_groups, optimizer.defaults))
+        conductor = self._make_conductor(encodes, values_of_all(optimizer._name, optimizer._compared, optimizer.param_groups, optimizer.defaults))
         _ranks.close_others(optimizer, conductor.paths)
         going_on = _Kind.FROM if checkpoint else _Kind.RESUME_IF_ANY
         kind = _Kind.FRESH if self._is_fresh else going_on if is_resuming else _Kind.NONE

@@ -53,7 +53,7 @@ class BadInput(Package):
         for path in (3, "", [], ["a", ""]):
             self.refuses(ValueError, "path", lambda path=path: self.make(path=path))
         _, opt = self.make(path="/proc/nearstep/state")
-        self.refuses(OSError, ("/proc/nearstep/state", "0 B"), opt.resume)
+        self.refuses(OSError, ("/proc/nearstep/state", "choose a folder"), opt.resume)
         (self.folder / "locked").mkdir(mode=0)
         _, opt = self.make(path=self.folder / "locked/state")
         was = os.geteuid()

@@ -269,7 +269,8 @@ def saved(rank, folder, ranks):
         expect("learning rate" in str(error), str(error))
     alone = torch.nn.Linear(4, 4)
     patch = unittest.mock.patch
-    with patch.object(wanted.world, "are_several", lambda: False), patch.dict(os.environ, WORLD_SIZE="1"):
+    with patch.object(wanted.world, "are_several", lambda: False), patch.dict(os.environ, WORLD_SIZE="1"), \
+            patch.object(nearstep._ranks, "check_group", lambda: None):
         one = nearstep.AdamW(alone, path=folder / f"alone-{rank}")
         one.resume()
         one.close()
