@@ -66,6 +66,7 @@ std::string difference(const std::string& name, const std::vector<NamedValues>& 
         return "";
     }
     std::vector<std::string> phrases;
+    phrases.reserve(values.size());
     for (const auto& [value, ranks] : values) {
         phrases.push_back(text(value ? shortened(*value) : "not there", " on ", in_words(ranks)));
     }
