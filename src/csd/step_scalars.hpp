@@ -14,6 +14,7 @@ using arith::UpdateScalars;
 struct StepScalars {
     StepScalars() = default;
     // Uses the same scalars for all groups.
+    // NOLINTNEXTLINE(google-explicit-constructor): a step of one group is its scalars.
     StepScalars(const UpdateScalars& scalars) : random_key(scalars.random_key) {
         of_group.fill(scalars);
     }
