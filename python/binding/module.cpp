@@ -258,7 +258,7 @@ NB_MODULE(_engine, m) {
         .def("keep_to", &Conductor::keep_to, nb::call_guard<nb::gil_scoped_release>())
         .def("carry",
              [](Driver& self, const store::Commit& position, const CarriedTensors& tensors,
-                nb::bytes program) {
+                const nb::bytes& program) {
                  self.carry(position, carried_of(tensors), {program.c_str(), program.size()});
              })
         .def("position", &Conductor::position, nb::call_guard<nb::gil_scoped_release>())

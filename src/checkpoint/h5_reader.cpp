@@ -14,19 +14,17 @@ namespace nearstep::h5 {
 namespace {
 
 // Messages of object headers.
-enum Message : std::uint64_t {
-    kNil = 0x00,
-    kExtent = 0x01,
-    kLinkInfo = 0x02,
-    kType = 0x03,
-    kFillValue = 0x05,
-    kLink = 0x06,
-    kLayout = 0x08,
-    kGroupInfo = 0x0A,
-    kAttribute = 0x0C,
-    kContinuation = 0x10,
-    kAttributeInfo = 0x15
-};
+constexpr std::uint64_t kNil = 0x00;
+constexpr std::uint64_t kExtent = 0x01;
+constexpr std::uint64_t kLinkInfo = 0x02;
+constexpr std::uint64_t kType = 0x03;
+constexpr std::uint64_t kFillValue = 0x05;
+constexpr std::uint64_t kLink = 0x06;
+constexpr std::uint64_t kLayout = 0x08;
+constexpr std::uint64_t kGroupInfo = 0x0A;
+constexpr std::uint64_t kAttribute = 0x0C;
+constexpr std::uint64_t kContinuation = 0x10;
+constexpr std::uint64_t kAttributeInfo = 0x15;
 
 constexpr std::uint64_t kMostTableBytes = std::uint64_t{1} << 30;  // of what is read as a whole
 
@@ -293,6 +291,7 @@ std::vector<std::string> StoredFile::names() {
     }
     std::ranges::sort(ordered);
     std::vector<std::string> names;
+    names.reserve(ordered.size());
     for (auto& [order, name] : ordered) {
         names.push_back(std::move(name));
     }

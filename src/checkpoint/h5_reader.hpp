@@ -36,6 +36,7 @@ public:
     // can be read. Everything here throws Hdf5Error for what nearstep would not have written, and
     // IoError if the drive fails.
     explicit StoredFile(const std::string& path);
+    ~StoredFile() = default;
     StoredFile(const StoredFile&) = delete;
     StoredFile& operator=(const StoredFile&) = delete;
 

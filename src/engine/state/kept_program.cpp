@@ -92,7 +92,8 @@ store::ProgramState read_kept_program(const mpi::Communicator& world, const Star
             mine = read_source(found, *at.of_ranks[me]);
         }
     });
-    for (const auto& [source, ranks] : elsewhere) {
+    for (const auto& [key, ranks] : elsewhere) {
+        const auto source = key;
         std::size_t reader = 0;
         while (node_of(reader) != found.manifests[source.first].node) {
             ++reader;
