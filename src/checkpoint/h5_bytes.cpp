@@ -38,7 +38,7 @@ std::string Cursor::text(std::uint64_t bytes) {
 
 void Cursor::expect(std::string_view signature) {
     if (text(signature.size()) != signature) {
-        refuse_file(nearstep::text("a part of it is no ", signature));
+        refuse_file("a part of it lacks the signature of its kind");
     }
 }
 
