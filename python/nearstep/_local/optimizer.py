@@ -9,7 +9,6 @@ import zlib
 
 import torch
 
-from .. import _hooks
 from .._model.groups import Groups, lay_out
 from .._saving.program import Program
 from .._starting.settings import check_groups, flattened, settings_of
