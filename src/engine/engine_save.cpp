@@ -150,7 +150,7 @@ std::string Engine::save(const std::string& named, std::span<const std::byte> pr
     world_.together([&] {
         if (world_.rank() == 0) {
             path = checkpoint::publish(folder, description, attempt, ranges, records,
-                                       settings_.csd.path.front());
+                                       store::folder_of(manifest_path(settings_, 0, set_)));
         }
     });
     faults_.pass(FaultPhase::after_checkpoint_index);

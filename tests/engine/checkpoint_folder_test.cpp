@@ -48,7 +48,7 @@ protected:
 
     const std::string& shared() const { return settings_.checkpoint.path; }
     std::string elsewhere() const { return root_.file("elsewhere"); }
-    const std::string& state() const { return settings_.csd.path.front(); }
+    const std::string& state() const { return settings_.csd.path.back(); }
     std::vector<FoundCheckpoint> found() const { return look_for_checkpoints(settings_, {}); }
 
     // A checkpoint of one tile. Returns the index's path.
@@ -66,7 +66,6 @@ protected:
         return checkpoint::publish(folder, about, 0, ranges, {writer->finish()}, record_place);
     }
 
-private:
     ScratchFolder root_;
     config::EngineSettings settings_;
 };
@@ -106,6 +105,10 @@ TEST_F(SharedFolder, IsNotTheOnlyPlaceOfTheNewestCheckpoint) {
     ASSERT_EQ(found().size(), 2U);
     EXPECT_EQ(found()[0].path, newest);
     EXPECT_EQ(found()[1].step, 4);
+    settings_.csd.path = {root_.file("other-drive"),
+                          state()};  // rank 0's devices lie on the second
+    ASSERT_EQ(found().size(), 2U);
+    EXPECT_EQ(found()[0].path, newest);
     fs::remove_all(elsewhere());
     EXPECT_EQ(found().size(), 1U);
 }

@@ -239,41 +239,48 @@ FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of
 
 namespace {
 
-// Another run's folder may hold checkpoints of any others. The record names one of this run's.
-std::vector<std::string> paths_of_checkpoints(const std::string& folder,
-                                              const std::optional<checkpoint::Newest>& newest) {
-    std::vector<std::string> paths = checkpoint::find_all(folder);
-    std::error_code ignored;
-    if (!newest || fs::equivalent(folder, newest->folder, ignored)) {
-        return paths;
+// A run's rank 0 leaves its record where its devices are, which may be any folder of csd.path.
+std::vector<checkpoint::Newest> records_of_newest(const config::EngineSettings& settings) {
+    std::vector<checkpoint::Newest> records;
+    for (const std::string& place : named_folders(settings)) {
+        if (auto newest = checkpoint::read_newest(place)) {
+            records.push_back(std::move(*newest));
+        }
     }
-    const std::string recorded = text(newest->folder, "/", checkpoint::index_name(newest->step));
-    if (std::ranges::any_of(paths, [&](const std::string& path) {
-            return fs::equivalent(path, recorded, ignored);
-        })) {
-        return paths;
+    return records;
+}
+
+void add_recorded(const std::string& folder, const checkpoint::Newest& newest,
+                  std::vector<std::string>& paths) {
+    const std::string recorded = text(newest.folder, "/", checkpoint::index_name(newest.step));
+    std::error_code ignored;
+    const auto is_recorded = [&](const std::string& path) {
+        return fs::equivalent(path, recorded, ignored);
+    };
+    if (fs::equivalent(folder, newest.folder, ignored) || std::ranges::any_of(paths, is_recorded)) {
+        return;
     }
     if (is_present(recorded)) {
         const auto older = [&](const std::string& path) {
-            return checkpoint::step_of_index(path) < newest->step;
+            return checkpoint::step_of_index(path) < newest.step;
         };
         paths.insert(std::ranges::find_if(paths, older), recorded);
     } else {
-        log_event(
-            "newest_checkpoint_missing",
-            {{"step", std::to_string(newest->step)}, {"run", newest->run}, {"file", recorded}});
+        log_event("newest_checkpoint_missing",
+                  {{"step", std::to_string(newest.step)}, {"run", newest.run}, {"file", recorded}});
     }
-    return paths;
 }
 
 // Whether a checkpoint that cannot be read is not one of this run's, as far as that is known.
-bool is_of_others(const std::string& path, const std::optional<checkpoint::Newest>& newest) {
-    if (newest && checkpoint::run_of_folder(store::folder_of(path)) != newest->run &&
-        checkpoint::step_of_index(path) > newest->step) {
-        return true;
+bool is_of_others(const std::string& path, const std::vector<checkpoint::Newest>& records) {
+    if (!records.empty()) {
+        return std::ranges::all_of(records, [&](const checkpoint::Newest& newest) {
+            return checkpoint::run_of_folder(store::folder_of(path)) != newest.run &&
+                   checkpoint::step_of_index(path) > newest.step;
+        });
     }
     struct stat facts {};
-    return !newest && ::access(path.c_str(), R_OK) != 0 && ::stat(path.c_str(), &facts) == 0 &&
+    return ::access(path.c_str(), R_OK) != 0 && ::stat(path.c_str(), &facts) == 0 &&
            facts.st_uid != ::geteuid();
 }
 
@@ -281,17 +288,22 @@ bool is_of_others(const std::string& path, const std::optional<checkpoint::Newes
 
 std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& settings,
                                                   const StepsOf& steps_of, ProgramUse program) {
-    const auto newest = checkpoint::read_newest(settings.csd.path.front());
+    // The folder may hold checkpoints of other runs. A record names one of this run's.
+    const std::string folder = config::checkpoint_folder(settings);
+    const std::vector<checkpoint::Newest> records = records_of_newest(settings);
+    std::vector<std::string> paths = checkpoint::find_all(folder);
+    for (const checkpoint::Newest& newest : records) {
+        add_recorded(folder, newest, paths);
+    }
     std::vector<FoundCheckpoint> checkpoints;
-    for (const std::string& path :
-         paths_of_checkpoints(config::checkpoint_folder(settings), newest)) {
+    for (const std::string& path : paths) {
         try {
             checkpoints.push_back(open_checkpoint(path, steps_of, program));
         } catch (const ConfigError& damage) {
             if (!is_present(path)) {
                 continue;  // another run has removed its old checkpoint meanwhile
             }
-            if (is_of_others(path, newest)) {
+            if (is_of_others(path, records)) {
                 log_event("damaged_checkpoint_of_others", {{"file", path}});
                 continue;
             }
