@@ -47,20 +47,22 @@ class Optimizer(torch.optim.Optimizer):
             norm of the previous step.
         accumulation: backward passes per step. None: as many as in the step before; the first step's gradients are
             sent in ``step()`` then.
-        keep_gradients: gradients stay in ``p.grad`` until ``step()``, as with PyTorch's optimizers, so that the program can
-            read, clip and change them, and drop them at no cost. They take GPU memory, and the update begins later.
+        keep_gradients: gradients stay in ``p.grad`` until ``step()``, as with PyTorch's optimizers, so that the
+            program can read, clip and change them, and drop them at no cost. They take GPU memory, and the update
+            begins later.
         keep_random: the random generators (PyTorch's, Python's, NumPy's) are durable with each step and come back by
             ``resume()``.
         devices: number of emulated devices of each rank, or a list with one number per rank. Default: the ranks of a
             node divide the paths, and each has one device at least.
         durability: "step": every step survives a crash; "checkpoint" or "none": see docs/restart.md.
-        seed: of stochastic rounding, and of start values that are drawn for a model from ``nearstep.empty()``. Default 1.
+        seed: of stochastic rounding, and of start values that are drawn for a model from ``nearstep.empty()``.
+            Default 1.
         fresh: start anew even if ``path`` holds a run.
         weights: folder of safetensors with start values for a model that was made in ``nearstep.empty()``.
         stream: see ``nearstep.Stream``: for models whose parameters do not fit the GPU.
-        gpu_memory_gb: the GPU memory that this process may take; default: all. Over several backward passes, gradients are summed
-            in fp32 on the GPU as far as the memory suffices beside a pass, as measured in the first one, and in host memory
-            for the other layers. With ``stream``: see ``nearstep.Stream``.
+        gpu_memory_gb: the GPU memory that this process may take; default: all. Over several backward passes,
+            gradients are summed in fp32 on the GPU as far as the memory suffices beside a pass, as measured in the
+            first one, and in host memory for the other layers. With ``stream``: see ``nearstep.Stream``.
         config: any other key of nearstep's configuration, as ``{"csd": {"slots": 6}, "gather.codec": "delta"}``.
 
     Raises ValueError for settings, models and states that do not fit together, PermissionError, NotADirectoryError or
@@ -78,14 +80,42 @@ class Optimizer(torch.optim.Optimizer):
         if "__init__" in vars(cls):
             keywords.show(cls, Optimizer)
 
-    def __init__(self, params, defaults: dict, *, path=None, state=None, codec=None, clip_norm=None, clipping="exact",
-                 accumulation=None, keep_gradients=False, keep_random=False, devices=None, durability=None, seed=None, fresh=False,
-                 weights=None, stream: Stream | None = None, gpu_memory_gb=None, config=None, **unknown):
+    def __init__(
+        self,
+        params,
+        defaults: dict,
+        *,
+        path=None,
+        state=None,
+        codec=None,
+        clip_norm=None,
+        clipping="exact",
+        accumulation=None,
+        keep_gradients=False,
+        keep_random=False,
+        devices=None,
+        durability=None,
+        seed=None,
+        fresh=False,
+        weights=None,
+        stream: Stream | None = None,
+        gpu_memory_gb=None,
+        config=None,
+        **unknown,
+    ):
         self._is_ready = False
         keywords.refuse(type(self), unknown)
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         super().__init__(trained_of(params), defaults)
-        check_values(self.param_groups, clip_norm, accumulation, gpu_memory_gb, keep_gradients=keep_gradients, keep_random=keep_random, fresh=fresh)
+        check_values(
+            self.param_groups,
+            clip_norm,
+            accumulation,
+            gpu_memory_gb,
+            keep_gradients=keep_gradients,
+            keep_random=keep_random,
+            fresh=fresh,
+        )
         keywords.refuse_in_groups(type(self), defaults, self.param_groups)
         check_groups(type(self), self.param_groups)
         check_stream(stream, keep_gradients, gpu_memory_gb)
@@ -94,12 +124,37 @@ class Optimizer(torch.optim.Optimizer):
         self._drops: weakref.finalize | None = None
         sharded.refuse(named(self.param_groups, module))
         layout = lay_out(self.param_groups, module)
-        settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {}, elements=sum(block.elements for block in layout.blocks))
+        settings = settings_of(
+            path,
+            state,
+            codec,
+            clipping,
+            devices,
+            durability,
+            seed,
+            config or {},
+            elements=sum(block.elements for block in layout.blocks),
+        )
         _engine.check_settings(DTYPES[layout.dtype], settings)
         self._params, self._names, self._dtype = layout.params, layout.names, layout.dtype
-        self._given = {"path": path, "state": state, "codec": codec, "clip_norm": clip_norm, "clipping": clipping, "accumulation": accumulation,
-                       "keep_gradients": keep_gradients, "keep_random": keep_random, "devices": devices, "durability": durability, "seed": seed, "fresh": fresh,
-                       "weights": weights, "stream": stream, "gpu_memory_gb": gpu_memory_gb, "config": config}
+        self._given = {
+            "path": path,
+            "state": state,
+            "codec": codec,
+            "clip_norm": clip_norm,
+            "clipping": clipping,
+            "accumulation": accumulation,
+            "keep_gradients": keep_gradients,
+            "keep_random": keep_random,
+            "devices": devices,
+            "durability": durability,
+            "seed": seed,
+            "fresh": fresh,
+            "weights": weights,
+            "stream": stream,
+            "gpu_memory_gb": gpu_memory_gb,
+            "config": config,
+        }
         if not self._is_part and wants_local(layout.params, self._given):
             make_local(self, Optimizer, module, self._given)
             return
@@ -108,11 +163,28 @@ class Optimizer(torch.optim.Optimizer):
         streaming = stream and Streaming(stream, module, self._params, layout.block_of, self._dtype)
         if stream is not None:  # gradients of all layers do not fit the GPU, so that they must leave in backward
             accumulation = accumulation or 1
-        self._compared = {"clip_norm": clip_norm, "accumulation": accumulation, "keep_gradients": bool(keep_gradients),
-                          "keep_random": bool(keep_random), "weights": "none" if weights is None else "given"}
-        self._intake = Intake(layout, int(accumulation or 0), not keep_gradients, streaming, gpu_memory_gb, float(clip_norm or 0))
-        self._session = Session(layout, module, settings, self._name, weights, 1 if seed is None else int(seed), bool(fresh),
-                                Program(module, keep_random), self._intake, streaming)
+        self._compared = {
+            "clip_norm": clip_norm,
+            "accumulation": accumulation,
+            "keep_gradients": bool(keep_gradients),
+            "keep_random": bool(keep_random),
+            "weights": "none" if weights is None else "given",
+        }
+        self._intake = Intake(
+            layout, int(accumulation or 0), not keep_gradients, streaming, gpu_memory_gb, float(clip_norm or 0)
+        )
+        self._session = Session(
+            layout,
+            module,
+            settings,
+            self._name,
+            weights,
+            1 if seed is None else int(seed),
+            bool(fresh),
+            Program(module, keep_random),
+            self._intake,
+            streaming,
+        )
         self._is_scaled = False
         self._made_with = self._groups_of()
         ids = set() if module is None else set(map(id, module.parameters()))
@@ -146,8 +218,8 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def durable_step(self) -> int:
-        """The newest step that survives a crash now, at most two behind the last ``step()`` that returned; ``finish()`` waits for the
-        last one. With another ``durability`` than "step", the step of the last ``save()``."""
+        """The newest step that survives a crash now, at most two behind the last ``step()`` that returned; ``finish()``
+        waits for the last one. With another ``durability`` than "step", the step of the last ``save()``."""
         if not self._params:
             return 0
         self._begin()
@@ -166,8 +238,8 @@ class Optimizer(torch.optim.Optimizer):
     @suggests
     def resume(self, checkpoint: str | None = None) -> int:
         """Resumes from the newest durable step in ``path``, else from the newest checkpoint, else starts anew. With
-        ``checkpoint``, a path that ``save()`` returned, resumes from that one. The module's persistent buffers come back,
-        too. Returns the number of steps done. Call it before the first step. Collective."""
+        ``checkpoint``, a path that ``save()`` returned, resumes from that one. The module's persistent buffers come
+        back, too. Returns the number of steps done. Call it before the first step. Collective."""
         if self._has_turned_local():
             return self.resume(checkpoint)
         if self.has_begun:
@@ -179,7 +251,12 @@ class Optimizer(torch.optim.Optimizer):
 
     def _has_turned_local(self) -> bool:
         """fully_shard() may have replaced the parameters since the optimizer was made, as Accelerate calls it."""
-        if self._is_part or self.has_begun or not self._is_ready or not any(is_sharded(p) for group in self.param_groups for p in group["params"]):
+        if (
+            self._is_part
+            or self.has_begun
+            or not self._is_ready
+            or not any(is_sharded(p) for group in self.param_groups for p in group["params"])
+        ):
             return False
         for handle in self._handles:
             handle.remove()
@@ -217,7 +294,9 @@ class Optimizer(torch.optim.Optimizer):
         if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
             self._begin()
         elif not self.has_begun and self._module is not None and any(map(is_empty, self._module.parameters())):
-            raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
+            raise RuntimeError(
+                "The module is empty until training begins: call opt.resume() before the first evaluation."
+            )
         self._session.bring(number, blocks)
 
     def _groups_of(self) -> dict:
@@ -228,15 +307,18 @@ class Optimizer(torch.optim.Optimizer):
         """The step's description for the engine."""
         check_groups(type(self), self.param_groups)
         if self._groups_of() != self._made_with:
-            raise RuntimeError("The parameter groups have other parameters than when the optimizer was made: leave them, freeze parameters (requires_grad=False) that shall stay, or make a new optimizer.")
+            raise RuntimeError(
+                "The parameter groups have other parameters than when the optimizer was made: leave them, freeze "
+                "parameters (requires_grad=False) that shall stay, or make a new optimizer."
+            )
         if self._dtype == torch.float16 and not self._is_scaled:
             raise RuntimeError("Gradients of float16 parameters need the loss scale: call opt.scale(loss).backward().")
         return (self._name, [self._hyper(group) for group in self.param_groups], self._intake.clip_norm)
 
     @torch.no_grad()
     def step(self, closure=None):
-        """Takes the step. The update continues after this returns. ``closure`` is called first, and its result returned.
-        Collective: all ranks must call it equally often."""
+        """Takes the step. The update continues after this returns. ``closure`` is called first, and its result
+        returned. Collective: all ranks must call it equally often."""
         if self._has_turned_local():
             return self.step(closure)
         loss = None
@@ -253,7 +335,9 @@ class Optimizer(torch.optim.Optimizer):
             _ranks.check_group()
         self._begin()
         with torch._C.DisableTorchFunctionSubclass():
-            _hooks.refuse_unfrozen(self._params, of_module or [p for group in self.param_groups for p in group["params"]])
+            _hooks.refuse_unfrozen(
+                self._params, of_module or [p for group in self.param_groups for p in group["params"]]
+            )
             has_ended = self._session.end_step()
         self._is_scaled = False
         if not has_ended:
@@ -286,9 +370,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def synchronize(self) -> None:
         """Waits until the parameters are those of the last step, which any use of one does by itself. Streamed ones are
-        in host memory then, until their layer computes. Not collective. Raises RuntimeError between backward() and step()
-        if parameters are the engine's own, because these may be new already: streamed ones, and those of a model from
-        ``nearstep.empty()``."""
+        in host memory then, until their layer computes. Not collective. Raises RuntimeError between backward() and
+        step() if parameters are the engine's own, because these may be new already: streamed ones, and those of a model
+        from ``nearstep.empty()``."""
         self._session.synchronize()
 
     # --- Checkpoints and reports ---
@@ -301,18 +385,19 @@ class Optimizer(torch.optim.Optimizer):
     @suggests
     def save(self, folder: str | None = None, extra=None) -> str:
         """Writes a checkpoint, which is kept until this run's next one in the folder, and returns its path. If
-        ``folder`` is another run's, the checkpoint goes into the folder ``run-ID`` in it. ``extra``: any JSON value, such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint.
-        Collective."""
+        ``folder`` is another run's, the checkpoint goes into the folder ``run-ID`` in it. ``extra``: any JSON value,
+        such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint. Collective."""
         self._settle()
         return self._session.save(folder, extra)
 
     @suggests
     def export(self, folder: str, dtype: str | torch.dtype = "fp32") -> None:
-        """Writes what the module's ``state_dict()`` holds as safetensors into a new folder, with the module's names, tied ones
-        once, and its ``config.json``; ``from_pretrained(folder)`` loads it. Trained parameters are the fp32 masters. These and
-        all other floating-point tensors are rounded to ``dtype`` (``"fp32"``, ``"bf16"``, ``"fp16"``, or PyTorch's name). Uses a
-        checkpoint of this step, which ``save()`` writes if there is none. The files are complete when rank 0 returns. Collective.
-        Raises ValueError if the folder exists, or if safetensors cannot hold what the module has."""
+        """Writes what the module's ``state_dict()`` holds as safetensors into a new folder, with the module's names,
+        tied ones once, and its ``config.json``; ``from_pretrained(folder)`` loads it. Trained parameters are the fp32
+        masters. These and all other floating-point tensors are rounded to ``dtype`` (``"fp32"``, ``"bf16"``,
+        ``"fp16"``, or PyTorch's name). Uses a checkpoint of this step, which ``save()`` writes if there is none. The
+        files are complete when rank 0 returns. Collective. Raises ValueError if the folder exists, or if safetensors
+        cannot hold what the module has."""
         self._settle()
         others = export.others_of(self._module, self._params, self._names)
         step, path = self._session.saved
@@ -329,10 +414,10 @@ class Optimizer(torch.optim.Optimizer):
         """Facts about the last finished step: ``step``, ``norm`` of the gradient, ``is_skipped``, ``loss_scale`` of the
         next step, seconds of its phases (``gradients_s`` from the first gradient to the norm, ``update_s``,
         ``commit_s``), ``waited_s`` that this rank has waited for parameters since ``step()``, and ``bytes`` per link
-        over all ranks. Totals so far: ``skipped`` steps, whose gradient was not finite, ``guesses`` that a step needs no
-        clipping, with which its update began in backward, and ``misses``, the wrong ones. With ``Stream(host_memory_gb=...)``
-        ``read_s``, in which layers were read from storage, and ``awaited_s``, in which the program waited for that. Empty
-        before the first step of this process."""
+        over all ranks. Totals so far: ``skipped`` steps, whose gradient was not finite, ``guesses`` that a step needs
+        no clipping, with which its update began in backward, and ``misses``, the wrong ones. With
+        ``Stream(host_memory_gb=...)`` ``read_s``, in which layers were read from storage, and ``awaited_s``, in which
+        the program waited for that. Empty before the first step of this process."""
         stats = {**self._conductor.stats(), **self._session.stream_seconds} if self.has_begun else {}
         return stats if stats.get("is_of_step") else {}
 
@@ -366,7 +451,9 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def state(self) -> OfAll:
-        """The state of each parameter: ``step``, and the master and moments, which are read from storage when asked for."""
+        """The state of each parameter: ``step``, and the master and moments, which are read from storage when asked
+        for.
+        """
         return OfAll(self)
 
     @state.setter
@@ -380,7 +467,9 @@ class Optimizer(torch.optim.Optimizer):
     def _read_state(self, i: int) -> dict:
         self._begin()
         if not self._conductor.is_alone:
-            raise RuntimeError("Moments are read on one rank: call opt.save(), and read the checkpoint, where there are several.")
+            raise RuntimeError(
+                "Moments are read on one rank: call opt.save(), and read the checkpoint, where there are several."
+            )
         self._settle()
         found = self._conductor.read_state(i)
         shape = self._params[i].shape
@@ -390,7 +479,9 @@ class Optimizer(torch.optim.Optimizer):
         """The parameter groups, and where the state is, which is not copied. If it is saved, as by ``torch.save``, a
         checkpoint of this step is written unless ``save()`` wrote one. Raises RuntimeError then if several ranks train,
         or if another step was taken since."""
-        handle = self.register_state_dict_post_hook(Optimizer._show_place, prepend=True)  # the program's hooks see all of it
+        handle = self.register_state_dict_post_hook(
+            Optimizer._show_place, prepend=True
+        )  # the program's hooks see all of it
         try:
             return super().state_dict()
         finally:
@@ -398,7 +489,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def _show_place(self, out: dict) -> None:
         updates = self._conductor.updates() if self.has_begun else [0] * len(self._params)
-        out["state"] = {i: {"step": float(n)} for i, n in enumerate(updates)}  # also before the first: torch.distributed.checkpoint looks for it
+        out["state"] = {
+            i: {"step": float(n)} for i, n in enumerate(updates)
+        }  # also before the first: torch.distributed.checkpoint looks for it
         out["param_groups"][0][state_dicts.KEY] = state_dicts.shown(self)
 
     def load_state_dict(self, state_dict: dict) -> None:
@@ -409,10 +502,18 @@ class Optimizer(torch.optim.Optimizer):
         def before(_, given: dict) -> dict:
             place.update(state_dicts.place_of(given))
             state_dicts.check_reachable(self._conductor, place)
-            return {"state": {}, "param_groups": [{key: value for key, value in group.items() if key != state_dicts.KEY} for group in given["param_groups"]]}
+            return {
+                "state": {},
+                "param_groups": [
+                    {key: value for key, value in group.items() if key != state_dicts.KEY}
+                    for group in given["param_groups"]
+                ],
+            }
 
-        handles = [self.register_load_state_dict_pre_hook(before),  # after the program's, which may change the dictionary
-                   self.register_load_state_dict_post_hook(lambda _: state_dicts.return_to(self, place), prepend=True)]  # before the program's
+        handles = [
+            self.register_load_state_dict_pre_hook(before),  # after the program's, which may change the dictionary
+            self.register_load_state_dict_post_hook(lambda _: state_dicts.return_to(self, place), prepend=True),
+        ]  # before the program's
         try:
             super().load_state_dict(state_dict)
         finally:
@@ -420,16 +521,23 @@ class Optimizer(torch.optim.Optimizer):
                 handle.remove()
 
     def __deepcopy__(self, _):
-        raise TypeError("An optimizer whose state lies in storage cannot be copied: make another one with a path of its own.")
+        raise TypeError(
+            "An optimizer whose state lies in storage cannot be copied: make another one with a path of its own."
+        )
 
     def __reduce_ex__(self, _):
-        raise TypeError("An optimizer whose state lies in storage cannot be pickled: save opt.state_dict(), or call opt.save().")
+        raise TypeError(
+            "An optimizer whose state lies in storage cannot be pickled: save opt.state_dict(), or call opt.save()."
+        )
 
     @property
     def _step_supports_amp_scaling(self) -> bool:  # GradScaler asks for it in its step()
         if not self._intake.takes:
             return False  # it unscales the gradients itself
-        raise RuntimeError("GradScaler finds no gradients, which nearstep takes during backward: leave it out; float16 parameters need opt.scale(loss).backward().")
+        raise RuntimeError(
+            "GradScaler finds no gradients, which nearstep takes during backward: leave it out; float16 parameters "
+            "need opt.scale(loss).backward()."
+        )
 
     def add_param_group(self, param_group: dict) -> None:
         """Raises RuntimeError: the state is laid out when the optimizer is made, which needs all groups."""
@@ -441,4 +549,3 @@ class Optimizer(torch.optim.Optimizer):
         """Learning rate, two betas, epsilon and weight decay as the engine takes them."""
         beta1, beta2 = group.get("betas", (group.get("momentum", 0.0), 0.0))
         return tuple(float(x) for x in (group["lr"], beta1, beta2, group.get("eps", 0.0), group["weight_decay"]))
-

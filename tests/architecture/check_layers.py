@@ -1,9 +1,10 @@
 """Checks which module includes what, against layers.txt, that kernels are C++14, and who knows the program's options.
 
-    check_layers.py layers     reads every #include of the product; prints each violation
-    check_layers.py kernels    compiles each header of src/arith and fpga/kernel as C++14 without exceptions
-    check_layers.py words      reads the messages of modules that the Python package has: they take options and keys from base/wording
-    check_layers.py self_test  plants violations in temporary trees and expects each to be found
+check_layers.py layers     reads every #include of the product; prints each violation
+check_layers.py kernels    compiles each header of src/arith and fpga/kernel as C++14 without exceptions
+check_layers.py words      reads the messages of modules that the Python package has: they take options and keys from
+                           base/wording
+check_layers.py self_test  plants violations in temporary trees and expects each to be found
 """
 
 import argparse
@@ -22,7 +23,7 @@ SYSTEM = re.compile(
     r"|(unistd|fcntl|errno|ifaddrs|signal|pthread|sched|dlfcn|poll|netdb|dirent|time|math|string|stdio|stdlib"
     r"|stdint|stddef|limits|float|assert|endian|cpuid|immintrin|x86intrin)\.h"
 )
-INCLUDE = re.compile(r'\s*#\s*(?:include|include_next|import)\b\s*(.*)')
+INCLUDE = re.compile(r"\s*#\s*(?:include|include_next|import)\b\s*(.*)")
 NAME = re.compile(r'(?:"([^"]+)"|<([^>]+)>)')
 
 
@@ -81,8 +82,10 @@ def violation_of(root, modules, module, path, directive):
         if other is None:
             return f"includes {header}, which is in no module of layers.txt"
         if other is not module and other.level >= module.level:
-            return (f"includes {header}: {module.name} is on level {module.level} and may not include "
-                    f"{other.name} on level {other.level}")
+            return (
+                f"includes {header}: {module.name} is on level {module.level} and may not include "
+                f"{other.name} on level {other.level}"
+            )
         if other.name in module.unknown:
             return f"includes {header}: {module.name} does not know {other.name}"
         return None
@@ -120,9 +123,26 @@ def find_kernel_violations(root, compiler):
     for path in headers:
         place = path.relative_to(root).as_posix()
         done = subprocess.run(
-            [compiler, "-std=c++14", "-fsyntax-only", "-fno-exceptions", "-pedantic-errors", "-I", "src", "-I", ".",
-             "-x", "c++", "-"],
-            cwd=root, input=f'#include "{place}"\n', capture_output=True, text=True, check=False)
+            [
+                compiler,
+                "-std=c++14",
+                "-fsyntax-only",
+                "-fno-exceptions",
+                "-pedantic-errors",
+                "-I",
+                "src",
+                "-I",
+                ".",
+                "-x",
+                "c++",
+                "-",
+            ],
+            cwd=root,
+            input=f'#include "{place}"\n',
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             violations.append(f"{place} is not C++14 without exceptions:\n{done.stderr}")
     return violations, len(headers)
@@ -142,7 +162,12 @@ def find_word_violations(root, modules):
     for path in product_files(root):
         place = path.relative_to(root).as_posix()
         module = module_of(modules, place)
-        if module is None or module.name in PROGRAM_ONLY or path.name.endswith("keys.cpp") or path.name == "wording.cpp":
+        if (
+            module is None
+            or module.name in PROGRAM_ONLY
+            or path.name.endswith("keys.cpp")
+            or path.name == "wording.cpp"
+        ):
             continue
         files += 1
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
@@ -150,7 +175,9 @@ def find_word_violations(root, modules):
             for literal in LITERAL.findall(code):
                 found = known.search(literal)
                 if found and literal != f'"{found.group()}"':  # a whole literal names a key to look up
-                    violations.append(f"{place}:{number} says {found.group()} to every client: write a Term of base/wording.hpp")
+                    violations.append(
+                        f"{place}:{number} says {found.group()} to every client: write a Term of base/wording.hpp"
+                    )
     return violations, files
 
 
@@ -181,7 +208,8 @@ PLANTED = [
 ]
 CLEAN = {
     "src/base/error.hpp": "#include <string>\n",
-    "src/base/wording.cpp": 'Wording{"--resume", "opt.resume()"}, Wording{"csd.path", "path"}, Wording{"config", "model"}',
+    "src/base/wording.cpp": 'Wording{"--resume", "opt.resume()"}, Wording{"csd.path", "path"}, '
+    'Wording{"config", "model"}',
     "src/config/checks.cpp": 'f("csd.path", "csd.path=x", "csd.paths"); // --resume\n',
     "src/train/run.cpp": 'f("go on with --resume");',
     "src/config/run.hpp": '#include "base/error.hpp"\n#include <sys/stat.h>\n',
@@ -202,7 +230,11 @@ def report_on(files, modules, compiler):
         for name, content in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(content)
-        return find_violations(root, modules)[0] + find_kernel_violations(root, compiler)[0] + find_word_violations(root, modules)[0]
+        return (
+            find_violations(root, modules)[0]
+            + find_kernel_violations(root, compiler)[0]
+            + find_word_violations(root, modules)[0]
+        )
 
 
 def self_test(modules, compiler):

@@ -1,5 +1,6 @@
-"""Layers of a streamed model that keep their activations, as many as a pretended GPU has room for, have the bits of those that
-compute again. One process, one rank."""
+"""Layers of a streamed model that keep their activations, as many as a pretended GPU has room for, have the bits of
+those that compute again. One process, one rank."""
+
 import contextlib
 import copy
 import io
@@ -20,8 +21,16 @@ LAYERS = 4
 
 class Kept(Runs):
     def made(self, model, path, layers, passes=1):
-        """A run whose pretended GPU has room for the activations of so many layers, after the first step, and the place of that."""
-        _, opt = self.make(nearstep.groups(model), path=self.folder / path, stream=nearstep.Stream(slots=2), accumulation=passes, config={})
+        """A run whose pretended GPU has room for the activations of so many layers, after the first step, and the place
+        of that.
+        """
+        _, opt = self.make(
+            nearstep.groups(model),
+            path=self.folder / path,
+            stream=nearstep.Stream(slots=2),
+            accumulation=passes,
+            config={},
+        )
         opt.resume()
         streaming, room = opt._session.streaming, {"allocated": 0, "bytes": 0.0, "entered": 0}
 

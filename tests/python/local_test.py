@@ -1,5 +1,6 @@
 """Ranks that PyTorch starts: every form of parallelism beside torch.optim.AdamW, kills, and restarts on other ranks
 and meshes."""
+
 import re
 import subprocess
 import sys
@@ -8,17 +9,32 @@ import unittest
 import launcher
 
 launcher.need()
-FORMS = {2: ("plain", "ddp", "fsdp", "offloaded", "from_meta", "tensor_parallel", "own_clipping", "accumulated",
-             "replaced", "checkpointed", "saved"),
-         4: ("plain", "hsdp", "tensor_parallel_in_shards", "checkpointed"), 1: ("fsdp", "replaced")}
+FORMS = {
+    2: (
+        "plain",
+        "ddp",
+        "fsdp",
+        "offloaded",
+        "from_meta",
+        "tensor_parallel",
+        "own_clipping",
+        "accumulated",
+        "replaced",
+        "checkpointed",
+        "saved",
+    ),
+    4: ("plain", "hsdp", "tensor_parallel_in_shards", "checkpointed"),
+    1: ("fsdp", "replaced"),
+}
 
 
 class Local(launcher.FolderTest):
     def train(self, name, ranks, form, steps, kill="", fails=False):
         """Rows of the worker's lines: the form, the first step, the digest, the difference from AdamW in memory, and
         the forwards."""
-        worker = launcher.Process(1, "local_worker.py", self.folder / name, ranks, form, steps,
-                                  *([kill] if kill else []))
+        worker = launcher.Process(
+            1, "local_worker.py", self.folder / name, ranks, form, steps, *([kill] if kill else [])
+        )
         code = worker.wait(300)
         self.assertEqual(code != 0, fails, worker.text())
         rows = [line.split() for line in worker.text().splitlines() if line and line.split()[0] in form.split(",")]
@@ -57,15 +73,30 @@ class Local(launcher.FolderTest):
         folders = {path.name for path in (self.folder / "moved/state").iterdir()}
         self.assertEqual(folders, {f"rank-{rank}-of-2.layout-3" for rank in range(2)})
 
-
     def launch(self, starter, ranks, script, *words, **variables):
-        many = ("--nproc-per-node", ranks) if starter == "torch.distributed.run" else (
-            "--multi_gpu", "--num_machines", 1, "--num_processes", ranks, "--mixed_precision", "no",
-            "--dynamo_backend", "no")
+        many = (
+            ("--nproc-per-node", ranks)
+            if starter == "torch.distributed.run"
+            else (
+                "--multi_gpu",
+                "--num_machines",
+                1,
+                "--num_processes",
+                ranks,
+                "--mixed_precision",
+                "no",
+                "--dynamo_backend",
+                "no",
+            )
+        )
         port = ("--standalone",) if starter == "torch.distributed.run" else ("--main_process_port", 0)
-        done = subprocess.run([sys.executable, "-m", starter, *map(str, (*many, *port, script, *words))], text=True,
-                              capture_output=True,
-                              env=launcher.environment(**variables), timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-m", starter, *map(str, (*many, *port, script, *words))],
+            text=True,
+            capture_output=True,
+            env=launcher.environment(**variables),
+            timeout=300,
+        )
         self.assertEqual(done.returncode, 0, done.stderr[-4000:])
         return done.stdout
 
@@ -80,10 +111,12 @@ class Local(launcher.FolderTest):
     @unittest.skipIf(launcher.missing("accelerate"), "accelerate is not installed")
     def test_accelerate_launch(self):
         script = self.folder / "train.py"
-        script.write_text("import torch, nearstep, sys\nmodel = torch.nn.Linear(4, 4)\nopt = nearstep.AdamW(model, "
-                          "path=sys.argv[1])\n"
-                          "model(torch.ones(2, 4)).sum().backward()\nopt.step()\nprint(f'step {opt.steps} of "
-                          "{opt.ranks} ranks')\n")
+        script.write_text(
+            "import torch, nearstep, sys\nmodel = torch.nn.Linear(4, 4)\nopt = nearstep.AdamW(model, "
+            "path=sys.argv[1])\n"
+            "model(torch.ones(2, 4)).sum().backward()\nopt.step()\nprint(f'step {opt.steps} of "
+            "{opt.ranks} ranks')\n"
+        )
         said = self.launch("accelerate.commands.launch", 2, script, self.folder / "state")
         self.assertEqual(said.count("step 1 of 2 ranks"), 2)
 

@@ -6,6 +6,7 @@ Prints the first step, the digest, and by how much the parameters differ from th
 most. FORM: of _FORMS. KILL: RANK@STEP@WHERE; that rank kills itself in that step, before it meets the others or when
 they have agreed.
 """
+
 import os
 import pathlib
 import signal
@@ -30,8 +31,10 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(3)
-        self.layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH - 2), torch.nn.GELU(),
-                                                              torch.nn.Linear(WIDTH - 2, WIDTH)) for _ in range(3))
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH - 2), torch.nn.GELU(), torch.nn.Linear(WIDTH - 2, WIDTH))
+            for _ in range(3)
+        )
         self.norm = torch.nn.LayerNorm(WIDTH)
         self.head = torch.nn.Linear(WIDTH, 5)
         self.scale = torch.nn.Parameter(torch.ones(1))
@@ -50,6 +53,7 @@ def loss_of(model, step, share=0, shares=1):
 
 
 # --- Forms: each takes the model and the number of ranks, and returns the model and the shares of a batch ---
+
 
 def plain(model, ranks):
     return model, ranks
@@ -127,11 +131,25 @@ def accumulated(model, ranks):
     return fsdp(model, ranks)
 
 
-_FORMS = {form.__name__: form for form in (plain, ddp, fsdp, offloaded, from_meta, hsdp, tensor_parallel,
-                                           tensor_parallel_in_shards, own_clipping, accumulated)}
+_FORMS = {
+    form.__name__: form
+    for form in (
+        plain,
+        ddp,
+        fsdp,
+        offloaded,
+        from_meta,
+        hsdp,
+        tensor_parallel,
+        tensor_parallel_in_shards,
+        own_clipping,
+        accumulated,
+    )
+}
 
 
 # --- Training ---
+
 
 def _kill_when(kill, rank):
     if not kill or int(kill.split("@")[0]) != rank:
@@ -185,8 +203,10 @@ def train(rank, folder, ranks, form, steps, kill):
         opt.zero_grad()
         if form == "fsdp" and ranks > 1 and not any(map(waits.is_awaited, model.parameters())):
             raise AssertionError("step() waits for the update")
-    pairs = [(p.full_tensor() if hasattr(p, "full_tensor") else p.detach(), q.detach()) for p,
-             q in zip(model.parameters(), reference.parameters())]
+    pairs = [
+        (p.full_tensor() if hasattr(p, "full_tensor") else p.detach(), q.detach())
+        for p, q in zip(model.parameters(), reference.parameters())
+    ]
     worst = max((p - q).abs().max().item() for p, q in pairs)
     digest, seen = opt.masters_digest(), int((model.module if form == "ddp" else model).seen)
     opt.close()
@@ -222,8 +242,13 @@ def checkpointed(rank, folder, ranks):
         set_state_dict(target, mine, model_state_dict=model, optim_state_dict=state)
         train(source, theirs, range(3, 6))
         train(target, mine, range(3, 6))
-        worst = max(worst, *((p.full_tensor() - q.full_tensor()).abs().max().item() for p,
-                             q in zip(source.parameters(), target.parameters())))
+        worst = max(
+            worst,
+            *(
+                (p.full_tensor() - q.full_tensor()).abs().max().item()
+                for p, q in zip(source.parameters(), target.parameters())
+            ),
+        )
         digest += str(ours[1].masters_digest())
         if ours[1].steps != 6:
             raise AssertionError(f"{ours[1].steps} steps")
@@ -235,6 +260,7 @@ def checkpointed(rank, folder, ranks):
 def saved(rank, folder, ranks):
     """A run goes back to its checkpoint, a step with a gradient that is infinite on one rank is none, and ranks that
     differ are refused."""
+
     def make(name):
         model, _ = ddp(Net(), ranks)
         return model, nearstep.AdamW(model, lr=1e-2, path=folder / name)
@@ -253,8 +279,9 @@ def saved(rank, folder, ranks):
     path = opt.save(folder / "checkpoints", extra={"rows": 16})
     shown = opt.state_dict()
     digest = train(model, opt, range(2, 4))
-    expect(train(model, opt, [4], spoilt=True) == digest and opt.steps == 5,
-           "a step that is not finite changes nothing")
+    expect(
+        train(model, opt, [4], spoilt=True) == digest and opt.steps == 5, "a step that is not finite changes nothing"
+    )
     opt.close()
     for name, go_back in (("other", lambda one: one.resume(path)), ("third", lambda one: one.load_state_dict(shown))):
         model, opt = make(name)
@@ -269,8 +296,11 @@ def saved(rank, folder, ranks):
         expect("learning rate" in str(error), str(error))
     alone = torch.nn.Linear(4, 4)
     patch = unittest.mock.patch
-    with patch.object(wanted.world, "are_several", lambda: False), patch.dict(os.environ, WORLD_SIZE="1"), \
-            patch.object(nearstep._ranks, "check_group", lambda: None):
+    with (
+        patch.object(wanted.world, "are_several", lambda: False),
+        patch.dict(os.environ, WORLD_SIZE="1"),
+        patch.object(nearstep._ranks, "check_group", lambda: None),
+    ):
         one = nearstep.AdamW(alone, path=folder / f"alone-{rank}")
         one.resume()
         one.close()
@@ -296,8 +326,14 @@ def main(folder, ranks, form, steps, kill=""):
     for rank in range(ranks):
         processes.append(os.fork())
         if processes[-1] == 0:
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
-                              MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+            os.environ.update(
+                RANK=str(rank),
+                LOCAL_RANK=str(rank),
+                WORLD_SIZE=str(ranks),
+                LOCAL_WORLD_SIZE=str(ranks),
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=str(port),
+            )
             if ranks > 1 or form != "plain":
                 dist.init_process_group("gloo")
             for one in filter(None, form.split(",")):

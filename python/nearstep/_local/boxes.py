@@ -34,10 +34,13 @@ def range_of(found) -> Range:
         lists = {key: tuple(map(_whole, found[key])) for key in ("shape", "offset", "size", "order")}
         one = Range(name=found["name"], begin=_whole(found["begin"]), end=_whole(found["end"]), **lists)
         dims = range(len(one.shape))
-        fits = (isinstance(one.name, str) and all(len(of) == len(one.shape) for of in lists.values())
-                and sorted(one.order) == list(dims)
-                and all(one.offset[i] + one.size[i] <= one.shape[i] for i in dims)
-                and one.begin < one.end <= math.prod(one.size))
+        fits = (
+            isinstance(one.name, str)
+            and all(len(of) == len(one.shape) for of in lists.values())
+            and sorted(one.order) == list(dims)
+            and all(one.offset[i] + one.size[i] <= one.shape[i] for i in dims)
+            and one.begin < one.end <= math.prod(one.size)
+        )
     except (KeyError, TypeError, ValueError):
         fits = False
     if not fits:
@@ -106,13 +109,12 @@ def dense(tensor, name: str) -> tuple:
         order = tuple(sorted(order, key=lambda i: -tensor.stride(i)))
     view = tensor.permute(order) if tensor.dim() else tensor
     if not view.is_contiguous():
-        raise ValueError(f"The elements of {name} do not lie side by side: make it contiguous before the optimizer's "
-                         f"first use.")
+        raise ValueError(
+            f"The elements of {name} do not lie side by side: make it contiguous before the optimizer's first use."
+        )
     return view.view(-1), order
 
 
 def flat_like(tensor, order: tuple):
     """The elements of a tensor in this order of its dimensions."""
     return (tensor.permute(order) if tensor.dim() else tensor).reshape(-1)
-
-

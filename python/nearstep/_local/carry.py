@@ -27,8 +27,12 @@ class Carried:
 
     def of(self, own) -> CarriedTensors:
         """In the order of that optimizer's parameters."""
-        return CarriedTensors(self.position, [self.arrays[id(p)] for p in own._params],
-                              [self.updates[id(p)] for p in own._params], self.program)
+        return CarriedTensors(
+            self.position,
+            [self.arrays[id(p)] for p in own._params],
+            [self.updates[id(p)] for p in own._params],
+            self.program,
+        )
 
 
 @dataclasses.dataclass
@@ -45,8 +49,9 @@ class CarriedTensors:
     def tell(self, conductor) -> None:
         """Before the engine begins, which reads the arrays until its start is over."""
         both = zip(self.arrays, self.updates)
-        conductor.carry(self.position, [(one.data_ptr(), two.data_ptr(), updates) for (_, one, two), updates in both],
-                        self.program)
+        conductor.carry(
+            self.position, [(one.data_ptr(), two.data_ptr(), updates) for (_, one, two), updates in both], self.program
+        )
 
 
 class _Old:
@@ -61,9 +66,17 @@ class _Old:
         if tensors:
             self.conductor = _engine.Conductor(
                 settings=optimizer.settings_of_part([os.path.join(path, part.name) for path in paths]),
-                tensors=tensors, tensors_of_blocks=[len(tensors)],
-                dtype=part.dtype, model=description.of_tensors(kind, shapes, _engine.moments_of(optimizer._name)),
-                granted_devices="", gpu=None, gradient_stream=0, fills_gpu=False, threads=0, processes_beside=1)
+                tensors=tensors,
+                tensors_of_blocks=[len(tensors)],
+                dtype=part.dtype,
+                model=description.of_tensors(kind, shapes, _engine.moments_of(optimizer._name)),
+                granted_devices="",
+                gpu=None,
+                gradient_stream=0,
+                fills_gpu=False,
+                threads=0,
+                processes_beside=1,
+            )
             self.conductor.open(_engine.Wish(_engine.Wish.Kind.RESUME_IF_ANY, ""))
 
     @property
@@ -77,8 +90,10 @@ class _Old:
             self.conductor.keep_to(step)
             self.conductor.begin([], None, [], None)
             found = self.conductor.position()
-            about.update(position=(found.step, found.generation, found.loss_scale, found.good_steps),
-                         updates=self.conductor.updates())
+            about.update(
+                position=(found.step, found.generation, found.loss_scale, found.good_steps),
+                updates=self.conductor.updates(),
+            )
             if self.part.rank == 0:
                 about["program"] = self.conductor.program_state
         return about
@@ -95,15 +110,21 @@ def carry(optimizer, world, paths: list, layout: tuple, here: list, pieces: list
     readers = {old: ranks[old % len(ranks)] for old, ranks in readers.items()}
     mine: list = []
     try:
-        world.together(lambda: mine.extend(_Old(optimizer, paths, part) for part in here
-                                           if readers[part.rank] == world.rank))
+        world.together(
+            lambda: mine.extend(_Old(optimizer, paths, part) for part in here if readers[part.rank] == world.rank)
+        )
         step = min(row[0] for row in world.gather([min([old.newest_step for old in mine], default=float("inf"))]))
         if step < 0 or step == float("inf"):
-            raise of_all_ranks(ValueError(f"The state of {layout[1]} ranks in {paths[0]} has no step to go on from: "
-                                          f"start anew with fresh=True."))
+            raise of_all_ranks(
+                ValueError(
+                    f"The state of {layout[1]} ranks in {paths[0]} has no step to go on from: "
+                    f"start anew with fresh=True."
+                )
+            )
         told: dict = {}
-        for of_rank in world.gather_objects(world.together(lambda: {old.part.rank: old.begin(int(step))
-                                                                    for old in mine})):
+        for of_rank in world.gather_objects(
+            world.together(lambda: {old.part.rank: old.begin(int(step)) for old in mine})
+        ):
             told.update(of_rank)
         return _read(world, readers, told, {old.part.rank: old for old in mine}, pieces)
     finally:
@@ -138,9 +159,11 @@ def _read(world, readers: dict, told: dict, mine: dict, pieces: list) -> Carried
     def check() -> None:
         for piece in pieces:
             if copied[id(piece.tensor)] < piece.place.count:
-                raise ValueError(f"The state in path lacks elements of {piece.place.name} with the shape "
-                                 f"{piece.place.shape}, as it is of another model: start from the same one, "
-                                 "or choose another path.")
+                raise ValueError(
+                    f"The state in path lacks elements of {piece.place.name} with the shape "
+                    f"{piece.place.shape}, as it is of another model: start from the same one, "
+                    "or choose another path."
+                )
 
     world.together(check)
     positions = [about["position"] for about in told.values() if about["position"] is not None]

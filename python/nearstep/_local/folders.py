@@ -47,8 +47,15 @@ class Part:
         return (self.dtype, self.ranges, self.groups) == (other.dtype, other.ranges, other.groups)
 
     def write(self, folder: str) -> None:
-        about = {"run": self.run, "number": self.number, "rank": self.rank, "ranks": self.ranks, "dtype": self.dtype,
-                 "groups": self.groups, "ranges": [one.as_json() for one in self.ranges]}
+        about = {
+            "run": self.run,
+            "number": self.number,
+            "rank": self.rank,
+            "ranks": self.ranks,
+            "dtype": self.dtype,
+            "groups": self.groups,
+            "ranges": [one.as_json() for one in self.ranges],
+        }
         os.makedirs(folder, exist_ok=True)
         write_json(os.path.join(folder, _FILE), about)
 
@@ -87,16 +94,25 @@ def forget(folder: str) -> None:
 def _read(path: str, named: tuple) -> Part:
     try:
         about = read_json(path)
-        part = Part(about["run"], about["number"], about["rank"], about["ranks"], about["dtype"],
-                    [range_of(one) for one in about["ranges"]], about["groups"])
+        part = Part(
+            about["run"],
+            about["number"],
+            about["rank"],
+            about["ranks"],
+            about["dtype"],
+            [range_of(one) for one in about["ranges"]],
+            about["groups"],
+        )
         has_groups = all(type(group) is int and 0 <= group < 1 << 16 for group in part.groups)
         is_named = (part.rank, part.ranks, part.number) == named and isinstance(part.run, str)
         if not is_named or not has_groups or len(part.groups) != len(part.ranges) or part.dtype not in _DTYPES:
             raise ValueError("it is of another folder")
         return part
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} does not say which part of a model lies beside it ({error}): bring the file back, "
-                         f"or start anew with fresh=True.") from error
+        raise ValueError(
+            f"{path} does not say which part of a model lies beside it ({error}): bring the file back, "
+            f"or start anew with fresh=True."
+        ) from error
 
 
 def look(path: str) -> list:

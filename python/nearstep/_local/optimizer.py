@@ -91,10 +91,13 @@ class Local:
         self._params, self._names, self._made_with = layout.params, layout.names, self._groups_of()
         parts = self._world.together(lambda: Parts(layout, self._world))
         if any(one != parts.alike() for one in self._world.gather_objects(parts.alike())):
-            raise of_all_ranks(ValueError(
-                "The ranks have different parameters that are not DTensors, as in stages of a pipeline: give each "
-                "stage a process group of its own by "
-                "fully_shard(), or start one program for each."))
+            raise of_all_ranks(
+                ValueError(
+                    "The ranks have different parameters that are not DTensors, as in stages of a pipeline: give each "
+                    "stage a process group of its own by "
+                    "fully_shard(), or start one program for each."
+                )
+            )
         self._parts = parts
         parts.count_holders()
         with torch.no_grad():
@@ -106,8 +109,9 @@ class Local:
 
     def _given_to_part(self, path: list, name: str, is_fresh: bool) -> dict:
         given = dict(self._given)
-        given.update(path=path, fresh=is_fresh, keep_gradients=True, clip_norm=None, clipping="exact",
-                     accumulation=None)
+        given.update(
+            path=path, fresh=is_fresh, keep_gradients=True, clip_norm=None, clipping="exact", accumulation=None
+        )
         if isinstance(given["devices"], (list, tuple)):
             given["devices"] = given["devices"][self._world.rank]
         config = flattened(given["config"] or {})
@@ -120,21 +124,27 @@ class Local:
     def settings_of_part(self, path: list) -> list:
         """The engine's settings for a part whose state lies in these folders."""
         given = self._given_to_part(path, os.path.basename(path[0]), False)
-        return settings_of(*(given[key] for key in ("path", "state", "codec", "clipping", "devices", "durability",
-                                                    "seed", "config")), elements=0)
+        return settings_of(
+            *(given[key] for key in ("path", "state", "codec", "clipping", "devices", "durability", "seed", "config")),
+            elements=0,
+        )
 
     def make_own(self, path: list, name: str, is_fresh: bool):
         """The optimizer of this rank's pieces, with its state in these folders."""
         parts, given = self._parts, self._given_to_part(path, name, is_fresh)
-        groups: list = [{**{key: value for key, value in group.items() if key != "params"}, "params": []}
-                        for group in self.param_groups]
+        groups: list = [
+            {**{key: value for key, value in group.items() if key != "params"}, "params": []}
+            for group in self.param_groups
+        ]
         for piece in parts.pieces:
             groups[parts.layout.group_of[piece.number]]["params"].append(piece.tensor)
-        shadow = self._module and shadow_of(self._module, {id(parts.params[piece.number]): piece.tensor
-                                                           for piece in parts.pieces})
+        shadow = self._module and shadow_of(
+            self._module, {id(parts.params[piece.number]): piece.tensor for piece in parts.pieces}
+        )
         own = object.__new__(_class_of(Part, type(self)._plain_class, type(self)._base))
-        type(self)._base.__init__(own, groups if shadow is None else Groups(groups, shadow), dict(self.defaults),
-                                  **given)
+        type(self)._base.__init__(
+            own, groups if shadow is None else Groups(groups, shadow), dict(self.defaults), **given
+        )
         if [id(p) for p in own._params] != [id(piece.tensor) for piece in parts.pieces]:
             raise RuntimeError("The parameters of a rank's part have another order than those of the model.")
         own._names[:] = [piece.place.name for piece in parts.pieces]  # in messages and in the state's description
@@ -155,13 +165,18 @@ class Local:
         self._begin()
         check_groups(type(self), self.param_groups)
         if self._groups_of() != self._made_with:
-            raise RuntimeError("The parameter groups have other parameters than when training began: make a new "
-                               "optimizer after the model has changed.")
+            raise RuntimeError(
+                "The parameter groups have other parameters than when training began: make a new "
+                "optimizer after the model has changed."
+            )
         own, parts = self._own, self._parts
         own.finish()  # this rank's last step is durable before any rank overwrites the one before
         present = parts.present()
-        told = [self._done, _digest([self._name, self._given["clip_norm"], *map(self._hyper, self.param_groups)]),
-                _digest(present)]
+        told = [
+            self._done,
+            _digest([self._name, self._given["clip_norm"], *map(self._hyper, self.param_groups)]),
+            _digest(present),
+        ]
         if parts.averages:
             present = self._agree(self._world.gather(told), present)
             gradients = parts.gradients(present)
@@ -182,8 +197,10 @@ class Local:
         for what, place in (("step", _STEPS), ("learning rate, or another setting of a step,", _SETTINGS)):
             other = next((rank for rank, row in enumerate(rows) if row[place] != rows[0][place]), None)
             if other is not None:
-                raise RuntimeError(f"Rank {other} has another {what} than rank 0: let all ranks take the same steps "
-                                   f"with the same settings. What is durable stays.")
+                raise RuntimeError(
+                    f"Rank {other} has another {what} than rank 0: let all ranks take the same steps "
+                    f"with the same settings. What is durable stays."
+                )
         if all(row[_PRESENT] == rows[0][_PRESENT] for row in rows):
             return present
         of_ranks = self._world.gather_objects(present)
@@ -239,9 +256,11 @@ class Local:
         return self._saved[1]
 
     def export(self, folder: str, dtype="fp32") -> None:
-        raise RuntimeError("The ranks that PyTorch started have parts of the model: save "
-                           "torch.distributed.checkpoint.state_dict.get_model_state_dict(model, "
-                           "options=StateDictOptions(full_state_dict=True, cpu_offload=True)) in place of an export.")
+        raise RuntimeError(
+            "The ranks that PyTorch started have parts of the model: save "
+            "torch.distributed.checkpoint.state_dict.get_model_state_dict(model, "
+            "options=StateDictOptions(full_state_dict=True, cpu_offload=True)) in place of an export."
+        )
 
     def close(self) -> None:
         if not self._is_ready:
@@ -268,9 +287,11 @@ class Local:
             hook(self)
 
     def _read_state(self, i: int) -> dict:
-        raise RuntimeError("Each rank has the moments of a part of the parameters: "
-                           "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict() gives those of "
-                           "DTensors.")
+        raise RuntimeError(
+            "Each rank has the moments of a part of the parameters: "
+            "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict() gives those of "
+            "DTensors."
+        )
 
     def _updates_of(self, i: int) -> int:
         return self._done if self.has_begun else 0
@@ -300,8 +321,11 @@ class Part:
 
 @functools.cache
 def _class_of(first, plain, base):
-    return type(plain.__name__, (first, plain), {"__module__": plain.__module__, "__doc__": plain.__doc__,
-                                                 "_plain_class": plain, "_base": base})
+    return type(
+        plain.__name__,
+        (first, plain),
+        {"__module__": plain.__module__, "__doc__": plain.__doc__, "_plain_class": plain, "_base": base},
+    )
 
 
 def make_local(optimizer, base, module, given: dict) -> None:

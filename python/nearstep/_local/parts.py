@@ -110,8 +110,9 @@ class Parts:
         self.buckets: list = []
         for block in layout.blocks:
             self._divide(block)
-        self.pieces = sorted((piece for bucket in self.buckets for piece in bucket.pieces),
-                             key=lambda piece: piece.number)
+        self.pieces = sorted(
+            (piece for bucket in self.buckets for piece in bucket.pieces), key=lambda piece: piece.number
+        )
         self._is_reduced: set | None = None  # ids of the parameters whose gradients DistributedDataParallel averages
 
     # --- Who holds what ---
@@ -158,8 +159,10 @@ class Parts:
         if is_sharded(p):
             size_as_told, offset = compute_local_shape_and_global_offset(p.shape, p.device_mesh, p.placements)
             if tuple(size_as_told) != size:
-                raise ValueError(f"{self.names[number]} is divided over the ranks in a way that PyTorch does not "
-                                 f"describe ({p.placements}): use another.")
+                raise ValueError(
+                    f"{self.names[number]} is divided over the ranks in a way that PyTorch does not "
+                    f"describe ({p.placements}): use another."
+                )
         return Range(self.names[number], tuple(p.shape), tuple(offset), size, self._orders[number], begin, end)
 
     def flat(self, number: int):
@@ -180,8 +183,11 @@ class Parts:
 
     def count_holders(self) -> None:
         """Ranks tell each other which elements they hold, if there may be copies that no mesh knows."""
-        places = [repr(piece.place) for piece in self.pieces if is_sharded(self.params[piece.number])
-                  and self.params[piece.number].device_mesh.size() < self._world.size]
+        places = [
+            repr(piece.place)
+            for piece in self.pieces
+            if is_sharded(self.params[piece.number]) and self.params[piece.number].device_mesh.size() < self._world.size
+        ]
         of_ranks = self._world.gather_objects(places)
         counts = collections.Counter(place for of_rank in of_ranks for place in of_rank)
         for piece in self.pieces:
@@ -219,14 +225,17 @@ class Parts:
         found: dict = {}
         for bucket in self.buckets:
             if self._averages(bucket) and any(number in whole for number in bucket.numbers):
-                mean = bucket.mean([whole.get(number) for number in bucket.numbers],
-                                   [self.flat(number) for number in bucket.numbers])
+                mean = bucket.mean(
+                    [whole.get(number) for number in bucket.numbers], [self.flat(number) for number in bucket.numbers]
+                )
                 at = 0
                 for piece in bucket.pieces:
                     found[id(piece)] = mean[at : at + piece.place.count].to(piece.tensor.dtype)
                     at += piece.place.count
-        return [found.get(id(piece), self._of_piece(piece, whole)) if piece.number in whole else None
-                for piece in self.pieces]
+        return [
+            found.get(id(piece), self._of_piece(piece, whole)) if piece.number in whole else None
+            for piece in self.pieces
+        ]
 
     @staticmethod
     def _of_piece(piece: Piece, whole: dict):
@@ -254,8 +263,9 @@ class Parts:
         """A program may make its DistributedDataParallel when it likes, before the first step."""
         if self._is_reduced is None:
             kind = torch.nn.parallel.DistributedDataParallel
-            self._is_reduced = {id(p) for one in gc.get_objects() if issubclass(type(one), kind)
-                                for p in one.parameters()}
+            self._is_reduced = {
+                id(p) for one in gc.get_objects() if issubclass(type(one), kind) for p in one.parameters()
+            }
         return self._is_reduced
 
 

@@ -21,24 +21,33 @@ def wants_local(params: list, given: dict) -> bool:
     has_parts = folders.has_parts(path)
     if _ranks.are_of_mpi():
         if has_shards:
-            raise ValueError("The parameters are DTensors, which PyTorch divides over ranks that it starts itself: "
-                             "start them with torchrun in place of nearstep-run.")
+            raise ValueError(
+                "The parameters are DTensors, which PyTorch divides over ranks that it starts itself: "
+                "start them with torchrun in place of nearstep-run."
+            )
         if has_parts and not given["fresh"]:
-            raise ValueError(f"{path} holds the state of ranks that PyTorch started, with a part of the model each: "
-                             f"start them with torchrun, or choose another path.")
+            raise ValueError(
+                f"{path} holds the state of ranks that PyTorch started, with a part of the model each: "
+                f"start them with torchrun, or choose another path."
+            )
         return False
     _ranks.check_launcher(world.are_several())
     if not has_shards and not world.are_several() and not has_parts:
         return False
     if folders.has_whole(path) and not has_parts and not given["fresh"]:
-        raise ValueError(f"{path} holds a state of nearstep-run or of one process, which ranks that PyTorch started "
-                         f"cannot divide: choose another path, and start from the weights of that "
-                         "run's opt.export().")
+        raise ValueError(
+            f"{path} holds a state of nearstep-run or of one process, which ranks that PyTorch started "
+            f"cannot divide: choose another path, and start from the weights of that "
+            "run's opt.export()."
+        )
     for name, instead in _INSTEAD.items():
         if given[name] is not None:
-            raise ValueError(f"{name}= is for ranks that nearstep-run starts, and these are PyTorch's: leave it out; "
-                             f"{instead}.")
+            raise ValueError(
+                f"{name}= is for ranks that nearstep-run starts, and these are PyTorch's: leave it out; {instead}."
+            )
     if given["clipping"] != "exact":
-        raise ValueError('clipping="delayed" lets an update begin in backward, and ranks of PyTorch begin it in '
-                         "step(): leave it out.")
+        raise ValueError(
+            'clipping="delayed" lets an update begin in backward, and ranks of PyTorch begin it in '
+            "step(): leave it out."
+        )
     return True

@@ -17,8 +17,9 @@ def are_several() -> bool:
     """Whether torch.distributed runs with several ranks, or a launcher such as torchrun has said how it can start."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_world_size() > 1
-    return (os.environ.get("WORLD_SIZE") or "1") != "1" and all(name in os.environ
-                                                                for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"))
+    return (os.environ.get("WORLD_SIZE") or "1") != "1" and all(
+        name in os.environ for name in ("RANK", "MASTER_ADDR", "MASTER_PORT")
+    )
 
 
 class World:

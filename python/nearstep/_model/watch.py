@@ -18,7 +18,9 @@ _watchers: dict = {}  # a function to call, by the parameter's id
 
 
 def _is_about(func, args, kwargs) -> bool:
-    """Whether a function asks a parameter about itself and not about its values. Its text has them, and so has what type(dtype) returns."""
+    """Whether a function asks a parameter about itself and not about its values. Its text has them, and so has what
+    type(dtype) returns.
+    """
     if func not in ABOUT or func in (torch.Tensor.__repr__, torch.Tensor.__format__):
         return False
     return func != torch.Tensor.type or (len(args) == 1 and not kwargs)
@@ -78,10 +80,16 @@ def _using(function):
 
 
 def _bring_for_functions() -> None:
-    """Where PyTorch's own code in Python takes tensors without asking their class: torch.func's transforms wrap them, autograd takes gradients, a new
-    Parameter and swap_tensors() take the class for a part of the tensor."""
-    for home, name in ((eager_transforms, "_wrap_tensor_for_grad"), (eager_transforms, "_wrap_all_tensors_to_functional"), (vmap, "_create_batched_inputs"),
-                       (torch.autograd, "_make_grads"), (torch.nn.Parameter, "__new__"), (torch.utils, "swap_tensors")):
+    """Where PyTorch's own code in Python takes tensors without asking their class: torch.func's transforms wrap them,
+    autograd takes gradients, a new Parameter and swap_tensors() take the class for a part of the tensor."""
+    for home, name in (
+        (eager_transforms, "_wrap_tensor_for_grad"),
+        (eager_transforms, "_wrap_all_tensors_to_functional"),
+        (vmap, "_create_batched_inputs"),
+        (torch.autograd, "_make_grads"),
+        (torch.nn.Parameter, "__new__"),
+        (torch.utils, "swap_tensors"),
+    ):
         if hasattr(home, name):
             function = _using(getattr(home, name))
             setattr(home, name, staticmethod(function) if isinstance(home, type) else function)

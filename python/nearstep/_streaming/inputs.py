@@ -7,7 +7,8 @@ import weakref
 import torch
 
 _SENTENCE = (
-    "torch.autograd.grad() and backward(inputs=...) come to {}, and a streamed layer computes the gradients of all its parameters at once: "
+    "torch.autograd.grad() and backward(inputs=...) come to {}, and a streamed layer computes the gradients of all "
+    "its parameters at once: "
     "call backward() without inputs, or train without stream=."
 )
 _INPUTS = 3  # among the arguments after the outputs

@@ -1,5 +1,5 @@
-"""Layers that keep what their backward needs, as far as the GPU's memory suffices, so that they compute once. The others
-compute again. Used by stream.py and recompute.py."""
+"""Layers that keep what their backward needs, as far as the GPU's memory suffices, so that they compute once. The
+others compute again. Used by stream.py and recompute.py."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ class Graph:
     def taken(self) -> tuple:
         """The inputs, and the output's leaves, which this has no longer."""
         if self._inputs is None:
-            raise RuntimeError("Backward runs twice through a streamed layer that kept its activations: pass Stream(activations=\"gpu\").")
+            raise RuntimeError(
+                "Backward runs twice through a streamed layer that kept its activations: pass "
+                'Stream(activations="gpu").'
+            )
         found, self._inputs, self.leaves = (self._inputs, self.leaves), None, []
         return found
 
@@ -78,7 +81,9 @@ class _Gate(torch.autograd.Function):
 
 
 class Keeping:
-    """``measure``: returns a Memory (see room.py) of the GPU; None: no layer keeps anything. The first step measures."""
+    """``measure``: returns a Memory (see room.py) of the GPU; None: no layer keeps anything. The first step
+    measures.
+    """
 
     def __init__(self, measure, capacity):
         """``capacity(memory)``: bytes that the process may take."""
