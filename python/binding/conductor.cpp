@@ -299,6 +299,7 @@ void Conductor::open_run(const engine::Wish& wish) {
          .program = plan_.program,
          .steps_of = [](const std::string&, const std::string&) { return kNoEnd; },
          .clips_by_last_norm = run_.train.clipping == config::Clipping::delayed,
+         .puts_at_once = plan_.puts_at_once,
          .loss_scale = {.first = run_.train.loss_scale,
                         .growth_steps = run_.train.scale_growth_steps}});
     vector_ = engine().parameters();

@@ -91,7 +91,8 @@ bool Engine::must_guess() const {
 
 // The gradient factor for an update that begins early: known or guessed.
 std::optional<double> Engine::early_factor() const {
-    if (!overlaps_steps(settings_.mode) || (must_guess() && !guess_.is_unclipped())) {
+    if (!overlaps_steps(settings_.mode) || options_.puts_at_once ||
+        (must_guess() && !guess_.is_unclipped())) {
         return std::nullopt;
     }
     return must_guess() ? 1 : clip_factor(last_norm_, step_.clip_norm);
