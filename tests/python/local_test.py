@@ -9,23 +9,12 @@ import unittest
 import launcher
 
 launcher.need()
-FORMS = {
-    2: (
-        "plain",
-        "ddp",
-        "fsdp",
-        "offloaded",
-        "from_meta",
-        "tensor_parallel",
-        "own_clipping",
-        "accumulated",
-        "replaced",
-        "checkpointed",
-        "saved",
-    ),
-    4: ("plain", "hsdp", "tensor_parallel_in_shards", "checkpointed"),
-    1: ("fsdp", "replaced"),
-}
+OF_ALL = ("plain", "ddp", "fsdp", "experts", "mixed", "recomputed", "compiled", "replicated", "checkpointed")
+OF_TWO = ("offloaded", "from_meta", "tensor_parallel", "own_clipping", "accumulated", "replaced", "saved")
+FORMS = {2: OF_ALL + OF_TWO, 4: (*OF_ALL, "hsdp", "tensor_parallel_in_shards"), 1: ("fsdp", "replaced")}
+# Forms that compute the same with the same division of the parameters.
+EQUAL = {2: (("plain", "ddp"), ("fsdp", "recomputed", "compiled", "from_meta", "replaced")), 4: (("hsdp", "compiled"),)}
+ONCE_MORE = ("experts", "mixed", "replicated", "tensor_parallel")
 
 
 class Local(launcher.FolderTest):
@@ -52,7 +41,11 @@ class Local(launcher.FolderTest):
             with self.subTest(ranks=ranks):
                 rows = self.train(f"{ranks}-once", ranks, ",".join(forms) + ",", 4)
                 found.update({(ranks, form): row for form, row in zip(forms, rows)})
-        self.assertEqual(self.train("again", 4, "hsdp", 4), [found[4, "hsdp"]])
+        for ranks, groups in EQUAL.items():
+            for first, *others in groups:
+                self.assertEqual({found[ranks, form][1] for form in others}, {found[ranks, first][1]}, (ranks, first))
+        again = self.train("again", 2, ",".join(ONCE_MORE), 4)
+        self.assertEqual(again, [found[2, form] for form in ONCE_MORE])
         for form, kill in (("fsdp", "0@2@after"), ("ddp", "1@2@before")):
             with self.subTest(form=form, kill=kill):
                 self.train(kill, 2, form, 4, kill, fails=True)

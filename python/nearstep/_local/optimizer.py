@@ -100,10 +100,12 @@ class Local:
             )
         self._parts = parts
         parts.count_holders()
+        if self._world.is_several:
+            parts.enter_groups()
         with torch.no_grad():
             self._done = start.begin(self, parts, self._world, is_resuming, checkpoint, carried)
             parts.gather()
-        self._waits = Waits(self._own, parts, self._module)
+        self._waits = Waits(self, self._own, parts, self._module)
         if self._done:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
 
@@ -170,6 +172,8 @@ class Local:
                 "optimizer after the model has changed."
             )
         own, parts = self._own, self._parts
+        self._waits.await_all()
+        parts.refresh()
         own.finish()  # this rank's last step is durable before any rank overwrites the one before
         present = parts.present()
         told = [
@@ -188,7 +192,6 @@ class Local:
             if of_all != present:
                 gradients = parts.gradients(of_all)
         norm = sum(row[-1] for row in rows) ** 0.5 / own._loss_scale()
-        parts.refresh()
         self._update(gradients, norm)
         return loss
 
@@ -218,7 +221,10 @@ class Local:
         self._done += 1
         self._norms = {self._done - 1: self._norms.get(self._done - 1, 0.0), self._done: norm}
         self._waits.end_step()
-        self._parts.gather()
+
+    def _before_forward(self, number: int, blocks: list) -> None:
+        if self.has_begun:
+            self._waits.before_forward(blocks)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         torch.optim.Optimizer.zero_grad(self, set_to_none)
@@ -248,10 +254,12 @@ class Local:
     def masters_digest(self) -> int:
         """Of the digests of all ranks: equal for equal states that are divided alike."""
         self._begin()
+        self.synchronize()
         return zlib.crc32(repr(self._world.gather_objects(self._own.masters_digest())).encode())
 
     def save(self, folder: str | None = None, extra=None) -> str:
         self._begin()
+        self.synchronize()
         self._saved = (self._done, start.save(self, folder, extra))
         return self._saved[1]
 
@@ -267,12 +275,15 @@ class Local:
             return
         self._is_ready = False
         if self._own is not None:
-            self._waits.close()
-            self._own.close()
+            try:
+                self._waits.close()
+            finally:
+                self._own.close()
 
     # --- The state ---
 
     def state_dict(self) -> dict:
+        self.synchronize()
         found = state_dicts.state_dict(self)
         for hook in self._optimizer_state_dict_post_hooks.values():
             found = hook(self, found) or found
