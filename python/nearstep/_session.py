@@ -161,7 +161,7 @@ class Session:
                 self.streaming,
                 self.carried,
             )
-            kept = conductor.program_state
+            kept = conductor.program_state or (self.carried.program if self.carried is not None else b"")
             if kept:
                 self.program.restore(kept, self.device)
             lines += filter(None, [conductor.steps and self.program.line(bool(kept))])

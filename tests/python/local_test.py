@@ -10,19 +10,32 @@ import launcher
 
 launcher.need()
 OF_ALL = ("plain", "ddp", "fsdp", "experts", "mixed", "recomputed", "compiled", "replicated", "checkpointed")
-OF_TWO = ("offloaded", "from_meta", "tensor_parallel", "own_clipping", "accumulated", "replaced", "saved")
-FORMS = {2: OF_ALL + OF_TWO, 4: (*OF_ALL, "hsdp", "tensor_parallel_in_shards"), 1: ("fsdp", "replaced")}
+OF_TWO = ("offloaded", "from_meta", "tensor_parallel", "own_clipping", "accumulated", "replaced", "saved", "refused")
+FORMS = {2: OF_ALL + OF_TWO, 4: (*OF_ALL, "hsdp", "tensor_parallel_in_shards"), 1: ("fsdp", "ddp", "replaced")}
 # Forms that compute the same with the same division of the parameters.
 EQUAL = {2: (("plain", "ddp"), ("fsdp", "recomputed", "compiled", "from_meta", "replaced")), 4: (("hsdp", "compiled"),)}
+MOVES = (  # the first one process has a state of the whole model
+    (1, "plain"),
+    (2, "fsdp"),
+    (2, "nearstep-run"),
+    (4, "tensor_parallel_in_shards"),
+    (2, "ddp"),
+)
 ONCE_MORE = ("experts", "mixed", "replicated", "tensor_parallel")
 
 
 class Local(launcher.FolderTest):
-    def train(self, name, ranks, form, steps, kill="", fails=False):
+    def train(self, name, ranks, form, steps, kill="", fails=False, by_mpi=False):
         """Rows of the worker's lines: the form, the first step, the digest, the difference from AdamW in memory, and
         the forwards."""
         worker = launcher.Process(
-            1, "local_worker.py", self.folder / name, ranks, form, steps, *([kill] if kill else [])
+            ranks if by_mpi else 1,
+            "local_worker.py",
+            self.folder / name,
+            ranks,
+            form,
+            steps,
+            *([kill] if kill else []),
         )
         code = worker.wait(300)
         self.assertEqual(code != 0, fails, worker.text())
@@ -53,18 +66,19 @@ class Local(launcher.FolderTest):
                 self.assertIn(start, (1, 2))  # a step that has ended may not be durable yet when the next one begins
                 self.assertEqual(rest, list(found[2, form][1:]))
 
-    def test_goes_on_on_other_ranks_and_meshes(self):
+    def test_goes_on_on_other_ranks_and_meshes_and_under_other_launchers(self):
         steps = 0
-        for ranks, form in ((2, "fsdp"), (1, "plain"), (4, "tensor_parallel_in_shards"), (2, "ddp")):
+        for ranks, form in MOVES:
+            by_mpi = form == "nearstep-run"
             with self.subTest(ranks=ranks, form=form):
-                [(start, _, seen)] = self.train("moved", ranks, form, steps + 2)
+                [(start, _, seen)] = self.train("moved", ranks, "plain" if by_mpi else form, steps + 2, by_mpi=by_mpi)
                 self.assertEqual((start, seen), (steps, steps + 2))
                 steps += 2
         for ranks in (2, 1):  # parameters without a module
             [(start, *_)] = self.train("replaced", ranks, "replaced", 6 - 2 * ranks)
             self.assertEqual(start, 0 if ranks == 2 else 2)
         folders = {path.name for path in (self.folder / "moved/state").iterdir()}
-        self.assertEqual(folders, {f"rank-{rank}-of-2.layout-3" for rank in range(2)})
+        self.assertEqual(folders, {f"rank-{rank}-of-2.layout-1" for rank in range(2)})
 
     def launch(self, starter, ranks, script, *words, **variables):
         many = (

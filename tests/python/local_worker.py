@@ -12,7 +12,6 @@ import pathlib
 import signal
 import socket
 import sys
-import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -20,7 +19,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_modul
 
 import nearstep
 from nearstep._local import optimizer as local
-from nearstep._local import waits, wanted
+from nearstep._local import waits
 
 WIDTH, ROWS = 184, 8  # a layer is a block of the optimizer's
 CLIP, EPS = 0.4, 1e-3  # a larger eps than usual: otherwise tiny gradients, which are noise, count as much as others
@@ -296,7 +295,7 @@ def train(rank, folder, ranks, form, steps, kill):
         held = [p for p in model.parameters() if _local(p).numel()]
         opt.step()
         opt.zero_grad()
-        if ranks > 1:
+        if dist.is_initialized() and ranks > 1:
             expect(all(map(waits.is_awaited, held)), "step() waits for the update")
             _read_alone(model, rank, step)
     pairs = [
@@ -390,23 +389,45 @@ def saved(rank, folder, ranks):
         raise AssertionError("another learning rate on each rank")
     except RuntimeError as error:
         expect("learning rate" in str(error), str(error))
-    alone = torch.nn.Linear(4, 4)
-    patch = unittest.mock.patch
-    with (
-        patch.object(wanted.world, "are_several", lambda: False),
-        patch.dict(os.environ, WORLD_SIZE="1"),
-        patch.object(nearstep._ranks, "check_group", lambda: None),
-    ):
-        one = nearstep.AdamW(alone, path=folder / f"alone-{rank}")
-        one.resume()
-        one.close()
-    try:
-        nearstep.AdamW(alone, path=folder / f"alone-{rank}")
-        raise AssertionError("the state of one process is that of several")
-    except ValueError as error:
-        expect("one process" in str(error), str(error))
     if rank == 0:
         print("saved", 0, digest, 0, 0, flush=True)
+
+
+def refused(rank, folder, ranks):
+    """What does not go with ranks that PyTorch started ends with a sentence that says what to use."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    def flat():
+        return FullyShardedDataParallel(torch.nn.Linear(4, 4), device_id=torch.device("cpu"))
+
+    def stage():
+        return torch.nn.Linear(4, 4 + rank)
+
+    def wrapped_late(model, **settings):
+        inner = torch.nn.Sequential(model)
+        opt = nearstep.AdamW(inner, **settings)
+        inner[0] = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+        opt.resume()
+
+    for number, (words, make, use, settings) in enumerate(
+        (
+            (("FullyShardedDataParallel", "fully_shard()"), flat, nearstep.AdamW, {}),
+            (("FullyShardedDataParallel", "fully_shard()"), lambda: torch.nn.Linear(4, 4), wrapped_late, {}),
+            (("stages", "fully_shard()"), stage, lambda *a, **s: nearstep.AdamW(*a, **s).resume(), {}),
+            (("stream=", "CPUOffloadPolicy"), stage, nearstep.AdamW, {"stream": nearstep.Stream(slots=2)}),
+            (("weights=", "checkpoint"), stage, nearstep.AdamW, {"weights": str(folder)}),
+            (("gpu_memory_gb=", "PyTorch"), stage, nearstep.AdamW, {"gpu_memory_gb": 4}),
+            (('clipping="delayed"', "step()"), stage, nearstep.AdamW, {"clipping": "delayed", "clip_norm": 1.0}),
+        )
+    ):
+        try:
+            use(make(), path=folder / f"refused-{number}", **settings)
+        except ValueError as error:
+            expect(all(word in str(error) for word in words), str(error))
+        else:
+            raise AssertionError(words)
+    if rank == 0:
+        print("refused", 0, 0, 0, 0, flush=True)
 
 
 def expect(is_true, what):
@@ -414,7 +435,18 @@ def expect(is_true, what):
         raise AssertionError(what)
 
 
+_OTHERS = {form.__name__: form for form in (checkpointed, saved, refused)}
+
+
+def train_by_mpi(folder, form, steps):
+    rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
+    train(rank, pathlib.Path(folder), ranks, form, int(steps), "")
+
+
 def main(folder, ranks, form, steps, kill=""):
+    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+        train_by_mpi(folder, form, steps)
+        return
     ranks, processes = int(ranks), []
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -433,8 +465,8 @@ def main(folder, ranks, form, steps, kill=""):
             if ranks > 1 or form != "plain":
                 dist.init_process_group("gloo")
             for one in filter(None, form.split(",")):
-                if one in ("checkpointed", "saved"):
-                    (saved if one == "saved" else checkpointed)(rank, pathlib.Path(folder) / one, ranks)
+                if one in _OTHERS:
+                    _OTHERS[one](rank, pathlib.Path(folder) / one, ranks)
                     continue
                 train(rank, pathlib.Path(folder) / (one if "," in form else ""), ranks, one, int(steps), kill)
             if dist.is_initialized():

@@ -4,15 +4,16 @@ agree on."""
 from __future__ import annotations
 
 import functools
-import os
 import zlib
 
 import torch
 
-from .._model.groups import Groups, lay_out
+from .._model import sharded
+from .._model.groups import Groups, lay_out, named
 from .._saving.program import Program
-from .._starting.settings import check_groups, flattened, settings_of
+from .._starting.settings import check_groups
 from . import start, state_dicts
+from .engines import given_to_part
 from .parts import Parts, clip_factor, squares
 from .shadow import shadow_of
 from .waits import Waits
@@ -86,6 +87,7 @@ class Local:
         if self.has_begun:
             return
         self._check_open()
+        sharded.refuse(named(self.param_groups, self._module))  # the model may have been wrapped since
         self._world = World()
         layout = self._world.together(lambda: lay_out(self.param_groups, self._module))
         self._params, self._names, self._made_with = layout.params, layout.names, self._groups_of()
@@ -109,31 +111,9 @@ class Local:
         if self._done:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
 
-    def _given_to_part(self, path: list, name: str, is_fresh: bool) -> dict:
-        given = dict(self._given)
-        given.update(
-            path=path, fresh=is_fresh, keep_gradients=True, clip_norm=None, clipping="exact", accumulation=None
-        )
-        if isinstance(given["devices"], (list, tuple)):
-            given["devices"] = given["devices"][self._world.rank]
-        config = flattened(given["config"] or {})
-        config.pop("csd.path", None)
-        if "checkpoint.path" in config:
-            config["checkpoint.path"] = os.path.join(os.fspath(config["checkpoint.path"]), name)
-        given["config"] = config
-        return given
-
-    def settings_of_part(self, path: list) -> list:
-        """The engine's settings for a part whose state lies in these folders."""
-        given = self._given_to_part(path, os.path.basename(path[0]), False)
-        return settings_of(
-            *(given[key] for key in ("path", "state", "codec", "clipping", "devices", "durability", "seed", "config")),
-            elements=0,
-        )
-
     def make_own(self, path: list, name: str, is_fresh: bool):
         """The optimizer of this rank's pieces, with its state in these folders."""
-        parts, given = self._parts, self._given_to_part(path, name, is_fresh)
+        parts, given = self._parts, given_to_part(self._given, path, name, self._world.rank, is_fresh)
         groups: list = [
             {**{key: value for key, value in group.items() if key != "params"}, "params": []}
             for group in self.param_groups

@@ -54,6 +54,13 @@ class World:
         self.is_several = are_several()
         self.rank, self.size = (dist.get_rank(), dist.get_world_size()) if self.is_several else (0, 1)
 
+    @classmethod
+    def alone(cls) -> World:
+        """This process, whatever others there are."""
+        one = object.__new__(cls)
+        one.is_several, one.rank, one.size = False, 0, 1
+        return one
+
     def _device(self) -> torch.device:
         """Where the default group takes tensors: on the host if it can."""
         if "cpu:" in str(dist.get_backend_config()):
@@ -76,13 +83,18 @@ class World:
         dist.all_gather_object(found, one)
         return found
 
-    def broadcast(self, tensor, source: int) -> None:
-        """A tensor on the host, in place."""
-        if self.is_several:
-            there = tensor.to(self._device())
-            dist.broadcast(there, source)
-            if self.rank != source:
-                tensor.copy_(there)
+    def pass_on(self, tensor, source: int, targets: list) -> None:
+        """A tensor on the host comes from one rank to others, in place. Ranks that are neither need not call it."""
+        others = [rank for rank in targets if rank != source]
+        if not others:
+            return
+        there = tensor.to(self._device())
+        if self.rank != source:
+            dist.recv(there, source)
+            tensor.copy_(there)
+            return
+        for rank in others:
+            dist.send(there, rank)
 
     def own_groups(self, groups: list) -> dict:
         """Process groups of the same ranks as these, by those ranks, in which nobody else acts."""
