@@ -12,6 +12,7 @@ import pathlib
 import signal
 import socket
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_modul
 
 import nearstep
 from nearstep._local import optimizer as local
-from nearstep._local import waits
+from nearstep._local import parts, waits
 
 WIDTH, ROWS = 184, 8  # a layer is a block of the optimizer's
 CLIP, EPS = 0.4, 1e-3  # a larger eps than usual: otherwise tiny gradients, which are noise, count as much as others
@@ -430,12 +431,31 @@ def refused(rank, folder, ranks):
         print("refused", 0, 0, 0, 0, flush=True)
 
 
+def left(rank, folder, ranks):
+    """A program ends its process groups while ranks bring each other new values, and never closes its optimizer."""
+    model, reference = Net(), Net()
+    theirs = torch.optim.AdamW(reference.parameters(), lr=1e-3, eps=EPS, weight_decay=0.1)
+    opt = make_optimizer(ddp(model, ranks)[0], folder)
+    loss_of(model, 0).backward()
+    loss_of(reference, 0).backward()
+    torch.nn.utils.clip_grad_norm_(reference.parameters(), CLIP)
+    theirs.step()
+    opt.resume()
+    gather = parts.Bucket.gather
+    parts.Bucket.gather = lambda *given: time.sleep(0.2) or gather(*given)
+    opt.step()
+    dist.destroy_process_group()
+    worst = max((p - q).abs().max().item() for p, q in zip(model.parameters(), reference.parameters()))
+    if rank == 0:
+        print("left", 0, 0, worst, 0, flush=True)
+
+
 def expect(is_true, what):
     if not is_true:
         raise AssertionError(what)
 
 
-_OTHERS = {form.__name__: form for form in (checkpointed, saved, refused)}
+_OTHERS = {form.__name__: form for form in (checkpointed, saved, refused, left)}
 
 
 def train_by_mpi(folder, form, steps):
