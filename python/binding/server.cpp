@@ -44,7 +44,7 @@ void Conductor::tell(Deed deed, std::uint64_t what, std::string content) const {
     }
 }
 
-bool Conductor::serves() const { return MpiThread::instance().serves(); }
+bool Conductor::serves() const { return !acts_alone() && MpiThread::instance().serves(); }
 
 // Sends the values tensor by tensor, as take_from_rank_0() receives them.
 void Conductor::pass_to_servers(std::span<const StartValues> values) {
