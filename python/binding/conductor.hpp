@@ -35,7 +35,7 @@ void list(Archive& archive, Tensor& one) {
 }
 
 template <typename Archive>
-void list(Archive& archive, Wish& one) {
+void list(Archive& archive, StartRequest& one) {
     archive(one.kind, one.path);
 }
 
@@ -143,7 +143,7 @@ public:
     // Decides what the run goes on from, and opens the state without changing it. Returns whether
     // begin() needs start values. From here on vector() is there, and may hold them. Waits for all
     // ranks.
-    bool open(const engine::Wish& wish);
+    bool open(const engine::StartRequest& request);
     // Between open() and begin(): see engine::Run.
     std::int64_t newest_step() const { return opened_->newest_step(); }
     void keep_to(std::int64_t step);
@@ -273,7 +273,7 @@ private:
     void do_and_wait(std::function<void()> work);
     std::string do_in_folder(const std::function<std::string()>& work);
     void check_parameter_home() const;
-    void open_run(const engine::Wish& wish);
+    void open_run(const engine::StartRequest& request);
     void let_go();
     engine::Engine& engine() { return opened_->engine(); }
     std::vector<std::string> prepare_state(std::span<const StartValues> values);
@@ -308,7 +308,7 @@ private:
     void pass_blocks();
     void make_durable(std::int64_t step);
     void end_void_step(bool is_given_up);
-    mpi::NamedValues values_of_all(const engine::Wish& wish) const;
+    mpi::NamedValues values_of_all(const engine::StartRequest& request) const;
     static std::uint64_t digest_of(const engine::Step& step);
     [[noreturn]] void refuse_unequal(const engine::Step& step);
     // What all ranks know of a step's gradients.

@@ -13,9 +13,9 @@
 namespace nearstep::python {
 
 // A rank that serves has those that rank 0 has told it.
-mpi::NamedValues Conductor::values_of_all(const engine::Wish& wish) const {
+mpi::NamedValues Conductor::values_of_all(const engine::StartRequest& request) const {
     mpi::NamedValues values = plan_.of_program;
-    values.push_back({"what to begin with", wish.in_words()});
+    values.push_back({"what to begin with", request.in_words()});
     std::ranges::move(config::values_of_run(run_), std::back_inserter(values));
     values.push_back({"the model", plan_.model});
     const std::string shapes = packed(plan_.tensors, plan_.tensors_of_blocks);

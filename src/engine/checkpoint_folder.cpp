@@ -11,9 +11,9 @@
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
-#include "checkpoint/folder.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "engine/engine.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

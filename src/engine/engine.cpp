@@ -5,7 +5,7 @@
 #include "base/machine.hpp"
 #include "csd/state_format.hpp"
 #include "engine/placement/site_links.hpp"
-#include "engine/placement/tiers.hpp"
+#include "engine/placement/tier_shares.hpp"
 #include "mpi/gathered_text.hpp"
 #include "plan/link_rates.hpp"
 
@@ -180,7 +180,8 @@ void Engine::make_reader() {
 namespace {
 
 // See RunFacts::has_equal_nodes. `drives`: of each rank.
-bool are_equal(const Placed& settings, const mpi::Topology& nodes, const std::vector<int>& drives) {
+bool are_equal(const PlacedSettings& settings, const mpi::Topology& nodes,
+               const std::vector<int>& drives) {
     std::vector<std::size_t> ranks_of;
     std::vector<int> drives_of;
     for (const std::vector<int>& ranks : nodes.ranks_of) {

@@ -35,13 +35,13 @@
 #include "engine/state/other_layout.hpp"
 #include "engine/state/parameter_reader.hpp"
 #include "feed/block_parts.hpp"
-#include "link/clock.hpp"
-#include "link/node_links.hpp"
 #include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
 #include "offload/step_pipeline.hpp"
+#include "shaping/clock.hpp"
+#include "shaping/node_links.hpp"
 #include "store/lineage.hpp"
 #include "store/manifest.hpp"
 #include "store/storage.hpp"
@@ -208,7 +208,7 @@ private:
     // Makes the folders and state files that are not there, and locks them. Collective. The second
     // one throws as check_unchanged(), and has then made nothing.
     void claim_files();
-    void claim_files(const Found& found);
+    void claim_files(const Findings& found);
     // Removes the folders and files that this start has made, since it is refused. Collective.
     void withdraw();
     // After the begin() of a fresh start: writes start values of all parameters as generation 0, or
@@ -289,7 +289,7 @@ private:
     store::ProgramState program_with(const Start& start, std::size_t commit) const;
     store::ProgramState program_with(checkpoint::Reader& reader) const;
     void list_what_was_filled(store::ProgramState program);
-    void replace_runs(const Found& found);
+    void replace_runs(const Findings& found);
     void fill_from(checkpoint::Reader& reader);
     std::optional<std::string> fill_from(OtherLayout& old, std::int64_t generation);
     // Calls `work` for each subgroup of this rank with memory for its state. The pool's threads
@@ -307,7 +307,7 @@ private:
     void load_into_vector(const offload::OwnedSubgroup& of, const csd::StateArrays& state);
 
     const mpi::Communicator& world_;
-    Placed settings_;
+    PlacedSettings settings_;
     Layout layout_;
     Identity identity_;
     EngineOptions options_;
@@ -315,8 +315,8 @@ private:
     FaultPoints faults_;
     trace::Timeline* timeline_;
     std::unique_ptr<store::Storage> storage_;  // null: the operating system's
-    link::Clock clock_;
-    std::unique_ptr<link::NodeLinks> links_;  // null: no rate limits
+    shaping::Clock clock_;
+    std::unique_ptr<shaping::NodeLinks> links_;  // null: no rate limits
     mpi::Topology nodes_;
     shard::Ownership owners_;
     const shard::Replica& copy_;  // this rank's

@@ -10,12 +10,12 @@
 #include "engine/placement/devices.hpp"
 #include "engine/placement/site_links.hpp"
 #include "engine/restart/job_record.hpp"
-#include "engine/restart/search.hpp"
+#include "engine/restart/state_search.hpp"
 #include "engine/state/start_value_check.hpp"
 #include "mpi/gathered_text.hpp"
-#include "store/folder.hpp"
 #include "store/manifest.hpp"
 #include "store/provenance.hpp"
+#include "store/storage_folder.hpp"
 #include "store/subgroup_header.hpp"
 
 #include <unistd.h>
@@ -34,9 +34,9 @@ namespace {
 
 // Removes what the decision abandoned: first the manifests of other states, then the files that
 // they name. The first rank of each node removes them. Returns sentences about what was removed.
-class LeftBehind {
+class OldFiles {
 public:
-    LeftBehind(const mpi::Communicator& world, const Start& start)
+    OldFiles(const mpi::Communicator& world, const Start& start)
         : world_(world),
           found_(start.found),
           set_(start.decision.set),
@@ -44,15 +44,15 @@ public:
           others_(state_files(start.settings, world.rank(), world.size(), 1 - set_)),
           node_(found_.ranks[static_cast<std::size_t>(world.rank())].node),
           is_first_(is_first_of_node(world, found_)) {
-        const Placed& settings = start.settings;
+        const PlacedSettings& settings = start.settings;
         for (const FoundManifest& one : found_.manifests) {
             if (is_first_ && one.node == node_) {
                 mine_.push_back(&one);
             }
         }
         for (int rank = 0; rank < world.size(); ++rank) {
-            const Seat& seat = found_.ranks[static_cast<std::size_t>(rank)];
-            current_.insert({seat.node, seat.manifests[static_cast<std::size_t>(set_)]});
+            const RankPlaces& places = found_.ranks[static_cast<std::size_t>(rank)];
+            current_.insert({places.node, places.manifests[static_cast<std::size_t>(set_)]});
         }
         partial_ = manifest_path(settings, world.rank(), 1 - set_) + ".partial";
         const std::vector<std::string> mine =
@@ -185,7 +185,7 @@ private:
     }
 
     const mpi::Communicator& world_;
-    const Found& found_;
+    const Findings& found_;
     int set_;
     std::string memory_;               // folder
     std::vector<std::string> others_;  // of this rank, in the other set
@@ -205,7 +205,8 @@ private:
 }
 
 // Describes the state that a fresh start discards; empty if there is none.
-std::string describe_overwritten(const mpi::Communicator& world, const Placed& settings, int set) {
+std::string describe_overwritten(const mpi::Communicator& world, const PlacedSettings& settings,
+                                 int set) {
     const auto holds_bytes = [](const std::string& path) {
         std::error_code is_missing;
         const auto bytes = std::filesystem::file_size(path, is_missing);
@@ -294,7 +295,7 @@ void Engine::load(const Start& start, BeginReport& begun) {
 }
 
 // A run whose manifests were here cannot go on, so its checkpoint folder becomes this run's.
-void Engine::replace_runs(const Found& found) {
+void Engine::replace_runs(const Findings& found) {
     for (const FoundManifest& one : found.manifests) {
         if (one.manifest && one.manifest->line.run != line_.run) {
             replaced_runs_.insert(one.manifest->line.run);
@@ -309,7 +310,7 @@ void Engine::replace_runs(const Found& found) {
 }
 
 // What was not there must be this run's before it is decided that nobody else went on.
-void Engine::claim_files(const Found& found) {
+void Engine::claim_files(const Findings& found) {
     claim_files();
     try {
         check_unchanged(world_, settings_, found);
@@ -336,13 +337,13 @@ void Engine::withdraw() {
 BeginReport Engine::begin(const Start& start) {
     const Decision& decision = start.decision;
     check_unchanged(world_, settings_, start.found);
-    const LeftBehind left(world_, start);
+    const OldFiles left(world_, start);
     left.check();
     if (decision.action != Action::resume_state) {
         claim_files(start.found);
     }
     const std::string overwritten =
-        start.found.wish.is_fresh() ? describe_overwritten(world_, settings_, decision.set) : "";
+        start.found.request.is_fresh() ? describe_overwritten(world_, settings_, decision.set) : "";
     BeginReport begun{.lines = describe_speeds(settings_, owners_),
                       .checkpoint_step = decision.checkpoint_step};
     add(begun.lines, decision.notes);

@@ -5,9 +5,9 @@
 #include "engine/engine.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
-#include "engine/placement/tiers.hpp"
+#include "engine/placement/tier_shares.hpp"
 #include "engine/state/kept_program.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 #include "store/subgroup_header.hpp"
 
 #include <unistd.h>

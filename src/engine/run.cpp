@@ -13,9 +13,9 @@
 namespace nearstep::engine {
 
 Run Run::open(const mpi::Communicator& world, const config::EngineSettings& settings,
-              const Layout& layout, const Wish& wish, const Identity& identity,
+              const Layout& layout, const StartRequest& request, const Identity& identity,
               const EngineOptions& options) {
-    Start start = find_start(world, settings, layout, wish, identity.model, options);
+    Start start = find_start(world, settings, layout, request, identity.model, options);
     if (options.needs_shared_folder) {
         check_shared_folder(world, config::checkpoint_folder(settings));
     }

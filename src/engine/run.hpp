@@ -1,7 +1,7 @@
 // One owner of a run's beginning: where its devices lie, how fast they are, what earlier runs left,
 // and the engine that goes on from there.
 //
-//     engine::Run run = engine::Run::open(world, settings, layout, wish, identity, options);
+//     engine::Run run = engine::Run::open(world, settings, layout, request, identity, options);
 //     run.begin(fill);
 //     for each step: see engine.hpp, with run.engine()
 #pragma once
@@ -9,7 +9,7 @@
 #include "config/engine_settings.hpp"
 #include "engine/engine.hpp"
 #include "engine/face/layout.hpp"
-#include "engine/face/wish.hpp"
+#include "engine/face/start_request.hpp"
 #include "engine/restart/start.hpp"
 #include "mpi/communicator.hpp"
 
@@ -23,7 +23,7 @@ public:
     // Finds what the run begins with, and opens and locks the state files without changing them.
     // `world` outlives the run. Collective; throws as find_start().
     static Run open(const mpi::Communicator& world, const config::EngineSettings& settings,
-                    const Layout& layout, const Wish& wish, const Identity& identity,
+                    const Layout& layout, const StartRequest& request, const Identity& identity,
                     const EngineOptions& options);
 
     // Opens what find_start() found.

@@ -9,7 +9,7 @@
 #include "engine/checkpoint_folder.hpp"
 #include "model/compute_device.hpp"
 #include "model/gpu_peak.hpp"
-#include "mpi/library.hpp"
+#include "mpi/mpi_library.hpp"
 #include "plan/link_rates.hpp"
 #include "report/lines.hpp"
 #include "report/prediction.hpp"
@@ -203,7 +203,7 @@ std::string slow_rank_line(const Trainer& trainer, const std::vector<Slowest>& i
     }
     for (auto& [rank, times] : slow) {
         if (times.size() > 2 && 2 * times.size() > in_steps.size()) {
-            const engine::Found& found = trainer.begins_with().found;
+            const engine::Findings& found = trainer.begins_with().found;
             const auto node = found.ranks[static_cast<std::size_t>(rank)].node;
             const auto median = times.begin() + std::ssize(times) / 2;
             std::ranges::nth_element(times, median);
@@ -285,7 +285,7 @@ bool train(const mpi::Communicator& world, const config::RunSettings& run,
         timeline.emplace();
     }
     Trainer trainer(world, run, corpus,
-                    {.wish = options.wish,
+                    {.request = options.request,
                      .granted_devices = options.granted_devices,
                      .fault_plan = options.fault_plan,
                      .timeline = timeline ? &*timeline : nullptr});

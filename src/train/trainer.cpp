@@ -7,7 +7,7 @@
 #include "config/load.hpp"
 #include "csd/optimizer.hpp"
 #include "memory/gpu.hpp"
-#include "model/library.hpp"
+#include "model/torch_library.hpp"
 #include "mpi/topology.hpp"
 #include "train/pretrained.hpp"
 #include "train/schedule.hpp"
@@ -91,7 +91,7 @@ void Trainer::open_run(const Options& options) {
         .config = [printed = config::print(run_)](const auto&) { return printed; },
         .threads = compute_device_.is_gpu() ? 0 : model::threads()};
     opened_ =
-        engine::Run::open(world_, run_, layout_of(geometry_, run_), options.wish, identity,
+        engine::Run::open(world_, run_, layout_of(geometry_, run_), options.request, identity,
                           {.gpu = compute_device_.gpu,
                            .fills_gpu = run_.model.gpu_memory_gb == 0,
                            .gpu_work_bytes = gpu_work_bytes(),

@@ -28,7 +28,7 @@ using report::StepReport;
 class Trainer {
 public:
     struct Options {
-        engine::Wish wish = {};
+        engine::StartRequest request = {};
         std::string granted_devices = {};     // see config::places_of_devices
         std::string fault_plan = {};          // see FaultPoints
         trace::Timeline* timeline = nullptr;  // outlives the trainer; null: no tracing

@@ -58,7 +58,7 @@ int main(int, char** argv) {
     config::EngineSettings settings;
     settings.compress.codec = config::PayloadCodec::dense;
     settings.csd = {.per_rank = {2, 1}, .path = {argv[1]}, .subgroup_tiles = 1};
-    auto run = engine::Run::open(world, settings, layout, {engine::Wish::Kind::resume_if_any}, identity, {});
+    auto run = engine::Run::open(world, settings, layout, {engine::StartRequest::Kind::resume_if_any}, identity, {});
     engine::Engine* const engine = &run.engine();
     run.begin([&](std::size_t first, std::span<float> masters) {
         const auto values = torch::nn::utils::parameters_to_vector(tensors).detach();

@@ -156,8 +156,8 @@ protected:
         world_.barrier();
     }
 
-    void open(const Wish& wish, int devices) {
-        run_ = engine::Run::open(world_, settings_in(folder_.string(), devices), layout_, wish,
+    void open(const StartRequest& request, int devices) {
+        run_ = engine::Run::open(world_, settings_in(folder_.string(), devices), layout_, request,
                                  {.model = "one", .steps = 100}, {});
         run_->begin(each_by([](std::size_t i) { return static_cast<float>(i % 7); }));
     }
@@ -249,12 +249,12 @@ protected:
         }
         world_.barrier();
         Draw choice(number + 1'000'000);
-        using Kind = Wish::Kind;
-        const Wish wish{.kind = choice.of(std::array{Kind::none, Kind::resume, Kind::resume_if_any,
-                                                     Kind::fresh})};
+        using Kind = StartRequest::Kind;
+        const StartRequest request{.kind = choice.of(std::array{Kind::none, Kind::resume,
+                                                                Kind::resume_if_any, Kind::fresh})};
         std::string said;
         try {
-            open(wish, static_cast<int>(1 + choice.below(2)));
+            open(request, static_cast<int>(1 + choice.below(2)));
         } catch (const ContractError& broken) {
             FAIL() << broken.what();
         } catch (const ConfigError& refused) {

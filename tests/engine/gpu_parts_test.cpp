@@ -38,7 +38,7 @@ std::uint64_t masters_of_parts(const mpi::Communicator& world, std::optional<int
     settings.compress.codec = config::PayloadCodec::q8;
     const Layout layout = three_blocks();
     Run run =
-        Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
+        Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
                   {.model = "m", .steps = kGpuSteps}, {.gpu = gpu, .puts_in_any_order = true});
     Engine* const engine = &run.engine();
     EXPECT_EQ(engine->facts().encodes_on_gpu, gpu.has_value());

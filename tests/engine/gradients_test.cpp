@@ -88,9 +88,9 @@ void take_step(Engine& engine, const Layout& layout, std::uint64_t rank, Way way
 std::uint64_t masters_after(const mpi::Communicator& world, const config::EngineSettings& settings,
                             Way way) {
     const Layout layout = five_blocks();
-    engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
-                                        {.model = "five blocks", .steps = kSteps},
-                                        {.puts_in_any_order = way != Way::last_first});
+    engine::Run run = engine::Run::open(
+        world, settings, layout, {.kind = StartRequest::Kind::fresh},
+        {.model = "five blocks", .steps = kSteps}, {.puts_in_any_order = way != Way::last_first});
     Engine* const engine = &run.engine();
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     for (int step = 0; step < kSteps; ++step) {
@@ -122,8 +122,9 @@ TEST(SkippedTensorsTest, StayAsTheyAreInTheStepThatSkipsThem) {
     const config::EngineSettings settings =
         placed_in(folder_of(world, 2), config::GroupWord::replicated);
     const Layout layout = five_blocks();
-    engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
-                                        {.model = "five blocks", .steps = kSteps}, {});
+    engine::Run run =
+        engine::Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
+                          {.model = "five blocks", .steps = kSteps}, {});
     Engine* const engine = &run.engine();
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     const auto rank = static_cast<std::uint64_t>(world.rank());
@@ -172,8 +173,9 @@ Ended clipped_run(const mpi::Communicator& world, const config::EngineSettings& 
                   Dtype dtype, const std::string& steps) {
     Layout layout = five_blocks();
     layout.dtype = dtype;
-    engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
-                                        {.model = "five blocks", .steps = std::ssize(steps)}, {});
+    engine::Run run =
+        engine::Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
+                          {.model = "five blocks", .steps = std::ssize(steps)}, {});
     Engine* const engine = &run.engine();
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     Ended ended;

@@ -18,7 +18,8 @@ class KeptProgram : public testing::Test {
 protected:
     using Opened = std::unique_ptr<engine::Run>;
 
-    Opened open(Wish::Kind kind, const EngineOptions& options = {.program = ProgramUse::needed},
+    Opened open(StartRequest::Kind kind,
+                const EngineOptions& options = {.program = ProgramUse::needed},
                 const std::string& from = "") {
         Opened run = std::make_unique<engine::Run>(
             engine::Run::open(world_, settings_, layout_, {.kind = kind, .path = from},
@@ -74,7 +75,7 @@ TEST_F(KeptProgram, ComesBackWithItsStepWhateverFails) {
             std::int64_t committed = 0;
             try {
                 const Opened run =
-                    open(Wish::Kind::fresh,
+                    open(StartRequest::Kind::fresh,
                          {.program = ProgramUse::needed,
                           .fault_plan = text("phase=", phase, " action=fail count=", count)});
                 for (;;) {
@@ -84,7 +85,7 @@ TEST_F(KeptProgram, ComesBackWithItsStepWhateverFails) {
                 }
             } catch (const IoError&) {
             }
-            const Opened run = open(Wish::Kind::resume_if_any);
+            const Opened run = open(StartRequest::Kind::resume_if_any);
             EXPECT_GE(run->engine().steps_done(), committed);
             EXPECT_EQ(kept_by(run), program_content(0, run->engine().steps_done()));
         }
@@ -95,7 +96,7 @@ TEST_F(KeptProgram, ThatIsDamagedSendsAllRanksToTheStepBefore) {
     const auto begin = [&] {
         world_.barrier();
         settings_ = settings_in(new_folder(world_, "program"), 1);
-        const Opened run = open(Wish::Kind::fresh);
+        const Opened run = open(StartRequest::Kind::fresh);
         for (int i = 0; i < 3; ++i) {
             step(run->engine());
         }
@@ -127,12 +128,12 @@ TEST_F(KeptProgram, ThatIsDamagedSendsAllRanksToTheStepBefore) {
         SCOPED_TRACE(text("harm ", i));
         begin();
         on_last(harms[i]);
-        Opened run = open(Wish::Kind::resume);
+        Opened run = open(StartRequest::Kind::resume);
         EXPECT_EQ(run->engine().steps_done(), 2);
         EXPECT_EQ(kept_by(run), program_content(world_.rank(), 2));
         step(run->engine());
         run.reset();
-        run = open(Wish::Kind::resume);
+        run = open(StartRequest::Kind::resume);
         EXPECT_EQ(run->engine().steps_done(), 3);
         EXPECT_EQ(kept_by(run), program_content(world_.rank(), 3));
     }
@@ -140,10 +141,10 @@ TEST_F(KeptProgram, ThatIsDamagedSendsAllRanksToTheStepBefore) {
         fs::remove(file(0));
         fs::remove(file(1));
     });
-    EXPECT_THAT(message_of<ConfigError>([&] { open(Wish::Kind::resume); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { open(StartRequest::Kind::resume); }),
                 states("cannot be read", text("rank-", last_, ".program-*")));
     // A client that does not need it takes the step, and says so in the manifest from then on.
-    Opened run = open(Wish::Kind::resume, {.program = ProgramUse::optional});
+    Opened run = open(StartRequest::Kind::resume, {.program = ProgramUse::optional});
     EXPECT_EQ(run->engine().steps_done(), 3);
     EXPECT_EQ(kept_by(run), world_.rank() == last_ ? "" : program_content(world_.rank(), 3));
 }
@@ -152,7 +153,7 @@ TEST_F(KeptProgram, OfACheckpointIsWhatItsIndexNames) {
     settings_.csd.durability = config::Durability::checkpoint;
     std::string path;
     {
-        const Opened run = open(Wish::Kind::fresh);
+        const Opened run = open(StartRequest::Kind::fresh);
         for (int i = 0; i < 2; ++i) {
             step(run->engine());
             const std::string content = program_content(world_.rank(), i + 1);
@@ -160,7 +161,7 @@ TEST_F(KeptProgram, OfACheckpointIsWhatItsIndexNames) {
         }
     }
     {
-        const Opened run = open(Wish::Kind::resume);
+        const Opened run = open(StartRequest::Kind::resume);
         EXPECT_EQ(kept_by(run), program_content(world_.rank(), 2));
     }
     const auto count = std::ranges::count_if(
@@ -179,9 +180,11 @@ TEST_F(KeptProgram, OfACheckpointIsWhatItsIndexNames) {
                 fs::remove(kept);
             }
         });
-        EXPECT_THAT(message_of<ConfigError>([&] { open(Wish::Kind::resume); }), states(kept));
-        EXPECT_THAT(message_of<ConfigError>(
-                        [&] { open(Wish::Kind::from, {.program = ProgramUse::needed}, path); }),
+        EXPECT_THAT(message_of<ConfigError>([&] { open(StartRequest::Kind::resume); }),
+                    states(kept));
+        EXPECT_THAT(message_of<ConfigError>([&] {
+                        open(StartRequest::Kind::from, {.program = ProgramUse::needed}, path);
+                    }),
                     states("cannot be read", kept));
     }
 }

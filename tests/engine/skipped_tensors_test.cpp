@@ -59,9 +59,11 @@ struct Oracle {
     }
 };
 
-Wish resuming() { return {.kind = Wish::Kind::resume}; }
+StartRequest resuming() { return {.kind = StartRequest::Kind::resume}; }
 
-Wish from(const std::string& checkpoint) { return {.kind = Wish::Kind::from, .path = checkpoint}; }
+StartRequest from(const std::string& checkpoint) {
+    return {.kind = StartRequest::Kind::from, .path = checkpoint};
+}
 
 class SkippedTensors : public testing::Test {
 protected:
@@ -74,13 +76,13 @@ protected:
         oracle_.moments2.resize(layout_.elems);
     }
 
-    Start find(const Wish& wish, int devices) {
+    Start find(const StartRequest& request, int devices) {
         run_.reset();
-        return find_start(world_, settings_in(folder_, devices), layout_, wish, "four", {});
+        return find_start(world_, settings_in(folder_, devices), layout_, request, "four", {});
     }
 
     // Begins anew or resumes, with this many devices per rank.
-    void open(const Wish& wish, int devices) { open(find(wish, devices)); }
+    void open(const StartRequest& request, int devices) { open(find(request, devices)); }
 
     void open(const Start& start) {
         run_.emplace(world_, start, layout_, Identity{.model = "four", .steps = 100},
@@ -174,7 +176,7 @@ protected:
 };
 
 TEST_F(SkippedTensors, KeepTheNumberOfTheirUpdatesAcrossRestartsLayoutsAndCheckpoints) {
-    open(Wish(), 1);
+    open(StartRequest(), 1);
     take_steps(7);
     expect_masters();
     open(resuming(), 1);
@@ -191,7 +193,7 @@ TEST_F(SkippedTensors, KeepTheNumberOfTheirUpdatesAcrossRestartsLayoutsAndCheckp
 }
 
 TEST_F(SkippedTensors, MayBeKnownWhenAllGradientsAreThere) {
-    open(Wish(), 2);
+    open(StartRequest(), 2);
     take_steps(9, Known::at_end);
     expect_masters();
     EXPECT_EQ(run_->engine().updates(),
@@ -202,7 +204,7 @@ TEST_F(SkippedTensors, MayBeKnownWhenAllGradientsAreThere) {
 }
 
 TEST_F(SkippedTensors, AreNotTouchedByStepsThatAreGivenUp) {
-    open(Wish(), 2);
+    open(StartRequest(), 2);
     give_up_step();
     for (int i = 0; i < 5; ++i) {
         take_steps(1);
@@ -217,7 +219,7 @@ TEST_F(SkippedTensors, AreNotTouchedByStepsThatAreGivenUp) {
 
 // What a program writes into parameters is durable, and Adam goes on as if it had been there.
 TEST_F(SkippedTensors, KeepTheirMomentsWhenMastersChange) {
-    open(Wish(), 2);
+    open(StartRequest(), 2);
     change_masters();
     expect_masters();
     take_steps(5);
@@ -250,8 +252,8 @@ TEST_F(SkippedTensors, AndOthersAreNamedIfTheirStartValuesAreNotFinite) {
     layout_.dtype = Dtype::fp16;
     const std::size_t last = layout_.tensors.back().offset;
     const auto begin = [&](float value, std::size_t count) {
-        run_.emplace(world_, find(Wish(), 2), layout_, Identity{.model = "four", .steps = 100},
-                     EngineOptions{});
+        run_.emplace(world_, find(StartRequest(), 2), layout_,
+                     Identity{.model = "four", .steps = 100}, EngineOptions{});
         run_->begin(each_by([&](std::size_t i) {
             return i >= last + 7 && i < last + 7 + count ? value : drawn(0, i);
         }));
@@ -274,7 +276,7 @@ TEST_F(SkippedTensors, AndOthersAreNamedIfTheirStartValuesAreNotFinite) {
 
 // Another job went on between this job's search and its locks.
 TEST_F(SkippedTensors, GoOnFromNoDecisionThatIsOlderThanTheState) {
-    open(Wish(), 1);
+    open(StartRequest(), 1);
     take_steps(2);
     const Start same_layout = find(resuming(), 1);
     const Start other_layout = find(resuming(), 2);

@@ -37,9 +37,9 @@ protected:
         settings.csd.subgroup_tiles = tiles;
         settings.csd.state = state;
         std::optional<engine::Run>& run = home == ParameterHome::state ? stored_ : held_;
-        run.emplace(
-            engine::Run::open(world_, settings, layout_, {.kind = Wish::Kind::resume_if_any},
-                              Identity{.model = "blocks", .steps = 100}, {.parameters = home}));
+        run.emplace(engine::Run::open(
+            world_, settings, layout_, {.kind = StartRequest::Kind::resume_if_any},
+            Identity{.model = "blocks", .steps = 100}, {.parameters = home}));
         run->begin(each_by([](std::size_t i) { return stored_value(0, i); }));
     }
 
