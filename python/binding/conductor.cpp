@@ -215,7 +215,7 @@ void Conductor::read_parameters(shard::ElementRange range, std::span<std::byte> 
     if (!opened_) {
         throw ConfigError("This optimizer is closed, and its parameters were in its storage.");
     }
-    opened_->engine().read_parameters(range, to);
+    opened_->read_parameters(range, to);
 }
 
 // --- Start ---

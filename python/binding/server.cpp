@@ -74,7 +74,7 @@ void Conductor::pass_to_servers(std::span<const StartValues> values) {
 std::vector<StartValues> Conductor::take_from_rank_0(const std::string& told) {
     std::vector<std::optional<Dtype>> formats;
     unpack(told, formats);
-    const engine::PlacedSettings& placed = opened_->start().settings;
+    const engine::PlacedSettings& placed = opened_->settings();
     const int ranks = world_->size();
     std::vector<int> all(static_cast<std::size_t>(ranks));  // as there are storage ranks
     std::iota(all.begin(), all.end(), 0);
@@ -198,7 +198,7 @@ void Server::follow(const ServeOrder& order) {
                 engine.expect_on_all();
                 break;
             case Deed::begin_step: {
-                engine::Step step;
+                engine::StepSettings step;
                 unpack(order.content, step.clip_norm, step.groups);
                 engine.begin_on_all(step, {}, false);
                 break;

@@ -62,7 +62,7 @@ report::RunRecord run_steps(const mpi::Communicator& world, const config::RunSet
     Trainer trainer(world, run, load_corpus(world, run),
                     {.request = {.kind = engine::StartRequest::Kind::fresh}});
     trainer.begin();  // which takes back what it made if it refuses
-    const store::RankFiles files = engine::files_of_rank(trainer.begins_with().settings, world);
+    const store::RankFiles files = engine::files_of_rank(trainer.engine().settings(), world);
     made.insert(files.states.begin(), files.states.end());
     made.insert(files.manifest);
     report::RunRecord record{.run = run,

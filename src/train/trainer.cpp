@@ -103,7 +103,7 @@ void Trainer::open_run(const Options& options) {
                                           .growth_steps = run_.train.scale_growth_steps},
                            .fault_plan = options.fault_plan,
                            .timeline = timeline_});
-    run_.placement = opened_->start().settings.placement;  // settled
+    run_.placement = opened_->settings().placement;  // settled
 }
 
 // GPU memory that the network takes if it is all on the GPU and keeps nothing that backward can
@@ -149,7 +149,7 @@ model::Residence Trainer::plan_cpu(int machine_ranks) const {
     return model::plan_cpu(run_.model, {.rows = rows_, .micro_rows = run_.train.micro_batch}, room);
 }
 
-engine::Engine::Fill Trainer::start_values() {
+engine::Fill Trainer::start_values() {
     if (run_.model.from.empty()) {
         return [this](std::size_t first, std::span<float> masters) {
             model::fill_start_values(geometry_, run_.train.seed, first, masters);

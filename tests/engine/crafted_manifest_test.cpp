@@ -164,14 +164,14 @@ protected:
 
     void take_steps(int steps) {
         for (int taken = 0; taken < steps; ++taken) {
-            run_->engine().begin_backward({.groups = {Hyper{}}, .skipped = {}});
-            std::ranges::fill(run_->engine().gradient_space(0), 0.5F);
-            run_->engine().put_gradient(0);
-            run_->engine().end_pass();
-            run_->engine().end_gradients();
-            run_->engine().update();
-            run_->engine().finish();
-            run_->engine().commit();
+            run_->begin_backward({.groups = {Hyper{}}, .skipped = {}});
+            std::ranges::fill(run_->gradient_space(0), 0.5F);
+            run_->put_gradient(0);
+            run_->end_pass();
+            run_->end_gradients();
+            run_->update();
+            run_->finish();
+            run_->commit();
         }
     }
 

@@ -5,6 +5,7 @@
 #include "engine/placement/layout_line.hpp"
 #include "engine/placement/speed_trial.hpp"
 #include "engine/placement/tier_shares.hpp"
+#include "engine/restart/start.hpp"
 #include "engine/run_fixture.hpp"
 #include "support/test.hpp"
 
@@ -69,11 +70,10 @@ TEST(SettleSpeeds, ARestartFindsTheLayoutOfTheRunThatMeasured) {
                                             {.model = "one block", .steps = 1}, {});
         run.begin([](std::size_t, std::span<float> masters) { std::ranges::fill(masters, 1.0F); });
         if (kind == StartRequest::Kind::none) {
-            measured = run.start().settings.speeds;
+            measured = run.settings().speeds;
         }
-        EXPECT_EQ(run.start().settings.speeds, measured);
-        EXPECT_EQ(run.start().decision.action,
-                  kind == StartRequest::Kind::none ? Action::start_anew : Action::resume_state);
+        EXPECT_EQ(run.settings().speeds, measured);
+        EXPECT_EQ(run.begins_anew(), kind == StartRequest::Kind::none);
         all.barrier();
     }
 }

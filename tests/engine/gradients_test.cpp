@@ -50,8 +50,8 @@ std::vector<std::size_t> order_of_blocks(Way way, std::size_t blocks, std::uint6
     return order;
 }
 
-void put_block(Engine& engine, shard::ElementRange range, std::size_t block, std::uint64_t stream,
-               Way way) {
+void put_block(engine::Run& engine, shard::ElementRange range, std::size_t block,
+               std::uint64_t stream, Way way) {
     const std::vector<float> first = part_of_gradient(range, stream, 0);
     const std::vector<float> second = part_of_gradient(range, stream, 1);
     if (way == Way::in_parts) {
@@ -63,7 +63,7 @@ void put_block(Engine& engine, shard::ElementRange range, std::size_t block, std
     engine.put_gradient(block);
 }
 
-void take_step(Engine& engine, const Layout& layout, std::uint64_t rank, Way way,
+void take_step(engine::Run& engine, const Layout& layout, std::uint64_t rank, Way way,
                const std::vector<std::size_t>& skipped = {}) {
     engine.begin_forward();
     for (std::size_t block = 0; block < layout.blocks.size(); ++block) {
@@ -91,7 +91,7 @@ std::uint64_t masters_after(const mpi::Communicator& world, const config::Engine
     engine::Run run = engine::Run::open(
         world, settings, layout, {.kind = StartRequest::Kind::fresh},
         {.model = "five blocks", .steps = kSteps}, {.puts_in_any_order = way != Way::last_first});
-    Engine* const engine = &run.engine();
+    engine::Run* const engine = &run;
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     for (int step = 0; step < kSteps; ++step) {
         take_step(*engine, layout, static_cast<std::uint64_t>(world.rank()), way);
@@ -102,7 +102,7 @@ std::uint64_t masters_after(const mpi::Communicator& world, const config::Engine
 }
 
 // Per block, the parameters after a step that has ended.
-std::vector<std::vector<std::byte>> parameters_after_step(Engine& engine, const Layout& layout,
+std::vector<std::vector<std::byte>> parameters_after_step(engine::Run& engine, const Layout& layout,
                                                           std::uint64_t rank,
                                                           const std::vector<std::size_t>& skipped) {
     take_step(engine, layout, rank, Way::last_first, skipped);
@@ -125,7 +125,7 @@ TEST(SkippedTensorsTest, StayAsTheyAreInTheStepThatSkipsThem) {
     engine::Run run =
         engine::Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
                           {.model = "five blocks", .steps = kSteps}, {});
-    Engine* const engine = &run.engine();
+    engine::Run* const engine = &run;
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     const auto rank = static_cast<std::uint64_t>(world.rank());
     const auto before = parameters_after_step(*engine, layout, rank, {});
@@ -155,7 +155,7 @@ struct Ended {
     bool operator==(const Ended&) const = default;
 };
 
-void put_scaled(Engine& engine, const Layout& layout, std::uint64_t stream, char kind) {
+void put_scaled(engine::Run& engine, const Layout& layout, std::uint64_t stream, char kind) {
     for (std::size_t block = layout.blocks.size(); block-- > 0;) {
         const std::vector<float> part = part_of_gradient(layout.blocks[block], stream, 0);
         const std::span<float> space = engine.gradient_space(block);
@@ -176,7 +176,7 @@ Ended clipped_run(const mpi::Communicator& world, const config::EngineSettings& 
     engine::Run run =
         engine::Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
                           {.model = "five blocks", .steps = std::ssize(steps)}, {});
-    Engine* const engine = &run.engine();
+    engine::Run* const engine = &run;
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     Ended ended;
     for (const char kind : steps) {

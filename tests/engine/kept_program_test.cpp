@@ -28,7 +28,7 @@ protected:
         return run;
     }
 
-    void step(Engine& engine) const {
+    void step(engine::Run& engine) const {
         engine.begin_backward({.groups = {{.optimizer = csd::Optimizer::sgd, .rate = 0.5}}});
         std::ranges::fill(engine.gradient_space(0), 1.0F);
         engine.put_gradient(0);
@@ -42,7 +42,7 @@ protected:
     }
 
     static std::string kept_by(const Opened& run) {
-        const auto kept = run->engine().kept_program();
+        const auto kept = run->kept_program();
         return {reinterpret_cast<const char*>(kept.data()), kept.size()};  // NOLINT
     }
 
@@ -79,15 +79,15 @@ TEST_F(KeptProgram, ComesBackWithItsStepWhateverFails) {
                          {.program = ProgramUse::needed,
                           .fault_plan = text("phase=", phase, " action=fail count=", count)});
                 for (;;) {
-                    step(run->engine());
-                    committed = run->engine().steps_done();
+                    step(*run);
+                    committed = run->steps_done();
                     ASSERT_LT(committed, 9);
                 }
             } catch (const IoError&) {
             }
             const Opened run = open(StartRequest::Kind::resume_if_any);
-            EXPECT_GE(run->engine().steps_done(), committed);
-            EXPECT_EQ(kept_by(run), program_content(0, run->engine().steps_done()));
+            EXPECT_GE(run->steps_done(), committed);
+            EXPECT_EQ(kept_by(run), program_content(0, run->steps_done()));
         }
     }
 }
@@ -98,7 +98,7 @@ TEST_F(KeptProgram, ThatIsDamagedSendsAllRanksToTheStepBefore) {
         settings_ = settings_in(new_folder(world_, "program"), 1);
         const Opened run = open(StartRequest::Kind::fresh);
         for (int i = 0; i < 3; ++i) {
-            step(run->engine());
+            step(*run);
         }
     };
     // The file of step 3 is that of step 1 anew.
@@ -129,12 +129,12 @@ TEST_F(KeptProgram, ThatIsDamagedSendsAllRanksToTheStepBefore) {
         begin();
         on_last(harms[i]);
         Opened run = open(StartRequest::Kind::resume);
-        EXPECT_EQ(run->engine().steps_done(), 2);
+        EXPECT_EQ(run->steps_done(), 2);
         EXPECT_EQ(kept_by(run), program_content(world_.rank(), 2));
-        step(run->engine());
+        step(*run);
         run.reset();
         run = open(StartRequest::Kind::resume);
-        EXPECT_EQ(run->engine().steps_done(), 3);
+        EXPECT_EQ(run->steps_done(), 3);
         EXPECT_EQ(kept_by(run), program_content(world_.rank(), 3));
     }
     on_last([&] {
@@ -145,7 +145,7 @@ TEST_F(KeptProgram, ThatIsDamagedSendsAllRanksToTheStepBefore) {
                 states("cannot be read", text("rank-", last_, ".program-*")));
     // A client that does not need it takes the step, and says so in the manifest from then on.
     Opened run = open(StartRequest::Kind::resume, {.program = ProgramUse::optional});
-    EXPECT_EQ(run->engine().steps_done(), 3);
+    EXPECT_EQ(run->steps_done(), 3);
     EXPECT_EQ(kept_by(run), world_.rank() == last_ ? "" : program_content(world_.rank(), 3));
 }
 
@@ -155,9 +155,9 @@ TEST_F(KeptProgram, OfACheckpointIsWhatItsIndexNames) {
     {
         const Opened run = open(StartRequest::Kind::fresh);
         for (int i = 0; i < 2; ++i) {
-            step(run->engine());
+            step(*run);
             const std::string content = program_content(world_.rank(), i + 1);
-            path = run->engine().save(settings_.checkpoint.path, std::as_bytes(std::span(content)));
+            path = run->save(settings_.checkpoint.path, std::as_bytes(std::span(content)));
         }
     }
     {

@@ -22,7 +22,7 @@ protected:
             engine::Run::open(world_, settings_in(folder_ + "/" + name, devices), layout,
                               {.kind = kind}, Identity{.model = "one block", .steps = 100}, {});
         run.begin(each_by([](std::size_t i) { return static_cast<float>(i % 7); }));
-        Engine& engine = run.engine();
+        engine::Run& engine = run;
         engine.begin_backward({.groups = {Hyper{.rate = 0.1}}});
         std::ranges::fill(engine.gradient_space(0), name == "one" ? 1.0F : -1.0F);
         engine.put_gradient(0);

@@ -54,7 +54,7 @@ public:
         run_.begin(each_by([](std::size_t) { return 0.0F; }));
     }
 
-    Engine& engine() { return run_.engine(); }
+    engine::Run& engine() { return run_; }
 
     void step(const Values& gradient, double clip_norm = 0) {
         engine().begin_backward(

@@ -51,7 +51,7 @@ int main(int /*argc*/, char** argv) {
     auto run = engine::Run::open(world, settings, weight_and_bias(),
                                  {.kind = engine::StartRequest::Kind::fresh},
                                  {.model = "recorded", .seed = 1}, {});
-    engine::Engine* const engine = &run.engine();
+    engine::Run* const engine = &run;
     run.begin([&](std::size_t first, std::span<float> masters) {
         std::copy_n(start.begin() + static_cast<std::ptrdiff_t>(first), masters.size(),
                     masters.begin());

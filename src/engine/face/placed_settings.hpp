@@ -24,7 +24,7 @@ struct Grant {
 };
 
 // Where the parameters lie that a client computes with: all in the parameter vector, or in the
-// state alone, from which Engine::read_parameters() reads them. That takes one rank, and neither
+// state alone, from which Run::read_parameters() reads them. That takes one rank, and neither
 // cards nor deltas.
 enum class ParameterHome { vector, state };
 

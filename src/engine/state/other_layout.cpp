@@ -1,4 +1,4 @@
-// Reads state of another layout and sends it to the owners. Used by Engine at a restart.
+// Reads state of another layout and sends it to the owners. Used by State at a restart.
 #include "engine/state/other_layout.hpp"
 
 #include "base/error.hpp"

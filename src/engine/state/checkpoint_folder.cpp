@@ -1,5 +1,5 @@
-// Checks and times the checkpoint folder. Called by train/run.cpp before the first step.
-#include "engine/checkpoint_folder.hpp"
+// Checks and times the checkpoint folder. Called by Run and train/loop.cpp before the first step.
+#include "engine/state/checkpoint_folder.hpp"
 
 #include "base/descriptor.hpp"
 #include "base/digest.hpp"
@@ -12,7 +12,7 @@
 #include "base/units.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/checkpoint_files.hpp"
-#include "engine/engine.hpp"
+#include "engine/state/state.hpp"
 #include "store/storage_folder.hpp"
 
 #include <fcntl.h>
@@ -117,20 +117,20 @@ void check_shared_folder(const mpi::Communicator& world, const std::string& fold
     remove_token();
 }
 
-CheckpointTime Engine::expect_checkpoint(const std::string& folder) {
+CheckpointTime State::expect_checkpoint(const std::string& folder) {
     double mine = 0;
     double probed = 0;
     double seconds = 0;
-    world_.together([&] {
-        if (world_.rank() == 0) {
+    resources_.world.together([&] {
+        if (resources_.world.rank() == 0) {
             checkpoint::make_folder(folder);
         }
     });
     const auto probe = [&] {
-        ProbeFile file(folder, 3 * layout_.elems * sizeof(float));
+        ProbeFile file(folder, 3 * resources_.layout.elems * sizeof(float));
         Stopwatch watch;
-        visit_states(alone_, [&](const auto& of, const csd::StateArrays& state) {
-            if (!is_in_first_copy()) {
+        visit(alone_, [&](const auto& of, const csd::StateArrays& state) {
+            if (!resources_.is_in_first_copy()) {
                 return;  // a checkpoint contains one copy
             }
             const auto bytes = static_cast<double>(3 * of.elems() * sizeof(float));
@@ -138,7 +138,7 @@ CheckpointTime Engine::expect_checkpoint(const std::string& folder) {
             if (probed >= static_cast<double>(kProbedBytes)) {
                 return;
             }
-            of.read(pipeline_->generation(), state);
+            of.read(generation(), state);
             for (const std::span<const float> values :
                  {state.master, state.moment1, state.moment2}) {
                 file.write(values);
@@ -148,9 +148,10 @@ CheckpointTime Engine::expect_checkpoint(const std::string& folder) {
         file.sync();
         seconds = probed > 0 ? watch.lap() * mine / probed : 0;
     };
-    world_.together([&] { checkpoint::as_fault_of_run(probe); });
+    resources_.world.together([&] { checkpoint::as_fault_of_run(probe); });
     CheckpointTime time;
-    const std::vector<double> of_ranks = world_.all_gather(std::array{seconds, mine, probed});
+    const std::vector<double> of_ranks =
+        resources_.world.all_gather(std::array{seconds, mine, probed});
     for (std::size_t i = 0; i < of_ranks.size(); i += 3) {
         time.seconds = std::max(time.seconds, of_ranks[i]);
         time.bytes += of_ranks[i + 1];

@@ -25,7 +25,7 @@ public:
     // Later reads are of this generation.
     void use(std::int64_t generation) { generation_ = generation; }
 
-    // See Engine::read_parameters().
+    // See Run::read_parameters().
     void read(shard::ElementRange range, std::span<std::byte> to) const;
 
 private:

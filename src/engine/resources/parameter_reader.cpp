@@ -1,6 +1,6 @@
 // Reads pieces of several subgroups at once and rounds them. Called by the engine for a client
 // whose parameters stay in storage.
-#include "engine/state/parameter_reader.hpp"
+#include "engine/resources/parameter_reader.hpp"
 
 #include "base/error.hpp"
 #include "base/units.hpp"
