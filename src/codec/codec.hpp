@@ -5,7 +5,7 @@
 #include "arith/gradient_lane.hpp"
 #include "arith/state_lane.hpp"
 #include "base/dtype.hpp"
-#include "codec/kernels.hpp"
+#include "codec/codec_kernels.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -4,8 +4,8 @@
 #include "arith/state_lane.hpp"
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
-#include "csd/engine.hpp"
 #include "csd/gpu_tensors.hpp"
+#include "csd/update_engine.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -40,8 +40,8 @@ struct GpuTiles {
 // Thread blocks that keep the GPU's link busy. More would take the GPU from others' work.
 constexpr unsigned kThreadBlocks = 48;
 
-// Updates tiles on the GPU, with the same bits as the engines of engine.hpp. Returns at once; the
-// work runs in stream order. `most`: the largest number of thread blocks.
+// Updates tiles on the GPU, with the same bits as the engines of update_engine.hpp. Returns at
+// once; the work runs in stream order. `most`: the largest number of thread blocks.
 void update_on_gpu(const GpuTiles& tiles, CUstream_st* stream, unsigned most = kThreadBlocks);
 
 }  // namespace nearstep::csd

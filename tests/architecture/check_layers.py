@@ -1,6 +1,6 @@
 """Checks which module includes what, against layers.txt, that kernels are C++14, and who knows the program's options.
 
-check_layers.py layers     reads every #include of the product; prints each violation
+check_layers.py layers     reads every #include of the product; prints each violation, and headers with the same name
 check_layers.py kernels    compiles each header of src/arith and fpga/kernel as C++14 without exceptions
 check_layers.py words      reads the messages of modules that the Python package has: they take options and keys from
                            base/wording
@@ -17,6 +17,7 @@ import tempfile
 PRODUCT = ("src", "mpi", "fpga", "python")
 KERNEL_FOLDERS = ("src/arith", "fpga/kernel")  # what Vitis HLS compiles
 SUFFIXES = {".cpp", ".hpp", ".h", ".c", ".cc", ".cu", ".cuh"}
+HEADERS = {".hpp", ".h", ".cuh"}
 SYSTEM = re.compile(
     r"[a-z_0-9]+"  # the C++ library
     r"|(sys|linux|asm|arpa|netinet|net)/.*"
@@ -116,6 +117,20 @@ def find_violations(root, modules):
     return violations, files
 
 
+def find_namesakes(root):
+    """Headers with the same name: a reader who looks for one by its name must find that one alone."""
+    homes = {}
+    for top in (*PRODUCT, "tests", "bench", "cluster", "examples", "include"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in HEADERS:
+                homes.setdefault(path.name, []).append(path.relative_to(root).as_posix())
+    return [
+        f"{' and '.join(places)} have the same name: say in each name what the header is of"
+        for places in homes.values()
+        if len(places) > 1
+    ]
+
+
 def find_kernel_violations(root, compiler):
     """The compiler's messages on kernel headers that are not C++14, and the number of headers."""
     violations = []
@@ -183,16 +198,20 @@ def find_word_violations(root, modules):
 
 # Each case plants one file in a clean tree and gives the expected report.
 PLANTED = [
-    ("src/base/a.cpp", '#include "config/run.hpp"', "src/base/a.cpp:1 includes config/run.hpp: base is on level 0"),
+    (
+        "src/base/a.cpp",
+        '#include "config/run_settings.hpp"',
+        "src/base/a.cpp:1 includes config/run_settings.hpp: base is on level 0",
+    ),
     ("src/config/a.cpp", '#include "shard/partition.hpp"', "may not include shard on level 2"),
     ("src/report/a.cpp", '#include "mpi/exchange/scatter.hpp"', "report does not know exchange"),
     ("src/codec/a.hpp", '#pragma once\n#  include "csd/device.hpp"', "src/codec/a.hpp:2 includes csd/device.hpp"),
     ("src/csd/a.cpp", '#include "mpi/exchange/scatter.hpp"', "may not include exchange on level 4"),
-    ("src/csd/a.cpp", '#include "src/train/run.hpp"', "may not include train on level 13"),
+    ("src/csd/a.cpp", '#include "src/train/loop.hpp"', "may not include train on level 14"),
     ("mpi/a.cpp", '#include "exchange/scatter.hpp"', "write the path from the root"),
     ("mpi/a.cpp", '#include "mpi/exchange/scatter.hpp"', "may not include exchange on level 4"),
     ("src/csd/a.cpp", '#include "device.hpp"', "write the path from the root"),
-    ("src/csd/a.cpp", '#include "../train/run.hpp"', "write the path from the root"),
+    ("src/csd/a.cpp", '#include "../train/loop.hpp"', "write the path from the root"),
     ("src/csd/a.cpp", "#include <mpi.h>", "mpi.h, a foreign header"),
     ("src/csd/a.cpp", '#include "mpi.h"', "mpi.h, a foreign header"),
     ("src/shard/a.cpp", "#include <toml++/toml.h>", "toml++/toml.h, a foreign header"),
@@ -203,6 +222,7 @@ PLANTED = [
     ("fpga/kernel/a.hpp", "#include <optional>\nstd::optional<int> value;", "fpga/kernel/a.hpp is not C++14"),
     ("fpga/kernel/a.hpp", "inline int f() { throw 1; }", "fpga/kernel/a.hpp is not C++14"),
     ("src/arith/a.hpp", "inline int f() { throw 1; }", "src/arith/a.hpp is not C++14"),
+    ("tests/csd/device.hpp", "", "src/csd/device.hpp and tests/csd/device.hpp have the same name"),
     ("src/csd/a.cpp", 'f("Start again with --resume.");', "src/csd/a.cpp:1 says --resume to every client"),
     ("src/config/a.cpp", 'f(R"(: set csd.path = "x".)");', "src/config/a.cpp:1 says csd.path to every client"),
 ]
@@ -211,13 +231,13 @@ CLEAN = {
     "src/base/wording.cpp": 'Wording{"--resume", "opt.resume()"}, Wording{"csd.path", "path"}, '
     'Wording{"config", "model"}',
     "src/config/checks.cpp": 'f("csd.path", "csd.path=x", "csd.paths"); // --resume\n',
-    "src/train/run.cpp": 'f("go on with --resume");',
-    "src/config/run.hpp": '#include "base/error.hpp"\n#include <sys/stat.h>\n',
-    "src/config/load.cpp": '#include "config/run.hpp"\n#include <toml++/toml.h>\n',
+    "src/train/loop.cpp": 'f("go on with --resume");',
+    "src/config/run_settings.hpp": '#include "base/error.hpp"\n#include <sys/stat.h>\n',
+    "src/config/load.cpp": '#include "config/run_settings.hpp"\n#include <toml++/toml.h>\n',
     "src/shard/partition.hpp": "",
-    "src/csd/device.hpp": '#include "fpga/kernel/lane.hpp"\n// #include "train/run.hpp"\n',
+    "src/csd/device.hpp": '#include "fpga/kernel/lane.hpp"\n// #include "train/loop.hpp"\n',
     "src/model/network.cpp": "#include <torch/torch.h>\n#include <ATen/ATen.h>\n",
-    "src/train/run.hpp": '#include "csd/device.hpp"\n#include "mpi/exchange/scatter.hpp"\n',
+    "src/train/loop.hpp": '#include "csd/device.hpp"\n#include "mpi/exchange/scatter.hpp"\n',
     "mpi/session.cpp": "#include <mpi.h>\n#include <unistd.h>\n",
     "mpi/exchange/scatter.hpp": '#include "shard/partition.hpp"\n',
     "fpga/kernel/lane.hpp": '#include "base/error.hpp"\ninline float twice(float x) { return x + x; }\n',
@@ -232,6 +252,7 @@ def report_on(files, modules, compiler):
             (root / name).write_text(content)
         return (
             find_violations(root, modules)[0]
+            + find_namesakes(root)
             + find_kernel_violations(root, compiler)[0]
             + find_word_violations(root, modules)[0]
         )
@@ -255,6 +276,7 @@ def main():
     modules = read_modules(pathlib.Path(__file__).with_name("layers.txt"))
     if options.mode == "layers":
         violations, count = find_violations(options.root, modules)
+        violations += find_namesakes(options.root)
     elif options.mode == "kernels":
         violations, count = find_kernel_violations(options.root, options.compiler)
     elif options.mode == "words":
