@@ -80,6 +80,7 @@ struct OptimizerPlan {
     std::optional<int> gpu = std::nullopt;
     CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; never destroyed
     bool fills_gpu = true;                   // see engine::EngineOptions
+    bool puts_at_once = false;               // likewise
     int threads = 0;                         // see engine::Identity
     // Processes of this host that each have an engine of one rank, though they are ranks of another
     // library's; 0: ranks find each other by MPI.
@@ -261,7 +262,10 @@ private:
     static constexpr int kPatience = 10;  // as Communicator::together()
     static std::size_t elems_of(const engine::Tensor& tensor);
     std::uint64_t post(std::function<void()> work);  // see is_done()
-    void meet(Purpose purpose);                      // see MpiThread
+    // An engine of one rank that has nothing to do with MPI, whether that runs or not.
+    bool acts_alone() const { return plan_.processes_beside > 0; }
+    void meet(Purpose purpose);  // see MpiThread
+    bool meet(Purpose purpose, bool raises, std::chrono::seconds limit);
     void tell(Deed deed, std::uint64_t what = 0, std::string content = {}) const;
     bool serves() const;
     void leave_to_parent();  // in a fork of the process

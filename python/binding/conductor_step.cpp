@@ -14,8 +14,11 @@ namespace nearstep::python {
 
 // One rank alone may evaluate before, for long.
 void Conductor::meet(Purpose purpose) {
-    MpiThread::instance().meet(purpose, false,
-                               kPatience * std::chrono::seconds(run_.exchange.timeout_s));
+    meet(purpose, false, kPatience * std::chrono::seconds(run_.exchange.timeout_s));
+}
+
+bool Conductor::meet(Purpose purpose, bool raises, std::chrono::seconds limit) {
+    return acts_alone() ? raises : MpiThread::instance().meet(purpose, raises, limit);
 }
 
 void Conductor::begin_step(const engine::StepSettings& step, const std::vector<std::size_t>& absent,
@@ -231,7 +234,7 @@ void Conductor::change_on_all(const std::vector<std::pair<std::size_t, TensorMem
         is_last ? std::chrono::seconds(MpiThread::kEndLimit)
                 : kPatience * std::chrono::seconds(run_.exchange.timeout_s);
     const Purpose purpose = is_last ? Purpose::close : Purpose::change;
-    if (!MpiThread::instance().meet(purpose, !values.empty(), limit)) {
+    if (!meet(purpose, !values.empty(), limit)) {
         return;
     }
     std::vector<StartValues> starts(layout_.tensors.size());

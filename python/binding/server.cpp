@@ -38,8 +38,10 @@ std::string formats_of(std::span<const StartValues> values) {
 // --- What passes between rank 0 and the ranks that serve ---
 
 void Conductor::tell(Deed deed, std::uint64_t what, std::string content) const {
-    MpiThread::instance().tell(
-        {.deed = deed, .number = number_, .what = what, .content = std::move(content)});
+    if (!acts_alone()) {
+        MpiThread::instance().tell(
+            {.deed = deed, .number = number_, .what = what, .content = std::move(content)});
+    }
 }
 
 bool Conductor::serves() const { return MpiThread::instance().serves(); }

@@ -11,6 +11,7 @@ from . import _engine, _hooks, _ranks
 from ._model import sharded
 from ._gradients.clipping import answer_clipping
 from ._gradients.intake import Intake
+from ._local import whole
 from ._local.optimizer import make_local
 from ._local.parts import is_sharded
 from ._local.wanted import wants_local
@@ -275,12 +276,15 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_part:
             _ranks.check_group()
         sharded.refuse(zip(self._names, self._params))  # the model may have been wrapped since the optimizer was made
+        takes_over = not self._is_part and whole.is_in_the_way(self, is_resuming, checkpoint)
         open_guarded(parameters)
         try:
             self._session.begin(self, is_resuming, checkpoint)
         except BaseException:
             guard(parameters)
             raise
+        if takes_over:
+            whole.forget_parts(self)
         if self._conductor.steps:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
         self.extra = self._session.extra

@@ -92,6 +92,11 @@ def are_of_mpi() -> bool:
     return any(all(name in os.environ for name in names) and _number(names[1]) > 1 for names in _LAUNCHERS)
 
 
+def is_first() -> bool:
+    """Whether MPI's launcher has started this process as its first rank, or none has."""
+    return all(os.environ[name] == "0" for name in _names_of_launcher()[:1])
+
+
 def check_launcher(find_each_other: bool) -> None:
     """Raises RuntimeError if several processes were started that do not find each other: each would take itself for the
     only one.

@@ -109,6 +109,7 @@ class Session:
             gpu=self.device.index if on_gpu else None,
             gradient_stream=encodes.cuda_stream if on_gpu else 0,
             fills_gpu=self.streaming is None and not self.intake.is_limited,
+            puts_at_once=not self.intake.takes,
             threads=0 if on_gpu else torch.get_num_threads(),
             keeps_parameters=self.streaming is None or not self.streaming.is_from_storage,
             needs_program=self.program.is_needed,
@@ -160,7 +161,7 @@ class Session:
                 self.streaming,
                 self.carried,
             )
-            kept = conductor.program_state
+            kept = conductor.program_state or (self.carried.program if self.carried is not None else b"")
             if kept:
                 self.program.restore(kept, self.device)
             lines += filter(None, [conductor.steps and self.program.line(bool(kept))])

@@ -300,6 +300,11 @@ class Parameters:
                 self._fetch(following)  # while the device computes this block
             self._raise_lost()
 
+    def wait_in(self, stream, block: int) -> None:
+        """Work that the stream of the GPU gets from now on sees the block's values, which bring() brings."""
+        if self.device.type == "cuda":
+            stream.wait_event(self._copied[block])
+
     def await_sent(self) -> None:
         """Before the program may write values: until the step is finished, this rank may send them to others from
         there.
