@@ -38,6 +38,7 @@ class InMemory(torch.optim.AdamW):
     """torch.optim.AdamW with what the programs call of nearstep's."""
 
     steps = rank = 0
+    has_begun = False
 
     def __init__(self, params, *, path, clip_norm=None, **settings):
         super().__init__(params, **settings)
