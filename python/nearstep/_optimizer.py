@@ -7,6 +7,7 @@ import weakref
 
 import torch
 
+from ._torch_private import DisableTorchFunctionSubclass
 from . import _engine, _hooks, _ranks
 from ._model import sharded
 from ._gradients.clipping import answer_clipping
@@ -334,7 +335,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_part:
             _ranks.check_group()
         self._begin()
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             _hooks.refuse_unfrozen(
                 self._params, of_module or [p for group in self.param_groups for p in group["params"]]
             )

@@ -12,6 +12,7 @@ import weakref
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass
 from . import inputs, left, recompute
 from .._gradients.room import Memory, capacity_of, memory_of
 from .activations import Activations
@@ -204,7 +205,7 @@ class Streaming:
 
     def _refuse_converted(self, number: int, error: type, since: str) -> None:
         """``number``: of a layer."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             for name, p, dtype in self._formats[number]:
                 if p.dtype != dtype:
                     raise error(
