@@ -68,6 +68,11 @@ def leave_uncompiled(package: str) -> None:
     torch._dynamo.trace_rules.add(package)
 
 
+def storage_uses(tensor) -> int:
+    """How many tensors share the tensor's memory."""
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
 def is_compiling() -> bool:
     """Whether torch.compile() describes the tensors of a graph now."""
     return torch._guards.TracingContext.try_get() is not None
@@ -108,6 +113,7 @@ ATTRIBUTES = {
         "_compiled_call_impl": "what module.compile() has made",
         "_version": "the format of what state_dict() has of it",
     },
+    torch.UntypedStorage: {"_cdata": "where the storage is, for storage_uses()"},
     torch.optim.Optimizer: {
         "_patch_step_function": "wraps step() in the hooks",
         "_opt_called": "whether step() came before its scheduler's; the scheduler makes it",

@@ -111,9 +111,12 @@ def on_tensors(private):
     for context in (private.DisableTorchFunction, private.DisableTorchFunctionSubclass):
         with context():
             shape = one.shape
+    uses = private.storage_uses(x)
+    view = x.view(4)
     leaves, form = private.tree_flatten({"a": [x, 1]})
     yield "make_wrapper_subclass", shape == (2, 3) and not asked and one.shape == shape and bool(asked)
     yield "has_storage", private.has_storage(x) and not private.has_storage(x.to_sparse())
+    yield "storage_uses", private.storage_uses(view) == uses + 1
     yield "has_compatible_shallow_copy_type", private.has_compatible_shallow_copy_type(x, x)
     yield "is_traceable_wrapper_subclass", not private.is_traceable_wrapper_subclass(x)
     yield "foreach_norm", float(private.foreach_norm([x], 2, dtype=torch.float32)[0]) == 2

@@ -9,6 +9,7 @@ import itertools
 import torch
 
 from .._torch_private import DisableTorchFunctionSubclass, has_storage
+from .composed import refuse_trained
 
 # A block has at least one tile of the engine, so that each has something to send.
 _LEAST_ELEMENTS = 65536
@@ -42,8 +43,9 @@ class Groups(list):
 
 
 def check_formats(params: list, names: list) -> None:
-    """Raises ValueError for a format that nearstep does not train."""
+    """Raises ValueError for a format that nearstep does not train, and for parameters that consist of others."""
     for p, name in zip(params, names):
+        refuse_trained(name, p)
         if p.dtype not in DTYPES:
             raise ValueError(f"Parameter {name} is {p.dtype}: nearstep trains float32, bfloat16 and float16.")
 

@@ -9,6 +9,7 @@ import torch
 
 from .._torch_private import DisableTorchFunctionSubclass, peek_interpreter_stack
 from .._model.apart import outside_inference
+from .._model.composed import tensors_of
 from .._pinned import PinnedMemory, padded, views
 
 # Layers whose work the device may have before it. Programs call layers long before the device computes them, and what
@@ -22,7 +23,7 @@ class Layer:
     """A module whose parameters are in host memory, and in a slot while it computes."""
 
     module: torch.nn.Module
-    params: list
+    params: list  # in place of one that consists of others, these
     numbers: list  # of the parameters among the trained ones; None: frozen
     blocks: list  # of the engine's vector that hold the trained ones
     homes: list = dataclasses.field(default_factory=list)  # host tensors of the parameters
@@ -43,7 +44,7 @@ class Layer:
                 "torch.func's transforms do not see into a streamed layer: train without stream=, or compute without "
                 "gradients."
             )
-        missing = set(map(id, self.params)) - set(map(id, self.module.parameters()))
+        missing = set(map(id, self.params)) - {id(one) for p in self.module.parameters() for one in tensors_of(p)}
         if missing:
             raise RuntimeError(
                 f"A streamed layer ({type(self.module).__name__}) has other tensors in place of {len(missing)} "
