@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import torch
 
+from ._torch_private import DisableTorchFunctionSubclass
 from . import _engine, _hooks, _ranks
 from ._model import sharded
 from ._gradients.clipping import answer_clipping
@@ -357,7 +358,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_part:
             _ranks.check_group()
         self._begin()
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             _hooks.refuse_unfrozen(
                 self._params, of_module or [p for group in self.param_groups for p in group["params"]]
             )

@@ -11,11 +11,12 @@ import warnings
 import torch
 from torch.nn.parameter import is_lazy
 
+from .._torch_private import EXTRA_STATE_KEY_SUFFIX
 from .._model.groups import plain_name
 
 _LENGTH_BYTES = 8
 _MOST_ABOUT = 1 << 26
-_EXTRA = torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
+_EXTRA = EXTRA_STATE_KEY_SUFFIX
 _SMALL_BYTES = (
     1 << 20
 )  # a buffer of at most this size is looked at in every step, a larger one when PyTorch counts a change
