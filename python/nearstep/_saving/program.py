@@ -59,7 +59,14 @@ def _saved(value):
 
 
 def _loaded(saved):
-    return torch.load(io.BytesIO(saved.numpy().tobytes()), map_location="cpu", weights_only=True)
+    """Returns what _saved() was given. PyTorch before 2.6 runs code of archives of other kinds, in spite of
+    weights_only."""
+    memory = io.BytesIO(saved.numpy().tobytes())
+    is_zip = memory.getbuffer()[:4] == b"PK\x03\x04"
+    if not is_zip or "constants.pkl" in torch._C.PyTorchFileReader(memory).get_all_records():
+        raise ValueError("a value is not one that torch.save() wrote")
+    memory.seek(0)
+    return torch.load(memory, map_location="cpu", weights_only=True)
 
 
 def _random_states(device) -> dict:
