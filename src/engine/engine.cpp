@@ -260,6 +260,11 @@ void Engine::make_facts() {
             ? text("gradients are encoded and decoded on the host: no GPU has the codec ",
                    config::name_of(settings_.compress.codec))
             : "",
+        options_.gpu && memory::gpus() == 0
+            ? text("gradients are encoded and decoded on the host. ",
+                   memory::why_no_gpu().empty() ? "CUDA's driver does not serve this GPU."
+                                                : memory::why_no_gpu())
+            : "",
         gpu_transport_->describe_gradients(),
         gpu_transport_->describe_parameters()};
     std::erase(facts_.lines, "");
