@@ -29,6 +29,8 @@ except ImportError:  # an older PyTorch, or one without torch.distributed
 DisableTorchFunctionSubclass = torch._C.DisableTorchFunctionSubclass
 # Within this context neither a tensor's class nor a mode of the program's is asked.
 DisableTorchFunction = torch._C.DisableTorchFunction
+# Reads the records of an archive that torch.save() wrote.
+PyTorchFileReader = torch._C.PyTorchFileReader
 # Whether a tensor has memory; a wrapper of other tensors has none.
 has_storage = torch._C._has_storage
 # The number of the backward pass that this thread works for; -1 outside of one.

@@ -11,7 +11,7 @@ import warnings
 import torch
 from torch.nn.parameter import is_lazy
 
-from .._torch_private import EXTRA_STATE_KEY_SUFFIX
+from .._torch_private import EXTRA_STATE_KEY_SUFFIX, PyTorchFileReader
 from .._model.groups import plain_name
 
 _LENGTH_BYTES = 8
@@ -63,7 +63,7 @@ def _loaded(saved):
     weights_only."""
     memory = io.BytesIO(saved.numpy().tobytes())
     is_zip = memory.getbuffer()[:4] == b"PK\x03\x04"
-    if not is_zip or "constants.pkl" in torch._C.PyTorchFileReader(memory).get_all_records():
+    if not is_zip or "constants.pkl" in PyTorchFileReader(memory).get_all_records():
         raise ValueError("a value is not one that torch.save() wrote")
     memory.seek(0)
     return torch.load(memory, map_location="cpu", weights_only=True)
