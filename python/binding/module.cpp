@@ -8,7 +8,7 @@
 #include "base/wording.hpp"
 #include "checkpoint/export.hpp"
 #include "checkpoint/safetensors.hpp"
-#include "codec/kernels.hpp"
+#include "codec/codec_kernels.hpp"
 #include "csd/device.hpp"
 #include "csd/optimizer.hpp"
 #include "memory/gpu.hpp"
@@ -237,15 +237,15 @@ NB_MODULE(_engine, m) {
             },
             nb::call_guard<nb::gil_scoped_release>());
 
-    using engine::Wish;
-    nb::class_<Wish> wish(m, "Wish");
-    nb::enum_<Wish::Kind>(wish, "Kind")
-        .value("NONE", Wish::Kind::none)
-        .value("RESUME_IF_ANY", Wish::Kind::resume_if_any)
-        .value("FROM", Wish::Kind::from)
-        .value("FRESH", Wish::Kind::fresh);
-    wish.def(nb::init<Wish::Kind, std::string>(), nb::arg("kind"), nb::arg("path") = "")
-        .def_ro("path", &Wish::path);
+    using engine::StartRequest;
+    nb::class_<StartRequest> request(m, "Wish");
+    nb::enum_<StartRequest::Kind>(request, "Kind")
+        .value("NONE", StartRequest::Kind::none)
+        .value("RESUME_IF_ANY", StartRequest::Kind::resume_if_any)
+        .value("FROM", StartRequest::Kind::from)
+        .value("FRESH", StartRequest::Kind::fresh);
+    request.def(nb::init<StartRequest::Kind, std::string>(), nb::arg("kind"), nb::arg("path") = "")
+        .def_ro("path", &StartRequest::path);
     add_position(m);
     nb::class_<Driver>(m, "Conductor")
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
+from ._torch_private import DisableTorchFunctionSubclass
 from . import _engine, _hooks, _ranks
 from ._model import sharded
 from ._gradients.clipping import answer_clipping
@@ -28,6 +32,20 @@ from ._starting.suggestions import suggests
 from ._starting.settings import check_groups, check_values, settings_of
 from ._starting.weights import Weights
 from ._streaming.stream import Stream, Streaming, check_stream
+
+Method = TypeVar("Method", bound=Callable)
+
+
+def _may_turn_local(method: Method) -> Method:
+    """fully_shard() may have replaced the parameters since the optimizer was made, as Accelerate calls it: the call is
+    the local optimizer's then."""
+
+    @functools.wraps(method)
+    def call(self, *arguments, **named):
+        turned = self._has_turned_local()
+        return (getattr(self, method.__name__) if turned else functools.partial(method, self))(*arguments, **named)
+
+    return call  # type: ignore[return-value]
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -237,12 +255,11 @@ class Optimizer(torch.optim.Optimizer):
         return self._conductor.ranks
 
     @suggests
+    @_may_turn_local
     def resume(self, checkpoint: str | None = None) -> int:
         """Resumes from the newest durable step in ``path``, else from the newest checkpoint, else starts anew. With
         ``checkpoint``, a path that ``save()`` returned, resumes from that one. The module's persistent buffers come
         back, too. Returns the number of steps done. Call it before the first step. Collective."""
-        if self._has_turned_local():
-            return self.resume(checkpoint)
         if self.has_begun:
             raise RuntimeError("resume() comes before the first forward: the optimizer has begun already.")
         if not self._params:
@@ -251,7 +268,7 @@ class Optimizer(torch.optim.Optimizer):
         return self._conductor.steps
 
     def _has_turned_local(self) -> bool:
-        """fully_shard() may have replaced the parameters since the optimizer was made, as Accelerate calls it."""
+        """Whether the groups have DTensors by now, and the optimizer has become that of one of PyTorch's ranks."""
         if (
             self._is_part
             or self.has_begun
@@ -261,6 +278,7 @@ class Optimizer(torch.optim.Optimizer):
             return False
         for handle in self._handles:
             handle.remove()
+        del self._session, self._intake  # they hold the parameters that were replaced
         make_local(self, Optimizer, self._module, self._given)
         return True
 
@@ -268,6 +286,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_ready:
             raise RuntimeError(self._closed_because or "This optimizer is closed: make a new one to go on.")
 
+    @_may_turn_local
     def _begin(self, is_resuming: bool = False, checkpoint: str = "") -> None:
         if self.has_begun:
             return
@@ -295,6 +314,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def _before_forward(self, number: int, blocks: list) -> None:
         """``number``: of the hook; 0: of the whole module; ``blocks``: those that the module's own forward reads."""
+        if self._has_turned_local():
+            return
         if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
             self._begin()
         elif not self.has_begun and self._module is not None and any(map(is_empty, self._module.parameters())):
@@ -319,12 +340,11 @@ class Optimizer(torch.optim.Optimizer):
             raise RuntimeError("Gradients of float16 parameters need the loss scale: call opt.scale(loss).backward().")
         return (self._name, [self._hyper(group) for group in self.param_groups], self._intake.clip_norm)
 
+    @_may_turn_local
     @torch.no_grad()
     def step(self, closure=None):
         """Takes the step. The update continues after this returns. ``closure`` is called first, and its result
         returned. Collective: all ranks must call it equally often."""
-        if self._has_turned_local():
-            return self.step(closure)
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -338,7 +358,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_part:
             _ranks.check_group()
         self._begin()
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             _hooks.refuse_unfrozen(
                 self._params, of_module or [p for group in self.param_groups for p in group["params"]]
             )
@@ -364,6 +384,7 @@ class Optimizer(torch.optim.Optimizer):
                 if id(p) not in held:
                     p.grad = None
 
+    @_may_turn_local
     def scale(self, loss):
         """The loss times the engine's loss scale. float16 parameters need it; for others the scale is 1."""
         self._begin()
@@ -387,6 +408,7 @@ class Optimizer(torch.optim.Optimizer):
         self._session.settle()
 
     @suggests
+    @_may_turn_local
     def save(self, folder: str | None = None, extra=None) -> str:
         """Writes a checkpoint, which is kept until this run's next one in the folder, and returns its path. If
         ``folder`` is another run's, the checkpoint goes into the folder ``run-ID`` in it. ``extra``: any JSON value,
@@ -395,6 +417,7 @@ class Optimizer(torch.optim.Optimizer):
         return self._session.save(folder, extra)
 
     @suggests
+    @_may_turn_local
     def export(self, folder: str, dtype: str | torch.dtype = "fp32") -> None:
         """Writes what the module's ``state_dict()`` holds as safetensors into a new folder, with the module's names,
         tied ones once, and its ``config.json``; ``from_pretrained(folder)`` loads it. Trained parameters are the fp32
@@ -433,6 +456,7 @@ class Optimizer(torch.optim.Optimizer):
         skipped = ", skipped" if stats["is_skipped"] else ""
         return f"norm {stats['norm']:.3g}{skipped}, update {stats['update_s']:.2g} s, waited {stats['waited_s']:.2g} s"
 
+    @_may_turn_local
     def masters_digest(self) -> int:
         """XXH3 of the fp32 parameters of all ranks, to compare two runs bit by bit. Collective."""
         self._settle()
@@ -479,6 +503,7 @@ class Optimizer(torch.optim.Optimizer):
         shape = self._params[i].shape
         return {name: values.view(shape) for name, values in zip(("master", *self._moments), found) if name}
 
+    @_may_turn_local
     def state_dict(self) -> dict:
         """The parameter groups, and where the state is, which is not copied. If it is saved, as by ``torch.save``, a
         checkpoint of this step is written unless ``save()`` wrote one. Raises RuntimeError then if several ranks train,
@@ -498,6 +523,7 @@ class Optimizer(torch.optim.Optimizer):
         }  # also before the first: torch.distributed.checkpoint looks for it
         out["param_groups"][0][state_dicts.KEY] = state_dicts.shown(self)
 
+    @_may_turn_local
     def load_state_dict(self, state_dict: dict) -> None:
         """Returns to the step that the dictionary names: to its checkpoint, or to the state in ``path`` if that is at
         this step. Collective. Raises RuntimeError if training went on since."""

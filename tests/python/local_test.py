@@ -10,7 +10,17 @@ import launcher
 
 launcher.need()
 OF_ALL = ("plain", "ddp", "fsdp", "experts", "mixed", "recomputed", "compiled", "replicated", "checkpointed")
-OF_TWO = ("offloaded", "from_meta", "tensor_parallel", "own_clipping", "accumulated", "replaced", "saved", "refused", "left")
+OF_TWO = (
+    "offloaded",
+    "from_meta",
+    "tensor_parallel",
+    "own_clipping",
+    "accumulated",
+    "replaced",
+    "saved",
+    "refused",
+    "left",
+)
 FORMS = {2: OF_ALL + OF_TWO, 4: (*OF_ALL, "hsdp", "tensor_parallel_in_shards"), 1: ("fsdp", "ddp", "replaced")}
 # Forms that compute the same with the same division of the parameters.
 EQUAL = {2: (("plain", "ddp"), ("fsdp", "recomputed", "compiled", "from_meta", "replaced")), 4: (("hsdp", "compiled"),)}

@@ -35,6 +35,7 @@ class Local:
             module = module.module
         self._module, self._given = module, given
         self._own = self._parts = self._world = None
+        vars(self).pop("_params", None)
         self._done = 0
         self._saved = (-1, "")  # the step of the last checkpoint of this process, and its path
         self._norms: dict = {}  # of the last steps, by their numbers
@@ -43,6 +44,13 @@ class Local:
         self.extra = None
 
     # --- Start ---
+
+    @property
+    def _params(self) -> list:
+        """Nothing else holds them before the first use: fully_shard() may replace them until then."""
+        if self._parts is not None:
+            return self._parts.params
+        return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
 
     @property
     def has_begun(self) -> bool:
@@ -90,7 +98,7 @@ class Local:
         sharded.refuse(named(self.param_groups, self._module))  # the model may have been wrapped since
         self._world = World()
         layout = self._world.together(lambda: lay_out(self.param_groups, self._module))
-        self._params, self._names, self._made_with = layout.params, layout.names, self._groups_of()
+        self._names, self._made_with = layout.names, self._groups_of()
         parts = self._world.together(lambda: Parts(layout, self._world))
         if any(one != parts.alike() for one in self._world.gather_objects(parts.alike())):
             raise of_all_ranks(

@@ -14,12 +14,12 @@ import math
 import torch
 import torch.distributed as dist
 
+from .._torch_private import compute_local_shape_and_global_offset, foreach_norm
 from .boxes import Range, dense, flat_like
 from .world import all_gather, leave_group
 
 try:
     from torch.distributed.tensor import DTensor, Replicate
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 except ImportError:  # a PyTorch without torch.distributed
     DTensor = Replicate = None
 
@@ -286,7 +286,7 @@ def squares(pieces: list, gradients: list) -> list:
     here = [(piece.holders, gradient) for piece, gradient in zip(pieces, gradients) if gradient is not None]
     if not here:
         return [0.0]
-    norms = torch.stack(torch._foreach_norm([gradient for _, gradient in here], 2, dtype=torch.float32)).double()
+    norms = torch.stack(foreach_norm([gradient for _, gradient in here], 2, dtype=torch.float32)).double()
     return [float((norms.square() / torch.tensor([holders for holders, _ in here], device=norms.device)).sum())]
 
 
