@@ -2,8 +2,8 @@
 // offload.
 #include "codec/gpu_codec.hpp"
 
-#include "codec/kernel_form.hpp"
 #include "codec/codec_kernels.hpp"
+#include "codec/kernel_form.hpp"
 #include "memory/gpu_launch.hpp"
 #include "shard/tile.hpp"
 

@@ -173,10 +173,9 @@ Ended clipped_run(const mpi::Communicator& world, const config::EngineSettings& 
                   Dtype dtype, const std::string& steps, bool puts_at_once = false) {
     Layout layout = five_blocks();
     layout.dtype = dtype;
-    engine::Run run =
-        engine::Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
-                          {.model = "five blocks", .steps = std::ssize(steps)},
-                          {.puts_at_once = puts_at_once});
+    engine::Run run = engine::Run::open(
+        world, settings, layout, {.kind = StartRequest::Kind::fresh},
+        {.model = "five blocks", .steps = std::ssize(steps)}, {.puts_at_once = puts_at_once});
     engine::Run* const engine = &run;
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     Ended ended;
