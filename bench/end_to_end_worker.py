@@ -1,4 +1,7 @@
-"""One row of bench/end_to_end, of the job that it gets as JSON: trains a GPT-2 or a Llama of transformers for some steps and prints a line of JSON."""
+"""One row of bench/end_to_end, of the job that it gets as JSON: trains a GPT-2 or a Llama of transformers for some
+steps and prints a line of JSON.
+"""
+
 import json
 import multiprocessing
 import os
@@ -42,20 +45,40 @@ def places():
     return nearstep.empty(DEVICE)
 
 
+def compute_in_float8(layers):
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    has_float8 = DEVICE.type == "cuda" and torch.cuda.get_device_capability() >= (8, 9)
+    convert_to_float8_training(layers, config=Float8LinearConfig(emulate=not has_float8))
+
+
 def make_llama():
     shape = arguments.shape
     torch.manual_seed(1)
-    config = LlamaConfig(num_hidden_layers=shape["layers"], num_attention_heads=shape["heads"], num_key_value_heads=shape["heads"], hidden_size=shape["width"],
-                         intermediate_size=shape["inner"], max_position_embeddings=shape["context"], vocab_size=shape["vocabulary"], attention_dropout=0.0, use_cache=False)
+    config = LlamaConfig(
+        num_hidden_layers=shape["layers"],
+        num_attention_heads=shape["heads"],
+        num_key_value_heads=shape["heads"],
+        hidden_size=shape["width"],
+        intermediate_size=shape["inner"],
+        max_position_embeddings=shape["context"],
+        vocab_size=shape["vocabulary"],
+        attention_dropout=0.0,
+        use_cache=False,
+    )
     with places():
         model = LlamaForCausalLM._from_config(config, dtype=torch.bfloat16)
+    if "fp8" in arguments.row:
+        compute_in_float8(model.model.layers)
     if COMPILED:
         for block in model.model.layers:
             compile_block(block)
     if "lora" in arguments.row:
         import peft
 
-        model = peft.get_peft_model(model, peft.LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=["q_proj", "v_proj"]))
+        model = peft.get_peft_model(
+            model, peft.LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=["q_proj", "v_proj"])
+        )
     return model.train()
 
 
@@ -66,10 +89,25 @@ def make_model():
     if arguments.row.endswith("-aligned"):
         shape["vocabulary"] = -(-shape["vocabulary"] // 64) * 64
     torch.manual_seed(1)
-    config = GPT2Config(n_layer=shape["layers"], n_head=shape["heads"], n_embd=shape["width"], n_positions=shape["context"],
-                        vocab_size=shape["vocabulary"], bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
+    config = GPT2Config(
+        n_layer=shape["layers"],
+        n_head=shape["heads"],
+        n_embd=shape["width"],
+        n_positions=shape["context"],
+        vocab_size=shape["vocabulary"],
+        bos_token_id=0,
+        eos_token_id=0,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        use_cache=False,
+    )
     with places():
-        model = GPT2LMHeadModel._from_config(config, dtype=torch.bfloat16) if arguments.weights else GPT2LMHeadModel(config).to(torch.bfloat16)
+        model = (
+            GPT2LMHeadModel._from_config(config, dtype=torch.bfloat16)
+            if arguments.weights
+            else GPT2LMHeadModel(config).to(torch.bfloat16)
+        )
     if COMPILED:
         for block in model.transformer.h:
             compile_block(block)
@@ -93,7 +131,9 @@ class Memory:
 
     def __init__(self, model):
         self.model = model
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, weight_decay=DECAY, fused=DEVICE.type == "cuda")
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), lr=RATE, betas=BETAS, weight_decay=DECAY, fused=DEVICE.type == "cuda"
+        )
 
     def backward(self, loss):
         (loss / arguments.accumulation).backward()
@@ -116,8 +156,17 @@ class Near(Memory):
         options = {"clip_norm": CLIP, "devices": arguments.devices, **arguments.options}
         if "stream" in options:
             options["stream"] = nearstep.Stream(**options["stream"])
-        self.optimizer = nearstep.AdamW(model, lr=RATE, betas=BETAS, weight_decay=DECAY, path=arguments.folder,
-                                        accumulation=arguments.accumulation, fresh=True, weights=arguments.weights, **options)
+        self.optimizer = nearstep.AdamW(
+            model,
+            lr=RATE,
+            betas=BETAS,
+            weight_decay=DECAY,
+            path=arguments.folder,
+            accumulation=arguments.accumulation,
+            fresh=True,
+            weights=arguments.weights,
+            **options,
+        )
 
     def step(self):
         self.optimizer.step()
@@ -129,24 +178,36 @@ class Near(Memory):
 
 
 class Sharded(Memory):
-    """FSDP2 on a mesh of this process alone: with nearstep.AdamW, or with CPUOffloadPolicy and PyTorch's fused AdamW on the host."""
+    """FSDP2 on a mesh of this process alone: with nearstep.AdamW, or with CPUOffloadPolicy and PyTorch's fused AdamW on
+    the host.
+    """
 
     def __init__(self, model):
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
-        torch.distributed.init_process_group("nccl" if DEVICE.type == "cuda" else "gloo", rank=0, world_size=1,
-                                             store=torch.distributed.HashStore())
+        torch.distributed.init_process_group(
+            "nccl" if DEVICE.type == "cuda" else "gloo", rank=0, world_size=1, store=torch.distributed.HashStore()
+        )
         self.is_near = arguments.row.startswith("fsdp2-nearstep")
-        settings = {"mesh": torch.distributed.init_device_mesh(DEVICE.type, (1,)),
-                    "offload_policy": OffloadPolicy() if self.is_near else CPUOffloadPolicy(pin_memory=DEVICE.type == "cuda")}
+        settings = {
+            "mesh": torch.distributed.init_device_mesh(DEVICE.type, (1,)),
+            "offload_policy": OffloadPolicy() if self.is_near else CPUOffloadPolicy(pin_memory=DEVICE.type == "cuda"),
+        }
         for block in model.model.layers:
             fully_shard(block, **settings)
         self.model = fully_shard(model, **settings)
         if self.is_near:
             import nearstep
 
-            self.optimizer = nearstep.AdamW(model, lr=RATE, betas=BETAS, weight_decay=DECAY, path=arguments.folder, fresh=True,
-                                            **{"clip_norm": CLIP, "devices": arguments.devices, **arguments.options})
+            self.optimizer = nearstep.AdamW(
+                model,
+                lr=RATE,
+                betas=BETAS,
+                weight_decay=DECAY,
+                path=arguments.folder,
+                fresh=True,
+                **{"clip_norm": CLIP, "devices": arguments.devices, **arguments.options},
+            )
         else:
             self.optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, weight_decay=DECAY, fused=True)
         self.passes = 0
@@ -174,7 +235,13 @@ class DeepSpeed:
     """DeepSpeed with the optimizer offloaded; the row's options are its own settings."""
 
     def __init__(self, model):
-        for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "0")):  # 0: any free port
+        for name, value in (
+            ("RANK", "0"),
+            ("WORLD_SIZE", "1"),
+            ("LOCAL_RANK", "0"),
+            ("MASTER_ADDR", "localhost"),
+            ("MASTER_PORT", "0"),
+        ):  # 0: any free port
             os.environ.setdefault(name, value)
         import deepspeed
 
@@ -184,13 +251,24 @@ class DeepSpeed:
             zero["offload_optimizer"]["nvme_path"] = arguments.folder
         if "zenflow" in zero:  # it counts in micro-batches
             zero["zenflow"] |= {"select_interval": arguments.accumulation, "update_interval": arguments.accumulation}
-        if zero["stage"] == 3:  # a block's parameters are fetched together, and its compiled forward has no hooks inside
+        if (
+            zero["stage"] == 3
+        ):  # a block's parameters are fetched together, and its compiled forward has no hooks inside
             deepspeed.utils.set_z3_leaf_modules(model, [type(model.transformer.h[0])])
         rows = arguments.micro_batch * arguments.accumulation
         settings = {
-            "train_batch_size": rows, "train_micro_batch_size_per_gpu": arguments.micro_batch, "gradient_clipping": CLIP,
-            "bf16": bf16, "zero_optimization": zero,
-            "aio": {"block_size": 8 << 20, "queue_depth": 32, "thread_count": 4, "single_submit": False, "overlap_events": True},
+            "train_batch_size": rows,
+            "train_micro_batch_size_per_gpu": arguments.micro_batch,
+            "gradient_clipping": CLIP,
+            "bf16": bf16,
+            "zero_optimization": zero,
+            "aio": {
+                "block_size": 8 << 20,
+                "queue_depth": 32,
+                "thread_count": 4,
+                "single_submit": False,
+                "overlap_events": True,
+            },
             "optimizer": {"type": "AdamW", "params": {"lr": RATE, "betas": list(BETAS), "weight_decay": DECAY}},
         }
         self.engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
@@ -215,7 +293,10 @@ def note(parts, name, begin):
 
 
 def resident_gb():
-    """The most of the host's memory that this process had, with what its children have for themselves; None where the kernel does not say."""
+    """The most of the host's memory that this process had, with what its children have for themselves; None where the
+    kernel does not say.
+    """
+
     def of(process, key):
         lines = pathlib.Path(f"/proc/{process}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(key)) * 1024 / 1e9
@@ -266,15 +347,32 @@ def main():
     steady = seconds[first:]
     drive_gb_per_s = (drive[arguments.steps] - drive[first]) / sum(steady) / 1e9
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
-    line = {"row": arguments.row, "tokens_per_s": tokens / statistics.median(steady), "least_tokens_per_s": tokens / max(steady), "most_tokens_per_s": tokens / min(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), "drive_gb_per_s": drive_gb_per_s, **told,
-            "first_step_s": seconds[0], "first_step": parts, "resident_gb": resident_gb(),
-            "torch": torch.__version__, "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
+    line = {
+        "row": arguments.row,
+        "tokens_per_s": tokens / statistics.median(steady),
+        "least_tokens_per_s": tokens / max(steady),
+        "most_tokens_per_s": tokens / min(steady),
+        "seconds": seconds,
+        "losses": losses,
+        "heldout_loss": statistics.mean(held_out),
+        "drive_gb_per_s": drive_gb_per_s,
+        **told,
+        "first_step_s": seconds[0],
+        "first_step": parts,
+        "resident_gb": resident_gb(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu",
+    }
     if DEVICE.type == "cuda":
         line["gpu_gb"] = torch.cuda.max_memory_allocated() / 1e9
         line["gpu_reserved_gb"] = torch.cuda.max_memory_reserved() / 1e9
         free, whole = torch.cuda.mem_get_info()
         line["gpu_outside_gb"] = (whole - free - torch.cuda.memory_reserved()) / 1e9  # context, and the engine's own
-        line["mfu"] = sum((6 if p.requires_grad else 4) * p.numel() for p in model.parameters()) * line["tokens_per_s"] / PEAK_FLOPS
+        line["mfu"] = (
+            sum((6 if p.requires_grad else 4) * p.numel() for p in model.parameters())
+            * line["tokens_per_s"]
+            / PEAK_FLOPS
+        )
     print(json.dumps(line), flush=True)
 
 

@@ -1,10 +1,12 @@
 """The data of bench/fine_tuning: texts as WordPiece tokens and images, encoded once and kept as NumPy files.
 
-    gutenberg.npz, shakespeare.npz    train, valid: tokens, one after another
-    sst2.npz, qnli.npz                for train and dev: ids [rows, length], lengths, seconds (where the second text begins), labels
-    sst2-gpt2.npz, qnli-gpt2.npz      the same of GPT-2's tokenizer, without seconds: a line feed divides the texts
-    digits.npz                        for train and dev: images [rows, 8, 8] from 0 to 16, labels
+gutenberg.npz, shakespeare.npz    train, valid: tokens, one after another
+sst2.npz, qnli.npz                for train and dev: ids [rows, length], lengths, labels, and
+                                  seconds (where the second text begins)
+sst2-gpt2.npz, qnli-gpt2.npz      the same of GPT-2's tokenizer, without seconds: a line feed divides the texts
+digits.npz                        for train and dev: images [rows, 8, 8] from 0 to 16, labels
 """
+
 import pathlib
 
 import numpy
@@ -16,9 +18,18 @@ TEXTS = ("sentence", "question", "sentence1", "sentence2")  # in GLUE's files
 LABELS = {"entailment": "0", "not_entailment": "1"}
 LENGTHS = {"sst2": 64, "qnli": 128}
 SMALL_TEXT, SMALL_ROWS = 60_000, 256  # with --smoke
-NEEDED = ("gutenberg/train.txt", "gutenberg/valid.txt", "shakespeare/input.txt", "tokenizers/bert-uncased/vocab.txt",
-          "tokenizers/gpt2/encoder.json", "tokenizers/gpt2/vocab.bpe",
-          "glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", "glue/QNLI/train.tsv", "glue/QNLI/dev.tsv")
+NEEDED = (
+    "gutenberg/train.txt",
+    "gutenberg/valid.txt",
+    "shakespeare/input.txt",
+    "tokenizers/bert-uncased/vocab.txt",
+    "tokenizers/gpt2/encoder.json",
+    "tokenizers/gpt2/vocab.bpe",
+    "glue/SST-2/train.tsv",
+    "glue/SST-2/dev.tsv",
+    "glue/QNLI/train.tsv",
+    "glue/QNLI/dev.tsv",
+)
 
 
 def missing(data):
@@ -49,7 +60,7 @@ def padded(texts, length, pad):
     """Texts of tokens as one array, and how long each is."""
     ids = numpy.full((len(texts), length), pad, numpy.uint16)
     for row, text in zip(ids, texts):
-        row[:len(text)] = text
+        row[: len(text)] = text
     return {"ids": ids, "lengths": numpy.array([len(text) for text in texts], numpy.uint8)}
 
 
@@ -58,7 +69,9 @@ def encode_rows(tokenizer, rows, length):
     tokenizer.enable_truncation(length)
     encoded = tokenizer.encode_batch([(a, b) if b else a for _, a, b in rows])
     tokenizer.no_truncation()
-    return padded([one.ids for one in encoded], length, PAD) | {"seconds": numpy.array([(one.type_ids + [1]).index(1) for one in encoded], numpy.uint8)}
+    return padded([one.ids for one in encoded], length, PAD) | {
+        "seconds": numpy.array([(one.type_ids + [1]).index(1) for one in encoded], numpy.uint8)
+    }
 
 
 def encode_lines(tokenizer, rows, length):
@@ -74,8 +87,11 @@ def encode_digits():
     digits = load_digits()
     order = numpy.random.RandomState(0).permutation(len(digits.target))
     parts = {"train": order[:1437], "dev": order[1437:]}
-    return {f"{part}_{name}": values[rows].astype(numpy.uint8) for part, rows in parts.items()
-            for name, values in (("images", digits.images), ("labels", digits.target))}
+    return {
+        f"{part}_{name}": values[rows].astype(numpy.uint8)
+        for part, rows in parts.items()
+        for name, values in (("images", digits.images), ("labels", digits.target))
+    }
 
 
 def prepare(data, folder, is_small):
@@ -91,19 +107,34 @@ def prepare(data, folder, is_small):
         whole = (data / name).read_text(encoding="utf-8")
         return encode_text(tokenizer, whole[:SMALL_TEXT] if is_small else whole)
 
-    numpy.savez_compressed(folder / "gutenberg.npz", train=text("gutenberg/train.txt"), valid=text("gutenberg/valid.txt"))
+    numpy.savez_compressed(
+        folder / "gutenberg.npz", train=text("gutenberg/train.txt"), valid=text("gutenberg/valid.txt")
+    )
     plays = text("shakespeare/input.txt")
     split = len(plays) * 9 // 10
     numpy.savez_compressed(folder / "shakespeare.npz", train=plays[:split], valid=plays[split:])
     for name, source in (("sst2", "SST-2"), ("qnli", "QNLI")):
-        parts = {part: read_rows(data / "glue" / source / f"{part}.tsv", SMALL_ROWS if is_small else None) for part in ("train", "dev")}
+        parts = {
+            part: read_rows(data / "glue" / source / f"{part}.tsv", SMALL_ROWS if is_small else None)
+            for part in ("train", "dev")
+        }
         for file, encode, one in ((name, encode_rows, tokenizer), (f"{name}-gpt2", encode_lines, gpt2)):
-            arrays = {part: encode(one, rows, LENGTHS[name]) | {"labels": numpy.array([int(label) for label, _, _ in rows], numpy.int8)} for part, rows in parts.items()}
-            numpy.savez_compressed(folder / f"{file}.npz", **{f"{part}_{key}": value for part, found in arrays.items() for key, value in found.items()})
+            arrays = {
+                part: encode(one, rows, LENGTHS[name])
+                | {"labels": numpy.array([int(label) for label, _, _ in rows], numpy.int8)}
+                for part, rows in parts.items()
+            }
+            numpy.savez_compressed(
+                folder / f"{file}.npz",
+                **{f"{part}_{key}": value for part, found in arrays.items() for key, value in found.items()},
+            )
     try:
         numpy.savez_compressed(folder / "digits.npz", **encode_digits())
     except ImportError:
-        return "scikit-learn is not installed, so the rows of digits are left out: pip install scikit-learn, then --prepare again."
+        return (
+            "scikit-learn is not installed, so the rows of digits are left out: pip install scikit-learn, then "
+            "--prepare again."
+        )
     return ""
 
 

@@ -1,7 +1,8 @@
 """Does jobs of bench/fine_tuning: reads a job of JSON from each line of stdin, answers `result ` and a line of JSON.
 
-    fine_tuning_worker.py ENCODED WORK STATE [smoke]    folders: of encoded data, of pretrained networks, of optimizer states
+fine_tuning_worker.py ENCODED WORK STATE [smoke]    folders: encoded data, pretrained networks, optimizer states
 """
+
 import contextlib
 import json
 import math
@@ -51,14 +52,23 @@ def pretrain(arguments, job):
     schedule follows the seconds. Writes the network as safetensors when it is done."""
     network, recipe = job["network"], job["recipe"]
     source = data.load(arguments.encoded, rows.NETWORKS[network])
-    train, valid = (source["train_images"], source["dev_images"]) if network == "vit" else (source["train"], source["valid"])
+    train, valid = (
+        (source["train_images"], source["dev_images"]) if network == "vit" else (source["train"], source["valid"])
+    )
     state = arguments.state / network
     torch.manual_seed(0)
     model = models.make(network, arguments.smoke).to(DEVICE, torch.bfloat16).train()
     if network == "bert":
         models.compute_masked_places(model)
-    optimizer = nearstep.AdamW(nearstep.groups(model, weight_decay=DECAY), lr=recipe["rate"], path=str(state), clip_norm=CLIP, durability="checkpoint",
-                               devices=1 if arguments.smoke else 4, config={"checkpoint.path": str(state / "checkpoints")})
+    optimizer = nearstep.AdamW(
+        nearstep.groups(model, weight_decay=DECAY),
+        lr=recipe["rate"],
+        path=str(state),
+        clip_norm=CLIP,
+        durability="checkpoint",
+        devices=1 if arguments.smoke else 4,
+        config={"checkpoint.path": str(state / "checkpoints")},
+    )
     step = optimizer.resume()
     before = optimizer.extra["seconds"] if optimizer.extra else 0
     begin = time.monotonic()
@@ -78,14 +88,22 @@ def pretrain(arguments, job):
         return result
     model.eval()
     with torch.no_grad():
-        held_out = [loss_of(model, models.pretraining_batch(network, valid, recipe["batch"], numpy.random.default_rng(i))).item() for i in range(4)]
+        held_out = [
+            loss_of(
+                model, models.pretraining_batch(network, valid, recipe["batch"], numpy.random.default_rng(i))
+            ).item()
+            for i in range(4)
+        ]
     partial = arguments.work / "pretrained" / f"{network}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     optimizer.export(str(partial), dtype="bf16")
     optimizer.close()
     partial.rename(partial.with_suffix(""))
     shutil.rmtree(state, ignore_errors=True)
-    return result | {"heldout_loss": sum(held_out) / len(held_out), "parameters": sum(p.numel() for p in model.parameters())}
+    return result | {
+        "heldout_loss": sum(held_out) / len(held_out),
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
 
 
 # --- Rows ---
@@ -98,16 +116,21 @@ class Task:
         source = data.load(encoded, rows.SOURCES[name])
         self.is_text = name == "Shakespeare"
         if self.is_text:
-            self.parts = {part: tokens[:len(tokens) // 128 * 128].reshape(-1, 128) for part, tokens in source.items()}
+            self.parts = {part: tokens[: len(tokens) // 128 * 128].reshape(-1, 128) for part, tokens in source.items()}
             self.parts["dev"] = self.parts.pop("valid")
         else:
-            self.parts = {part: {key.split("_")[1]: value for key, value in source.items() if key.startswith(part)} for part in ("train", "dev")}
+            self.parts = {
+                part: {key.split("_")[1]: value for key, value in source.items() if key.startswith(part)}
+                for part in ("train", "dev")
+            }
         self.make = models.digits if name == "digits" else models.classified
         count = min(recipe.get("rows", 1 << 30), self.count("train"))
         generator = numpy.random.default_rng(seed)
         first = numpy.random.default_rng(0).permutation(self.count("train"))[:count]  # the same rows for all seeds
         order = numpy.concatenate([generator.permutation(first) for _ in range(recipe["epochs"])])
-        self.order = [order[at:at + recipe["batch"]] for at in range(0, len(order) - recipe["batch"] + 1, recipe["batch"])]
+        self.order = [
+            order[at : at + recipe["batch"]] for at in range(0, len(order) - recipe["batch"] + 1, recipe["batch"])
+        ]
         self.evaluated = min(self.count("dev"), recipe.get("rows", 1 << 30))
 
     def count(self, part):
@@ -129,7 +152,11 @@ class Task:
             batch = self.batch("dev", numpy.arange(at, min(at + each, self.evaluated)))
             with torch.autocast(DEVICE.type, torch.bfloat16):
                 found = model(**on_device(batch))
-            right = found.loss * len(batch["labels"]) if self.is_text else (found.logits.argmax(-1).cpu() == batch["labels"]).sum() * 100
+            right = (
+                found.loss * len(batch["labels"])
+                if self.is_text
+                else (found.logits.argmax(-1).cpu() == batch["labels"]).sum() * 100
+            )
             total += right.item()
         return total / self.evaluated
 
@@ -138,16 +165,30 @@ def make_optimizer(model, options, job, state):
     groups = nearstep.groups(model, weight_decay=DECAY)
     if options is None:
         return torch.optim.AdamW(list(groups), lr=1e-3, fused=DEVICE.type == "cuda")
-    return nearstep.AdamW(groups, lr=1e-3, path=str(state), clip_norm=CLIP, durability="none", seed=job["seed"], fresh=True, accumulation=1, **options)
+    return nearstep.AdamW(
+        groups,
+        lr=1e-3,
+        path=str(state),
+        clip_norm=CLIP,
+        durability="none",
+        seed=job["seed"],
+        fresh=True,
+        accumulation=1,
+        **options,
+    )
 
 
 def tune(arguments, job):
-    """Fine-tunes the pretrained network. In memory its parameters are fp32; with nearstep they are bf16 and the masters are in the state."""
+    """Fine-tunes the pretrained network. In memory its parameters are fp32; with nearstep they are bf16 and the masters
+    are in the state.
+    """
     recipe, options = job["recipe"], rows.settings()[job["setting"]]
     network = rows.TASKS[job["task"]]
     task = Task(job["task"], arguments.encoded, recipe, job["seed"])
     torch.manual_seed(job["seed"])
-    model = models.load(network, arguments.work / "pretrained" / network).to(DEVICE, torch.float32 if options is None else torch.bfloat16)
+    model = models.load(network, arguments.work / "pretrained" / network).to(
+        DEVICE, torch.float32 if options is None else torch.bfloat16
+    )
     is_lora = job["setting"].startswith("LoRA")
     if is_lora:
         model = models.lora(model, network)
@@ -168,7 +209,13 @@ def tune(arguments, job):
         optimizer.zero_grad()
         losses.append(loss.detach())
     losses = torch.stack(losses).tolist()
-    result = {"steps": len(losses), "losses": [round(loss, 4) for loss in losses], "train_loss": sum(losses[-20:]) / len(losses[-20:]), "trained_parameters": sum(p.numel() for p in trained), "skipped_steps": skipped}
+    result = {
+        "steps": len(losses),
+        "losses": [round(loss, 4) for loss in losses],
+        "train_loss": sum(losses[-20:]) / len(losses[-20:]),
+        "trained_parameters": sum(p.numel() for p in trained),
+        "skipped_steps": skipped,
+    }
     if options is not None:
         optimizer.finish()
         result["skipped_steps"] = optimizer.stats()["skipped"]
@@ -186,7 +233,11 @@ def main():
     arguments = types.SimpleNamespace(encoded=encoded, work=work, state=state, smoke=bool(smoke))
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    about = {"device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu", "torch": torch.__version__, "transformers": transformers.__version__}
+    about = {
+        "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
     for text in sys.stdin:
         job = json.loads(text)
         with contextlib.redirect_stdout(sys.stderr):

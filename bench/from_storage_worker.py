@@ -1,4 +1,7 @@
-"""One row of bench/from_storage, of the job that it gets as JSON: trains a Llama for some steps and prints a line of JSON."""
+"""One row of bench/from_storage, of the job that it gets as JSON: trains a Llama for some steps and prints a line of
+JSON.
+"""
+
 import json
 import os
 import pathlib
@@ -35,13 +38,17 @@ class HostMemory:
     def _watch(self):
         while True:
             sizes = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
-            self.most_bytes = max(self.most_bytes, 1024 * sum(int(sizes[name].split()[0]) for name in ("RssAnon", "RssShmem")))
+            self.most_bytes = max(
+                self.most_bytes, 1024 * sum(int(sizes[name].split()[0]) for name in ("RssAnon", "RssShmem"))
+            )
             time.sleep(0.05)
 
 
 def make_model():
     with nearstep.empty(DEVICE):
-        return LlamaForCausalLM._from_config(LlamaConfig(**job.shape, use_cache=False, attention_dropout=0.0), dtype=torch.bfloat16).train()
+        return LlamaForCausalLM._from_config(
+            LlamaConfig(**job.shape, use_cache=False, attention_dropout=0.0), dtype=torch.bfloat16
+        ).train()
 
 
 def main():
@@ -49,8 +56,20 @@ def main():
     model = make_model()
     host = HostMemory()
     stream = nearstep.Stream(**job.stream) if job.stream else None
-    opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-5, path=job.folder, state="compact", codec="q4", devices=1,
-                         durability="none", clip_norm=1.0, accumulation=1, stream=stream, weights=job.weights, config={"csd.slots": 4})
+    opt = nearstep.AdamW(
+        nearstep.groups(model, weight_decay=0.1),
+        lr=1e-5,
+        path=job.folder,
+        state="compact",
+        codec="q4",
+        devices=1,
+        durability="none",
+        clip_norm=1.0,
+        accumulation=1,
+        stream=stream,
+        weights=job.weights,
+        config={"csd.slots": 4},
+    )
     began = time.perf_counter()
     opt.resume()
     start_s = time.perf_counter() - began
@@ -77,12 +96,26 @@ def main():
     phases = phases[1:] or phases
     forward_s, backward_s, step_s = (statistics.mean(phase) for phase in zip(*phases))
     read, written = ((last - first) / (len(moved) - 1) for first, last in zip(moved[0], moved[-1]))
-    line = {"parameters": sum(p.numel() for p in model.parameters()), "losses": losses,
-            "tokens_per_s": job.rows_of_step * job.length / (forward_s + backward_s + step_s), "forward_s": forward_s,
-            "backward_s": backward_s, "step_s": step_s, "update_s": stats["update_s"], "waited_s": stats["waited_s"], "start_s": start_s,
-            "drive_read_bytes": read, "drive_written_bytes": written, "read_s": stats.get("read_s"), "awaited_s": stats.get("awaited_s"), "bytes": stats["bytes"], "host_gb": host.most_bytes / 1e9,
-            "digest": f"{opt.masters_digest():016x}", "torch": torch.__version__,
-            "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
+    line = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "losses": losses,
+        "tokens_per_s": job.rows_of_step * job.length / (forward_s + backward_s + step_s),
+        "forward_s": forward_s,
+        "backward_s": backward_s,
+        "step_s": step_s,
+        "update_s": stats["update_s"],
+        "waited_s": stats["waited_s"],
+        "start_s": start_s,
+        "drive_read_bytes": read,
+        "drive_written_bytes": written,
+        "read_s": stats.get("read_s"),
+        "awaited_s": stats.get("awaited_s"),
+        "bytes": stats["bytes"],
+        "host_gb": host.most_bytes / 1e9,
+        "digest": f"{opt.masters_digest():016x}",
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu",
+    }
     if DEVICE.type == "cuda":
         line["gpu_gb"] = torch.cuda.max_memory_allocated() / 1e9
     print(json.dumps(line), flush=True)

@@ -5,6 +5,7 @@ useful. The table follows at the end and leaves out each run's first step, which
 made up, which is good enough for speed. State is removed after each run. --smoke runs the same on a tiny model, in
 seconds, also without a GPU.
 """
+
 import argparse
 import collections
 import contextlib
@@ -22,30 +23,57 @@ import textwrap
 
 BESIDE = pathlib.Path(__file__).resolve().parent
 ROOT = BESIDE.parent
-SMOKE = {"model.layers": 3, "model.heads": 2, "model.width": 32, "model.context": 32, "model.vocabulary": 512,
-         "train.micro_batch": 1, "train.evaluate_batches": 1, "csd.subgroup_tiles": 1}
+SMOKE = {
+    "model.layers": 3,
+    "model.heads": 2,
+    "model.width": 32,
+    "model.context": 32,
+    "model.vocabulary": 512,
+    "train.micro_batch": 1,
+    "train.evaluate_batches": 1,
+    "csd.subgroup_tiles": 1,
+}
 
 
 def parser(description):
-    made = argparse.ArgumentParser(description=description + __doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--program", type=pathlib.Path, default=ROOT / "build/gpu/nearstep", help="default: build/gpu/nearstep")
+    made = argparse.ArgumentParser(
+        description=description + __doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument(
+        "--program", type=pathlib.Path, default=ROOT / "build/gpu/nearstep", help="default: build/gpu/nearstep"
+    )
     made.add_argument("--data", nargs="+", help="files or folders of text; default: made up")
     made.add_argument("--json", type=pathlib.Path, help="append the lines of JSON to this file, too")
-    made.add_argument("--commit", default=commit(), help="of the program, for the lines of JSON; default: that of this folder")
-    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every run; may be given again")
+    made.add_argument(
+        "--commit", default=commit(), help="of the program, for the lines of JSON; default: that of this folder"
+    )
+    made.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="of every run; may be given again"
+    )
     made.add_argument("--smoke", action="store_true", help="a tiny model and few steps, to see that everything works")
     return made
 
 
 def commit():
     """The commit that is checked out here; "unknown" in a folder without git."""
-    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout.strip() or "unknown"
 
 
 def machine():
     """GPUs, cores and memory of this machine, in words."""
-    done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, check=False) if shutil.which("nvidia-smi") else None
+    done = (
+        subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, check=False
+        )
+        if shutil.which("nvidia-smi")
+        else None
+    )
     names = collections.Counter(done.stdout.split("\n")[:-1] if done and done.returncode == 0 else [])
     gpus = ", ".join(f"{count} x {name}" for name, count in names.items()) or "no GPU"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -54,13 +82,19 @@ def machine():
 
 def source(arguments):
     """Where a line of JSON comes from."""
-    return {"commit": arguments.commit, "machine": machine(), "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
+    return {
+        "commit": arguments.commit,
+        "machine": machine(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
 
 
 @contextlib.contextmanager
 def limited(gb):
     """The folder of a cgroup with so much memory; None if none is wanted or can be made."""
-    for root, name in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")) if gb else ():  # versions 2 and 1
+    for root, name in (
+        (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")) if gb else ()
+    ):  # versions 2 and 1
         group = pathlib.Path(root, f"nearstep-bench-{os.getpid()}")
         try:
             group.mkdir()
@@ -76,16 +110,27 @@ def limited(gb):
 
 
 def work(script, job, label, limit_gb=0, seconds=None):
-    """Does a job in a process of its own: a script of this folder, which takes it as JSON. Returns the line of JSON that it
-    prints last, with the limit of its host memory, if `limit_gb` is not 0. Raises Failed if it fails or takes longer."""
+    """Does a job in a process of its own: a script of this folder, which takes it as JSON. Returns the line of JSON
+    that it prints last, with the limit of its host memory, if `limit_gb` is not 0. Raises Failed if it fails or takes
+    longer."""
     with limited(limit_gb) as group:
         enter = group and (lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
         try:
-            done = subprocess.run([sys.executable, BESIDE / script, json.dumps(job)], capture_output=True, text=True, errors="replace", check=False,
-                                  timeout=seconds, preexec_fn=enter,
-                                  env=os.environ | ({"TORCHINDUCTOR_COMPILE_THREADS": "1"} if group else {}))  # a compiler per core would take the memory
+            done = subprocess.run(
+                [sys.executable, BESIDE / script, json.dumps(job)],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=seconds,
+                preexec_fn=enter,
+                env=os.environ | ({"TORCHINDUCTOR_COMPILE_THREADS": "1"} if group else {}),
+            )  # a compiler per core would take the memory
         except subprocess.TimeoutExpired as over:
-            raise Failed(f"{label} did not end within {seconds} s: {(over.stderr or b'it said nothing').decode(errors='replace').strip()}") from over
+            raise Failed(
+                f"{label} did not end within {seconds} s: "
+                f"{(over.stderr or b'it said nothing').decode(errors='replace').strip()}"
+            ) from over
     said = done.stderr.strip().splitlines()
     print("".join(f"{line}\n" for line in said if line.startswith("nearstep")), file=sys.stderr, end="")
     if done.returncode != 0:
@@ -103,7 +148,10 @@ def parse(made):
     arguments = made.parse_args()
     arguments.program = arguments.program.resolve()
     if not arguments.program.is_file():
-        fail(f"{arguments.program} is not there: run tests/run --gpu or launch/build release nearstep, or give --program.")
+        fail(
+            f"{arguments.program} is not there: run tests/run --gpu or launch/build release nearstep, or give "
+            "--program."
+        )
     for setting in arguments.set:
         if "=" not in setting:
             fail(f"--set {setting} has no value: write KEY=VALUE.")
@@ -130,9 +178,25 @@ def trained(program, config, settings, *flags, ranks=1, threads=1):
     """The summary of a training that must succeed, and what it printed."""
     with tempfile.TemporaryDirectory() as folder:
         summary = pathlib.Path(folder, "summary.json")
-        command = [ROOT / "launch/ranks", str(ranks), pathlib.Path(program).resolve(), "train", ROOT / config, *(f"--set={key}={quoted(value)}" for key, value in settings.items()),
-                   "--json", summary, *flags]
-        done = subprocess.run(command, cwd=ROOT, env=dict(os.environ, OMP_NUM_THREADS=str(threads)), capture_output=True, text=True, errors="replace")
+        command = [
+            ROOT / "launch/ranks",
+            str(ranks),
+            pathlib.Path(program).resolve(),
+            "train",
+            ROOT / config,
+            *(f"--set={key}={quoted(value)}" for key, value in settings.items()),
+            "--json",
+            summary,
+            *flags,
+        ]
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=dict(os.environ, OMP_NUM_THREADS=str(threads)),
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
         if done.returncode != 0:
             sys.exit(done.stdout + done.stderr)
         return json.loads(summary.read_text()), done.stdout
@@ -142,8 +206,15 @@ def of_size(gb):
     """The settings of a GPT whose fp32 state has about so many GB: 12 bytes per parameter."""
     width = 512
     layers = max(1, round((gb * 1e9 / 12 - 256 * width) / (12 * width * width)))
-    return {"model.width": width, "model.heads": 8, "model.layers": layers, "model.context": 32, "train.global_batch": 1, "train.micro_batch": 1,
-            "train.evaluate_batches": 1}
+    return {
+        "model.width": width,
+        "model.heads": 8,
+        "model.layers": layers,
+        "model.context": 32,
+        "train.global_batch": 1,
+        "train.micro_batch": 1,
+        "train.evaluate_batches": 1,
+    }
 
 
 def make_text(path, lines):
@@ -200,27 +271,47 @@ class Runs:
         return next((line for line in lines if "error" not in line and line.items() >= given.items()), None)
 
     def train(self, label, ranks, settings, trace=False, gpus=None, cores=None, use=None, limit=None):
-        """Runs and prints a training; returns its line. `gpus` and `cores`: those that it may use, if not all. `use`: called
-        with the line before the state is removed. `limit`: seconds that it may take."""
+        """Runs and prints a training; returns its line. `gpus` and `cores`: those that it may use, if not all. `use`:
+        called with the line before the state is removed. `limit`: seconds that it may take."""
         folder = pathlib.Path(tempfile.mkdtemp(prefix=label.replace(" ", "-") + "-", dir=self.folder))
         state = folder / "state"
         summary = folder / "summary.json"
         timeline = folder / "trace.json"
         metrics = folder / "steps.jsonl"
-        given = {"data.train": self.data(), "csd.path": [str(state)], "csd.durability": "none", "checkpoint.every": 0,
-                 **settings}
+        given = {
+            "data.train": self.data(),
+            "csd.path": [str(state)],
+            "csd.durability": "none",
+            "checkpoint.every": 0,
+            **settings,
+        }
         if self.arguments.smoke:
             given |= SMOKE | {key: settings[key] for key in ("model.layers",) if key in settings}
-        command = [*(["taskset", "-c", ",".join(map(str, cores))] if cores else []), str(ROOT / "launch/ranks"), str(ranks), str(self.arguments.program), "train", str(ROOT / self.config),
-                   *(f"--set={key}={quoted(value)}" for key, value in given.items()),
-                   *(f"--set={setting}" for setting in self.arguments.set),
-                   "--json", str(summary), "--metrics", str(metrics), *(["--trace", str(timeline)] if trace else [])]
+        command = [
+            *(["taskset", "-c", ",".join(map(str, cores))] if cores else []),
+            str(ROOT / "launch/ranks"),
+            str(ranks),
+            str(self.arguments.program),
+            "train",
+            str(ROOT / self.config),
+            *(f"--set={key}={quoted(value)}" for key, value in given.items()),
+            *(f"--set={setting}" for setting in self.arguments.set),
+            "--json",
+            str(summary),
+            "--metrics",
+            str(metrics),
+            *(["--trace", str(timeline)] if trace else []),
+        ]
         environment = dict(os.environ)
         if gpus is not None:
             visible = environment.get("CUDA_VISIBLE_DEVICES")  # numbers of GPUs are among these
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) if visible is None else visible.split(",")[gpu] for gpu in gpus)
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(
+                str(gpu) if visible is None else visible.split(",")[gpu] for gpu in gpus
+            )
         limited = ["timeout", "--kill-after=20", str(limit)] if limit else []
-        done = subprocess.run([*limited, *command], capture_output=True, text=True, cwd=ROOT, errors="replace", env=environment)
+        done = subprocess.run(
+            [*limited, *command], capture_output=True, text=True, cwd=ROOT, errors="replace", env=environment
+        )
         line = {"run": label, **self.given(ranks, settings)}
         try:
             if done.returncode != 0:
@@ -252,13 +343,39 @@ def emit(arguments, line):
 
 
 def raw_rate(program, folder, state, parameters):
-    """GB/s at which the program alone reads and writes so much state in the folder, past the page cache. Raises Failed."""
+    """GB/s at which the program alone reads and writes so much state in the folder, past the page cache.
+    Raises Failed.
+    """
     rows = pathlib.Path(folder, "rows.json")
-    done = subprocess.run([program, "bench", "csd", "--path", f"{folder}/state", "--state", state, "--parameters", str(parameters), "--subgroup-tiles", "64",
-                           "--rounds", "1", "--steps", "1", "--json", rows], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [
+            program,
+            "bench",
+            "csd",
+            "--path",
+            f"{folder}/state",
+            "--state",
+            state,
+            "--parameters",
+            str(parameters),
+            "--subgroup-tiles",
+            "64",
+            "--rounds",
+            "1",
+            "--steps",
+            "1",
+            "--json",
+            rows,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         raise Failed(f"the drive's rate: {complaint(done)}")
-    return next(line["gb_s"] for line in map(json.loads, rows.read_text().splitlines()) if line["row"] == f"raw.{state}")
+    return next(
+        line["gb_s"] for line in map(json.loads, rows.read_text().splitlines()) if line["row"] == f"raw.{state}"
+    )
 
 
 def drive_bytes():
@@ -279,13 +396,16 @@ def complaint(done):
 def of_steps(metrics):
     """Seconds of each step, and the held-out losses with the steps after which they were measured."""
     steps = [json.loads(text) for text in metrics.read_text().splitlines()]
-    return {"step_s": [round(step["wall_s"], 4) for step in steps if "phases_s" in step],
-            "heldout": [[step["step"], round(step["heldout_loss"], 4)] for step in steps if "heldout_loss" in step]}
+    return {
+        "step_s": [round(step["wall_s"], 4) for step in steps if "phases_s" in step],
+        "heldout": [[step["step"], round(step["heldout_loss"], 4)] for step in steps if "heldout_loss" in step],
+    }
 
 
 def steady(line, metrics):
-    """Mean phases and wall time of the steps without the first two, which allocate, and what follows from the wall time. A
-    step's wall time ends when its update has ended, during the next forward; so the last one, without, is left out, too."""
+    """Mean phases and wall time of the steps without the first two, which allocate, and what follows from the wall
+    time. A step's wall time ends when its update has ended, during the next forward; so the last one, without, is left
+    out, too."""
     steps = [json.loads(text) for text in metrics.read_text().splitlines() if "phases_s" in text]
     steps = steps[2:-1] or steps
     phases = {phase: statistics.mean(step["phases_s"][phase] for step in steps) for phase in steps[0]["phases_s"]}
@@ -316,7 +436,11 @@ def cell(value):
 def wrapped(paragraph):
     """The paragraph or item of a list within 120 columns, as on all pages; tables stay."""
     indent = "  " if paragraph.startswith("* ") else ""
-    return paragraph if paragraph.startswith("|") else textwrap.fill(paragraph, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return (
+        paragraph
+        if paragraph.startswith("|")
+        else textwrap.fill(paragraph, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def markdown(head, rows):

@@ -1,17 +1,27 @@
 """Where the time of a step on a GPU goes, from PyTorch's profiler. Used by end_to_end_worker.py (--trace).
 
-traced(work) does the work and returns a summary: per stream the milliseconds of each kind of work, and the gaps of the stream
-that has most kernels, with what other streams did meanwhile. Sums of kinds of two programs show what is slower where; gaps
-show what waits. Short gaps are the time between two kernels. A pass begins where that stream copies something to the GPU: the same
-products take longer where other kernels have a part of the GPU.
+traced(work) does the work and returns a summary: per stream the milliseconds of each kind of work, and the gaps of the
+stream that has most kernels, with what other streams did meanwhile. Sums of kinds of two programs show what is slower
+where; gaps show what waits. Short gaps are the time between two kernels. A pass begins where that stream copies
+something to the GPU: the same products take longer where other kernels have a part of the GPU.
 """
+
 import collections
 import re
 
 import torch
 
-KINDS = {"copy to the GPU": "Memcpy HtoD", "copy to the host": "Memcpy DtoH", "copy on the GPU": "Memcpy", "fill": "Memset", "nearstep": "nearstep::",
-         "attention": "flash|fmha|attention", "product": "gemm|nvjet|cutlass|xmma|cublas", "compiled": "triton_", "AdamW": "multi_tensor_apply"}
+KINDS = {
+    "copy to the GPU": "Memcpy HtoD",
+    "copy to the host": "Memcpy DtoH",
+    "copy on the GPU": "Memcpy",
+    "fill": "Memset",
+    "nearstep": "nearstep::",
+    "attention": "flash|fmha|attention",
+    "product": "gemm|nvjet|cutlass|xmma|cublas",
+    "compiled": "triton_",
+    "AdamW": "multi_tensor_apply",
+}
 SHORT_MS = 0.2
 MOST_GAPS = 12
 
@@ -31,7 +41,9 @@ def overlap_ms(events, begin, end):
 
 
 def passes(events, last):
-    """``events``: of one stream, by their begin. Milliseconds from each copy to the GPU to the next one, and of each kind of work."""
+    """``events``: of one stream, by their begin. Milliseconds from each copy to the GPU to the next one, and of each
+    kind of work.
+    """
     begun = []
     for _, name, begin, end in events:
         kind = kind_of(name)
@@ -64,11 +76,26 @@ def summary(events):
     gaps.append((last - until, until, before, ""))
     short = [gap for gap in gaps if gap[0] < SHORT_MS * 1e6]
     longest = sorted(gaps, reverse=True)[:MOST_GAPS]
-    return {"ms": (last - first) / 1e6, "model_stream": model, "busy_ms": busy / 1e6, "short_gaps_ms": sum(gap[0] for gap in short) / 1e6,
-            "long_gaps_ms": sum(gap[0] for gap in gaps) / 1e6 - sum(gap[0] for gap in short) / 1e6,
-            "gaps": [{"ms": ms / 1e6, "at_ms": (at - first) / 1e6, "after": one[:60], "before": other[:60], "meanwhile": overlap_ms(others, at, at + ms)}
-                     for ms, at, one, other in longest if ms >= SHORT_MS * 1e6],
-            "passes": passes(of_model, last), "streams": {stream: dict(kinds.most_common()) for stream, kinds in streams.items()}}
+    return {
+        "ms": (last - first) / 1e6,
+        "model_stream": model,
+        "busy_ms": busy / 1e6,
+        "short_gaps_ms": sum(gap[0] for gap in short) / 1e6,
+        "long_gaps_ms": sum(gap[0] for gap in gaps) / 1e6 - sum(gap[0] for gap in short) / 1e6,
+        "gaps": [
+            {
+                "ms": ms / 1e6,
+                "at_ms": (at - first) / 1e6,
+                "after": one[:60],
+                "before": other[:60],
+                "meanwhile": overlap_ms(others, at, at + ms),
+            }
+            for ms, at, one, other in longest
+            if ms >= SHORT_MS * 1e6
+        ],
+        "passes": passes(of_model, last),
+        "streams": {stream: dict(kinds.most_common()) for stream, kinds in streams.items()},
+    }
 
 
 def traced(work):
@@ -78,5 +105,10 @@ def traced(work):
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         work()
         torch.cuda.synchronize()
-    return summary([(event.device_resource_id(), event.name(), event.start_ns(), event.end_ns()) for event in profiler.profiler.kineto_results.events()
-                    if event.device_type() == torch.autograd.DeviceType.CUDA and not event.is_user_annotation()])
+    return summary(
+        [
+            (event.device_resource_id(), event.name(), event.start_ns(), event.end_ns())
+            for event in profiler.profiler.kineto_results.events()
+            if event.device_type() == torch.autograd.DeviceType.CUDA and not event.is_user_annotation()
+        ]
+    )

@@ -1,8 +1,9 @@
 """Trains a small GPT-2 in a loop of Accelerate, with micro-batches, on one rank or several, and resumes after a crash:
 
-    python examples/accelerate_loop.py FOLDER
-    nearstep-run --nproc-per-node 2 examples/accelerate_loop.py FOLDER
+python examples/accelerate_loop.py FOLDER
+nearstep-run --nproc-per-node 2 examples/accelerate_loop.py FOLDER
 """
+
 import os
 import sys
 
@@ -26,16 +27,34 @@ class Rows(torch.utils.data.Dataset):
 
 
 torch.manual_seed(0)
-accelerator = Accelerator(gradient_accumulation_steps=PASSES, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True))
-model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=64, vocab_size=64, n_positions=32, bos_token_id=0, eos_token_id=0,
-                                   resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)).to(accelerator.device)
+accelerator = Accelerator(
+    gradient_accumulation_steps=PASSES, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True)
+)
+model = GPT2LMHeadModel(
+    GPT2Config(
+        n_layer=2,
+        n_head=2,
+        n_embd=64,
+        vocab_size=64,
+        n_positions=32,
+        bos_token_id=0,
+        eos_token_id=0,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+    )
+).to(accelerator.device)
 opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-2, path=os.path.join(folder, "state"))
 start = opt.resume()
 scheduler = get_cosine_schedule_with_warmup(opt, 5, STEPS)
 for _ in range(start):
     scheduler.step()
-loader = torch.utils.data.DataLoader(Rows(), batch_size=ROWS // PASSES // accelerator.num_processes, shuffle=True,
-                                     generator=torch.Generator().manual_seed(1))
+loader = torch.utils.data.DataLoader(
+    Rows(),
+    batch_size=ROWS // PASSES // accelerator.num_processes,
+    shuffle=True,
+    generator=torch.Generator().manual_seed(1),
+)
 model, optimizer, loader = accelerator.prepare(model, opt, loader)
 first_epoch, done = divmod(start * PASSES, len(loader))  # an epoch has whole steps
 step = start

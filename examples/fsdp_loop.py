@@ -1,9 +1,11 @@
-"""Trains a small transformer with fully_shard() and nearstep.AdamW: a mesh of one or two dimensions, compiled blocks, start on
-the meta device. Kill it at any time and start it again, also on other ranks: it goes on from the newest durable step.
+"""Trains a small transformer with fully_shard() and nearstep.AdamW: a mesh of one or two dimensions, compiled blocks,
+start on the meta device. Kill it at any time and start it again, also on other ranks: it goes on from the newest
+durable step.
 
     torchrun --nproc-per-node 2 examples/fsdp_loop.py FOLDER        fully_shard() over two ranks
     torchrun --nproc-per-node 4 examples/fsdp_loop.py FOLDER 2      two copies of the model, each over two ranks
 """
+
 import os
 import sys
 

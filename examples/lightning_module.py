@@ -1,5 +1,6 @@
 """Trains with Lightning and nearstep, on one rank or several, and resumes from Lightning's newest checkpoint:
 nearstep-run [--nproc-per-node 2] examples/lightning_module.py FOLDER [--manual]"""
+
 import os
 import sys
 
@@ -42,7 +43,9 @@ class Network(lightning.LightningModule):
         self.optimizers(use_pl_optimizer=False).save(os.path.join(folder, f"nearstep-{self.global_step}"))
 
     def __iter__(self):
-        """This rank's rows of each batch, from the step on that comes next: Lightning leaves out nothing when it resumes."""
+        """This rank's rows of each batch, from the step on that comes next: Lightning leaves out nothing when it
+        resumes.
+        """
         for first in range(self.global_step * ROWS % len(rows), len(rows), ROWS // PASSES):
             yield range(first + rank, first + ROWS // PASSES, ranks)
 
@@ -54,7 +57,20 @@ torch.manual_seed(0)
 module = Network(is_manual="--manual" in sys.argv)
 automatic = {"accumulate_grad_batches": PASSES, "gradient_clip_val": 1.0} if module.automatic_optimization else {}
 checkpoints = ModelCheckpoint(os.path.join(folder, "lightning"), every_n_train_steps=10, save_last="link")
-trainer = lightning.Trainer(max_steps=STEPS, devices=ranks, strategy="ddp" if ranks > 1 else "auto", use_distributed_sampler=False, callbacks=[checkpoints],
-                            logger=False, enable_progress_bar=False, enable_model_summary=False, **automatic)
-trainer.fit(module, torch.utils.data.DataLoader(rows, batch_sampler=module), ckpt_path="last" if os.path.exists(checkpoints.dirpath) else None)
+trainer = lightning.Trainer(
+    max_steps=STEPS,
+    devices=ranks,
+    strategy="ddp" if ranks > 1 else "auto",
+    use_distributed_sampler=False,
+    callbacks=[checkpoints],
+    logger=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+    **automatic,
+)
+trainer.fit(
+    module,
+    torch.utils.data.DataLoader(rows, batch_sampler=module),
+    ckpt_path="last" if os.path.exists(checkpoints.dirpath) else None,
+)
 print(f"rank {rank} learned {module.layers.requires_grad_(False)(torch.eye(64)).mean():.5f}")

@@ -5,6 +5,7 @@
 
 Kill it at any time and start it again with the same command: it continues from the newest durable step.
 """
+
 import os
 import sys
 
@@ -26,16 +27,20 @@ def batches(step):
     while step < STEPS:
         epoch, place = divmod(step * ROWS, len(rows))
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(epoch))
-        yield order[place:place + ROWS][rank::ranks].tolist()
+        yield order[place : place + ROWS][rank::ranks].tolist()
         step += 1
 
 
 torch.manual_seed(0)
-model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=64, vocab_size=64, n_positions=LENGTH, bos_token_id=0, eos_token_id=0))
+model = GPT2LMHeadModel(
+    GPT2Config(n_layer=2, n_head=2, n_embd=64, vocab_size=64, n_positions=LENGTH, bos_token_id=0, eos_token_id=0)
+)
 if torch.cuda.is_available():
     model.cuda(int(os.environ.get("LOCAL_RANK", 0)))
 model.eval()  # no dropout, so that a step depends only on its data
-opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-2, path=os.path.join(sys.argv[1], "state"), clip_norm=1.0)
+opt = nearstep.AdamW(
+    nearstep.groups(model, weight_decay=0.1), lr=1e-2, path=os.path.join(sys.argv[1], "state"), clip_norm=1.0
+)
 start = opt.resume()
 scheduler = get_cosine_schedule_with_warmup(opt, 5, STEPS)
 for _ in range(start):

@@ -1,9 +1,11 @@
-"""Common parts of the experiments: runs of nearstep, rows, a table, and one JSON file each, of which `nearstep report` draws plots.
+"""Common parts of the experiments: runs of nearstep, rows, a table, and one JSON file each, of which `nearstep report`
+draws plots.
 
 A row is a dictionary of plain values. Its origin says where the values come from: measured, shaped (measured on links
-limited to a site's rates), modelled (nearstep plan's formulas), simulated (SimGrid) or published (by others). A key that
-begins with modelled_, simulated_ or published_ has that origin in any row.
+limited to a site's rates), modelled (nearstep plan's formulas), simulated (SimGrid) or published (by others). A key
+that begins with modelled_, simulated_ or published_ has that origin in any row.
 """
+
 import argparse
 import atexit
 import json
@@ -31,21 +33,40 @@ def refuse(sentence):
 
 
 def arguments_of(text, steps=0):
-    """A parser for the options of every experiment, and of one that compares runs of so many steps; `text` is the experiment's docstring."""
+    """A parser for the options of every experiment, and of one that compares runs of so many steps; `text` is the
+    experiment's docstring.
+    """
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     name = pathlib.Path(sys.argv[0]).name
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "runs/experiments",
-                        help=f"folder for {name}.json (default: runs/experiments)")
-    parser.add_argument("--lines", type=pathlib.Path, help="append a line of JSON for each row to this file, as docs/results/data has them")
-    parser.add_argument("--commit", default=gpu_runs.commit(), help="of the program, for --lines; default: that of this folder")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=ROOT / "runs/experiments",
+        help=f"folder for {name}.json (default: runs/experiments)",
+    )
+    parser.add_argument(
+        "--lines",
+        type=pathlib.Path,
+        help="append a line of JSON for each row to this file, as docs/results/data has them",
+    )
+    parser.add_argument(
+        "--commit", default=gpu_runs.commit(), help="of the program, for --lines; default: that of this folder"
+    )
     parser.add_argument("--quick", action="store_true", help="the smallest sizes that show all parts work")
     parser.add_argument("--text", type=pathlib.Path, help="text to train on (default: made up)")
-    parser.add_argument("--state", type=pathlib.Path,
-                        help="folder for the devices' files (default: /dev/shm where it has room, else below --out)")
+    parser.add_argument(
+        "--state",
+        type=pathlib.Path,
+        help="folder for the devices' files (default: /dev/shm where it has room, else below --out)",
+    )
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/nearstep")
     parser.add_argument("--timeout", type=int, default=3600, help="seconds that one run may take (default: 3600)")
     if steps:
-        parser.add_argument("--site", default="cluster/smartssd-node-scaled", help="its links, and its prices (default: cluster/smartssd-node-scaled)")
+        parser.add_argument(
+            "--site",
+            default="cluster/smartssd-node-scaled",
+            help="its links, and its prices (default: cluster/smartssd-node-scaled)",
+        )
         parser.add_argument("--config", help="default: configs/links.toml")
         parser.add_argument("--steps", type=int, help=f"steps of each run, the first not timed (default: {steps})")
         parser.set_defaults(usual_steps=steps)
@@ -94,7 +115,9 @@ class Experiment:
             if options.lines:
                 options.lines.open("a").close()
         except OSError as error:
-            refuse(f"--lines {options.lines} cannot be written ({error.strerror}): name a file in a folder that is there.")
+            refuse(
+                f"--lines {options.lines} cannot be written ({error.strerror}): name a file in a folder that is there."
+            )
         self.text = options.text or self.make_text()
         self.state = options.state or self.find_room(least_room_gb)
 
@@ -112,11 +135,23 @@ class Experiment:
         """Runs a command that must succeed; returns its standard output."""
         words = [str(word) for word in command]
         print("+", " ".join(words), file=sys.stderr, flush=True)
-        environment = dict(os.environ, NEARSTEP_TIMEOUT=str(self.options.timeout), NEARSTEP_PROGRAM=str(self.options.program))
-        done = subprocess.run(words, cwd=ROOT, env=environment, text=True, errors="replace", stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        environment = dict(
+            os.environ, NEARSTEP_TIMEOUT=str(self.options.timeout), NEARSTEP_PROGRAM=str(self.options.program)
+        )
+        done = subprocess.run(
+            words,
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            errors="replace",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
         if done.returncode != 0:
-            refuse(f"'{' '.join(words)}' ended with code {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            refuse(
+                f"'{' '.join(words)}' ended with code {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
         return done.stdout
 
     def settings(self, keys):
@@ -127,9 +162,24 @@ class Experiment:
         out, config, site = self.folder / "compare.json", self.options.config, self.options.site
         keys = {"data.train": json.dumps(str(self.text)), "csd.path": json.dumps(str(self.state)), **(keys or {})}
         try:
-            self.call("launch/ranks", ranks, self.options.program, "compare", config, "--site", site,
-                      "--modes", ",".join(modes), "--devices", ",".join(map(str, devices)), "--steps", self.options.steps,
-                      "--json", out, *self.settings(keys))
+            self.call(
+                "launch/ranks",
+                ranks,
+                self.options.program,
+                "compare",
+                config,
+                "--site",
+                site,
+                "--modes",
+                ",".join(modes),
+                "--devices",
+                ",".join(map(str, devices)),
+                "--steps",
+                self.options.steps,
+                "--json",
+                out,
+                *self.settings(keys),
+            )
         finally:
             if not self.options.state:
                 shutil.rmtree(self.state, ignore_errors=True)
@@ -138,9 +188,20 @@ class Experiment:
     def plan(self, config, site, nodes, csds=None, keys=None, words=()):
         """Runs nearstep plan; returns its rows, which are modelled."""
         out = self.folder / "plan.json"
-        self.call(self.options.program, "plan", config, "--site", site, "--nodes", ",".join(map(str, nodes)),
-                  *(["--csds", ",".join(map(str, csds))] if csds else []), "--json", out, *words,
-                  *self.settings(keys or {}))
+        self.call(
+            self.options.program,
+            "plan",
+            config,
+            "--site",
+            site,
+            "--nodes",
+            ",".join(map(str, nodes)),
+            *(["--csds", ",".join(map(str, csds))] if csds else []),
+            "--json",
+            out,
+            *words,
+            *self.settings(keys or {}),
+        )
         rows = json.loads(out.read_text())
         self.config, self.site = str(config), str(site)
         return rows
@@ -150,20 +211,38 @@ class Experiment:
         return summaries
 
     def finish(self, rows, columns, plots, notes):
-        """Prints the table and writes JSON. columns: (key, heading, format) each; plots: {title, x, y: keys, series: key, x_name, y_name, log: bool} each."""
+        """Prints the table and writes JSON. columns: (key, heading, format) each; plots: {title, x, y: keys, series:
+        key, x_name, y_name, log: bool} each.
+        """
         commit = self.commit or self.call(self.options.program, "--version").split()[-1]
         text = table(rows, columns)
         print(f"{self.title}\n{text}" + "".join(f"\n{note}" for note in notes))
-        result = {"kind": "nearstep experiment", "experiment": self.name, "title": self.title, "commit": commit,
-                  "config": self.config, "site": self.site, "cores": os.cpu_count(), "command": " ".join(sys.argv),
-                  "quick": self.options.quick, "notes": notes, "rows": rows, "plots": plots,
-                  "columns": [{"key": key, "name": name, "format": form} for key, name, form in columns]}
+        result = {
+            "kind": "nearstep experiment",
+            "experiment": self.name,
+            "title": self.title,
+            "commit": commit,
+            "config": self.config,
+            "site": self.site,
+            "cores": os.cpu_count(),
+            "command": " ".join(sys.argv),
+            "quick": self.options.quick,
+            "notes": notes,
+            "rows": rows,
+            "plots": plots,
+            "columns": [{"key": key, "name": name, "format": form} for key, name, form in columns],
+        }
         path = self.options.out / f"{self.name}.json"
         path.write_text(json.dumps(result, indent=1) + "\n")
         if self.options.lines:
             with self.options.lines.open("a") as file:
                 for row in rows:
-                    about = {"experiment": self.name, "config": self.config, "site": self.site, "command": result["command"]}
+                    about = {
+                        "experiment": self.name,
+                        "config": self.config,
+                        "site": self.site,
+                        "command": result["command"],
+                    }
                     file.write(json.dumps({**about, **row, **gpu_runs.source(self.options)}) + "\n")
         print(f"written: {path}")
 
@@ -174,7 +253,13 @@ def origin_of(key, row):
 
 def table(rows, columns):
     """Formats the table, with shaped numbers in {}, modelled ones in () and simulated ones in []."""
-    brackets = {"measured": ("", ""), "shaped": ("{", "}"), "modelled": ("(", ")"), "simulated": ("[", "]"), "published": ("<", ">")}
+    brackets = {
+        "measured": ("", ""),
+        "shaped": ("{", "}"),
+        "modelled": ("(", ")"),
+        "simulated": ("[", "]"),
+        "published": ("<", ">"),
+    }
 
     def cell(row, key, form):
         value = row.get(key)
@@ -200,7 +285,7 @@ def wrapped(paragraph):
 
 
 def short(column):
-    """"su+o+c:csd.state=compact" as "su+o+c compact"; all of our methods as "ours"."""
+    """ "su+o+c:csd.state=compact" as "su+o+c compact"; all of our methods as "ours"."""
     if column == OURS:
         return "ours"
     mode, *settings = column.split(":")
@@ -216,17 +301,30 @@ def rows_of(summaries):
     rows = []
     for summary in summaries:
         measured, expected = summary["phases_s"], summary.get("predicted_s", {})
-        rows.append({
-            "origin": origin_of_run(summary), "column": short(summary["column"]), "devices": summary["devices"],
-            "ranks": summary["ranks"], "state": summary["state"], "codec": summary["codec"],
-            "forward_s": measured["forward"], "backward_s": measured["backward"], "update_s": measured["update"],
-            "step_s": measured["total"], "over_base": summary["speedup_over_base"],
-            "over_first_base": summary["speedup_over_first_base"],
-            "modelled_update_s": expected.get("update"), "modelled_step_s": expected.get("total"),
-            "modelled_over_base": summary.get("predicted_speedup_over_base"),
-            "volume": summary["compress"]["volume_share_of_dense"],
-            "parameters": summary["parameters"], "each_step_s": summary.get("each_step_s"), "loss": summary["losses"][-1],
-            "tokens": round(summary["tokens_per_s"] * summary["seconds"] / len(summary["losses"]))})
+        rows.append(
+            {
+                "origin": origin_of_run(summary),
+                "column": short(summary["column"]),
+                "devices": summary["devices"],
+                "ranks": summary["ranks"],
+                "state": summary["state"],
+                "codec": summary["codec"],
+                "forward_s": measured["forward"],
+                "backward_s": measured["backward"],
+                "update_s": measured["update"],
+                "step_s": measured["total"],
+                "over_base": summary["speedup_over_base"],
+                "over_first_base": summary["speedup_over_first_base"],
+                "modelled_update_s": expected.get("update"),
+                "modelled_step_s": expected.get("total"),
+                "modelled_over_base": summary.get("predicted_speedup_over_base"),
+                "volume": summary["compress"]["volume_share_of_dense"],
+                "parameters": summary["parameters"],
+                "each_step_s": summary.get("each_step_s"),
+                "loss": summary["losses"][-1],
+                "tokens": round(summary["tokens_per_s"] * summary["seconds"] / len(summary["losses"])),
+            }
+        )
     first = next((row for row in rows if row["column"] == "base"), None)
     for row in rows:
         if first and row["modelled_step_s"]:
@@ -235,8 +333,16 @@ def rows_of(summaries):
 
 
 # Columns for these rows.
-STEP_COLUMNS = [("column", "column", ""), ("devices", "devices", ""), ("forward_s", "forward s", ".3f"),
-                ("backward_s", "backward s", ".3f"), ("update_s", "update s", ".3f"), ("modelled_update_s", "expected", ".3f"),
-                ("step_s", "step s", ".3f"), ("modelled_step_s", "expected", ".3f"),
-                ("over_base", "over base", ".2f"), ("modelled_over_base", "expected", ".2f"),
-                ("over_first_base", "over first base", ".2f")]
+STEP_COLUMNS = [
+    ("column", "column", ""),
+    ("devices", "devices", ""),
+    ("forward_s", "forward s", ".3f"),
+    ("backward_s", "backward s", ".3f"),
+    ("update_s", "update s", ".3f"),
+    ("modelled_update_s", "expected", ".3f"),
+    ("step_s", "step s", ".3f"),
+    ("modelled_step_s", "expected", ".3f"),
+    ("over_base", "over base", ".2f"),
+    ("modelled_over_base", "expected", ".2f"),
+    ("over_first_base", "over first base", ".2f"),
+]

@@ -118,9 +118,9 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
                                     std::vector<std::size_t> tensors_of_blocks,
                                     const std::string& dtype, std::string model,
                                     std::string granted_devices, std::optional<int> gpu,
-                                    std::uintptr_t stream, bool fills_gpu, int threads,
-                                    bool keeps_parameters, bool needs_program, int processes_beside,
-                                    const Values& of_program) {
+                                    std::uintptr_t stream, bool fills_gpu, bool puts_at_once,
+                                    int threads, bool keeps_parameters, bool needs_program,
+                                    int processes_beside, const Values& of_program) {
     OptimizerPlan plan{
         .settings = std::move(settings),
         .granted_devices = std::move(granted_devices),
@@ -131,6 +131,7 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
         .gpu = gpu,
         .gradient_stream = at<CUstream_st>(stream),
         .fills_gpu = fills_gpu,
+        .puts_at_once = puts_at_once,
         .threads = threads,
         .processes_beside = processes_beside,
         .parameters =
@@ -250,9 +251,9 @@ NB_MODULE(_engine, m) {
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
              nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
-             nb::arg("fills_gpu"), nb::arg("threads") = 0, nb::arg("keeps_parameters") = true,
-             nb::arg("needs_program") = false, nb::arg("processes_beside") = 0,
-             nb::arg("of_program") = Values())
+             nb::arg("fills_gpu"), nb::arg("puts_at_once") = false, nb::arg("threads") = 0,
+             nb::arg("keeps_parameters") = true, nb::arg("needs_program") = false,
+             nb::arg("processes_beside") = 0, nb::arg("of_program") = Values())
         .def("open", &Driver::open, nb::call_guard<nb::gil_scoped_release>())
         .def_prop_ro("newest_step", &Conductor::newest_step)
         .def("keep_to", &Conductor::keep_to, nb::call_guard<nb::gil_scoped_release>())

@@ -71,6 +71,7 @@ struct OptimizerPlan {
     std::optional<int> gpu = std::nullopt;
     CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; never destroyed
     bool fills_gpu = true;                   // see engine::EngineOptions
+    bool puts_at_once = false;               // likewise
     int threads = 0;                         // see engine::Identity
     // Processes of this host that each have an engine of one rank, though they are ranks of another
     // library's; 0: ranks find each other by MPI.

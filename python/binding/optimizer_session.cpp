@@ -71,14 +71,19 @@ OptimizerSession::OptimizerSession(OptimizerPlan plan, WorkQueue& queue)
 }
 
 void OptimizerSession::send(Command command, std::string content) const {
-    MpiThread::instance().command(
-        {.command = command, .number = number_, .content = std::move(content)});
+    if (!acts_alone()) {
+        MpiThread::instance().command(
+            {.command = command, .number = number_, .content = std::move(content)});
+    }
 }
 
 // One rank alone may evaluate before, for long.
 void OptimizerSession::meet(Purpose purpose) const {
-    MpiThread::instance().meet(purpose, false,
-                               kPatience * std::chrono::seconds(run_.exchange.timeout_s));
+    meet(purpose, false, kPatience * std::chrono::seconds(run_.exchange.timeout_s));
+}
+
+bool OptimizerSession::meet(Purpose purpose, bool raises, std::chrono::seconds limit) const {
+    return acts_alone() ? raises : MpiThread::instance().meet(purpose, raises, limit);
 }
 
 // --- Begin ---
@@ -100,7 +105,7 @@ void OptimizerSession::check_parameter_home() const {
 }
 
 void OptimizerSession::open_with_others(const engine::StartRequest& request) {
-    if (plan_.processes_beside == 0) {
+    if (!acts_alone()) {
         mpi::start_for_library();
     }
     meet(Purpose::open);
@@ -108,13 +113,15 @@ void OptimizerSession::open_with_others(const engine::StartRequest& request) {
 }
 
 void OptimizerSession::open(const engine::StartRequest& request) {
-    number_ = MpiThread::instance().count_engine();
+    number_ = acts_alone() ? 0 : MpiThread::instance().count_engine();
     plan_.checkpoint_folder = config::checkpoint_folder(run_);
     send(Command::open, packed(plan_, request));
-    world_.emplace(mpi::Communicator::world(std::chrono::seconds(run_.exchange.timeout_s)));
+    const std::chrono::seconds limit(run_.exchange.timeout_s);
+    world_.emplace(acts_alone() ? mpi::Communicator::alone(limit)
+                                : mpi::Communicator::world(limit));
     const mpi::Communicator& world = *world_;
     mpi::require_equal(world, values_of_all(request));
-    run_.csd.storage_ranks = MpiThread::instance().serving();
+    run_.csd.storage_ranks = acts_alone() ? 0 : MpiThread::instance().serving();
     alike_.emplace(world.split(serves() ? 1 : 0));
     servers_.emplace(world.split(serves() || world.rank() == 0 ? 0 : 1));
     rank_ = world.rank();
@@ -149,6 +156,7 @@ void OptimizerSession::open(const engine::StartRequest& request) {
          .program = plan_.program,
          .steps_of = [](const std::string&, const std::string&) { return kNoEnd; },
          .clips_by_last_norm = run_.train.clipping == config::Clipping::delayed,
+         .puts_at_once = plan_.puts_at_once,
          .loss_scale = {.first = run_.train.loss_scale,
                         .growth_steps = run_.train.scale_growth_steps}});
     vector_ = engine().parameters();

@@ -15,6 +15,7 @@
 #include "python/binding/work_queue.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -130,7 +131,10 @@ private:
     static constexpr int kPatience = 10;  // as Communicator::together()
     static std::size_t elems_of(const engine::Tensor& tensor);
     void send(Command command, std::string content = {}) const;
-    static bool serves() { return MpiThread::instance().serves(); }
+    // A run of one rank that has nothing to do with MPI, whether that runs or not.
+    bool acts_alone() const { return plan_.processes_beside > 0; }
+    bool serves() const { return !acts_alone() && MpiThread::instance().serves(); }
+    bool meet(Purpose purpose, bool raises, std::chrono::seconds limit) const;
     void check_parameter_home() const;
 
     // --- Values of tensors: session_values.cpp ---

@@ -173,7 +173,7 @@ void OptimizerSession::change_masters(
         is_last ? std::chrono::seconds(MpiThread::kEndLimit)
                 : kPatience * std::chrono::seconds(run_.exchange.timeout_s);
     const Purpose purpose = is_last ? Purpose::close : Purpose::change;
-    if (!MpiThread::instance().meet(purpose, !values.empty(), limit)) {
+    if (!meet(purpose, !values.empty(), limit)) {
         return;
     }
     std::vector<StartValues> starts(layout_.tensors.size());

@@ -8,8 +8,8 @@
         opt.step()
         opt.zero_grad()
 
-``python train.py`` is one rank; ``nearstep-run --nproc-per-node 4 train.py`` starts four, whose gradients the engine averages.
-Ranks that only hold devices call ``nearstep.serve()``.
+``python train.py`` is one rank; ``nearstep-run --nproc-per-node 4 train.py`` starts four, whose gradients the engine
+averages. Ranks that only hold devices call ``nearstep.serve()``.
 """
 
 from . import _mpi  # loads Open MPI where there may be several ranks, before the engine is loaded

@@ -6,9 +6,10 @@ from __future__ import annotations
 import weakref
 
 import torch
-import torch._dynamo
 
-torch._dynamo.trace_rules.add(__package__)  # torch.compile calls this package's code and does not trace it
+from ._torch_private import leave_uncompiled
+
+leave_uncompiled(__package__)
 
 _owners: dict = {}  # the optimizer of each parameter, by its id
 
@@ -25,7 +26,12 @@ class _BeforeForward:
     """Acts for its module, and not for a copy of it."""
 
     def __init__(self, optimizer, module, number: int, blocks: list):
-        self._optimizer, self._home, self._number, self._blocks = weakref.ref(optimizer), weakref.ref(module), number, blocks
+        self._optimizer, self._home, self._number, self._blocks = (
+            weakref.ref(optimizer),
+            weakref.ref(module),
+            number,
+            blocks,
+        )
 
     @torch.compiler.disable
     def __call__(self, of, *_):
@@ -40,15 +46,18 @@ class _BeforeForward:
 
     @property
     def __name__(self):  # torch.jit.script() asks for it, to compile the hook
-        raise AttributeError("torch.jit.script() cannot compile the hooks of a model in training: script another model that has loaded its state_dict(), or call the optimizer's close() before.")
+        raise AttributeError(
+            "torch.jit.script() cannot compile the hooks of a model in training: script another model that has "
+            "loaded its state_dict(), or call the optimizer's close() before."
+        )
 
     def __reduce__(self):
         return _make_nothing, ()
 
 
 def _readers(module, reads: list) -> tuple:
-    """Pairs of a module that takes hooks and the blocks that its forward reads, the whole module first; and whether some
-    parameters are read by code that no hook and no watched parameter precedes: TorchScript's."""
+    """Pairs of a module that takes hooks and the blocks that its forward reads, the whole module first; and whether
+    some parameters are read by code that no hook and no watched parameter precedes: TorchScript's."""
     parents = {id(child): parent for parent in module.modules() for child in parent.children()}
     blocks_of = {id(module): (module, set())}
     for owner, blocks, _ in reads:
@@ -92,8 +101,10 @@ def refuse_replaced(known: dict, now: list) -> None:
     for key in known.keys() - set(map(id, now)):
         name = known[key]
         raise RuntimeError(
-            f"{name} is another tensor than when the optimizer was made (as after resize_token_embeddings(), load_state_dict(assign=True), "
-            "or a wrapper such as FullyShardedDataParallel), and the new one is not trained: change the model before the optimizer is made, "
+            f"{name} is another tensor than when the optimizer was made (as after resize_token_embeddings(), "
+            "load_state_dict(assign=True), "
+            "or a wrapper such as FullyShardedDataParallel), and the new one is not trained: change the model before "
+            "the optimizer is made, "
             "or make a new optimizer."
         )
 
@@ -105,7 +116,9 @@ def refuse_unfrozen(trained: list, now: list) -> None:
     late = [p for p in now if p.requires_grad and p.grad is not None and id(p) not in held and p.numel()]
     if late:
         raise RuntimeError(
-            f"{len(late)} parameters were frozen or not there when the optimizer was made and have a gradient now, for which there is no state: make a new "
-            "optimizer to train them, or make it while they require gradients and freeze them afterwards. If another optimizer trains them, give this "
+            f"{len(late)} parameters were frozen or not there when the optimizer was made and have a gradient now, "
+            "for which there is no state: make a new "
+            "optimizer to train them, or make it while they require gradients and freeze them afterwards. If another "
+            "optimizer trains them, give this "
             "one its own parameters in place of the module."
         )

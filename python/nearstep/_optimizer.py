@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
+from ._torch_private import DisableTorchFunctionSubclass
 from . import _engine, _hooks, _ranks
 from ._model import sharded
 from ._gradients.clipping import answer_clipping
 from ._gradients.intake import Intake
+from ._local import whole
 from ._local.optimizer import make_local
 from ._local.parts import is_sharded
 from ._local.wanted import wants_local
@@ -27,6 +32,20 @@ from ._starting.suggestions import suggests
 from ._starting.settings import check_groups, check_values, settings_of
 from ._starting.weights import Weights
 from ._streaming.stream import Stream, Streaming, check_stream
+
+Method = TypeVar("Method", bound=Callable)
+
+
+def _may_turn_local(method: Method) -> Method:
+    """fully_shard() may have replaced the parameters since the optimizer was made, as Accelerate calls it: the call is
+    the local optimizer's then."""
+
+    @functools.wraps(method)
+    def call(self, *arguments, **named):
+        turned = self._has_turned_local()
+        return (getattr(self, method.__name__) if turned else functools.partial(method, self))(*arguments, **named)
+
+    return call  # type: ignore[return-value]
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -47,20 +66,22 @@ class Optimizer(torch.optim.Optimizer):
             norm of the previous step.
         accumulation: backward passes per step. None: as many as in the step before; the first step's gradients are
             sent in ``step()`` then.
-        keep_gradients: gradients stay in ``p.grad`` until ``step()``, as with PyTorch's optimizers, so that the program can
-            read, clip and change them, and drop them at no cost. They take GPU memory, and the update begins later.
+        keep_gradients: gradients stay in ``p.grad`` until ``step()``, as with PyTorch's optimizers, so that the
+            program can read, clip and change them, and drop them at no cost. They take GPU memory, and the update
+            begins later.
         keep_random: the random generators (PyTorch's, Python's, NumPy's) are durable with each step and come back by
             ``resume()``.
         devices: number of emulated devices of each rank, or a list with one number per rank. Default: the ranks of a
             node divide the paths, and each has one device at least.
         durability: "step": every step survives a crash; "checkpoint" or "none": see docs/restart.md.
-        seed: of stochastic rounding, and of start values that are drawn for a model from ``nearstep.empty()``. Default 1.
+        seed: of stochastic rounding, and of start values that are drawn for a model from ``nearstep.empty()``.
+            Default 1.
         fresh: start anew even if ``path`` holds a run.
         weights: folder of safetensors with start values for a model that was made in ``nearstep.empty()``.
         stream: see ``nearstep.Stream``: for models whose parameters do not fit the GPU.
-        gpu_memory_gb: the GPU memory that this process may take; default: all. Over several backward passes, gradients are summed
-            in fp32 on the GPU as far as the memory suffices beside a pass, as measured in the first one, and in host memory
-            for the other layers. With ``stream``: see ``nearstep.Stream``.
+        gpu_memory_gb: the GPU memory that this process may take; default: all. Over several backward passes,
+            gradients are summed in fp32 on the GPU as far as the memory suffices beside a pass, as measured in the
+            first one, and in host memory for the other layers. With ``stream``: see ``nearstep.Stream``.
         config: any other key of nearstep's configuration, as ``{"csd": {"slots": 6}, "gather.codec": "delta"}``.
 
     Raises ValueError for settings, models and states that do not fit together, PermissionError, NotADirectoryError or
@@ -78,14 +99,42 @@ class Optimizer(torch.optim.Optimizer):
         if "__init__" in vars(cls):
             keywords.show(cls, Optimizer)
 
-    def __init__(self, params, defaults: dict, *, path=None, state=None, codec=None, clip_norm=None, clipping="exact",
-                 accumulation=None, keep_gradients=False, keep_random=False, devices=None, durability=None, seed=None, fresh=False,
-                 weights=None, stream: Stream | None = None, gpu_memory_gb=None, config=None, **unknown):
+    def __init__(
+        self,
+        params,
+        defaults: dict,
+        *,
+        path=None,
+        state=None,
+        codec=None,
+        clip_norm=None,
+        clipping="exact",
+        accumulation=None,
+        keep_gradients=False,
+        keep_random=False,
+        devices=None,
+        durability=None,
+        seed=None,
+        fresh=False,
+        weights=None,
+        stream: Stream | None = None,
+        gpu_memory_gb=None,
+        config=None,
+        **unknown,
+    ):
         self._is_ready = False
         keywords.refuse(type(self), unknown)
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         super().__init__(trained_of(params), defaults)
-        check_values(self.param_groups, clip_norm, accumulation, gpu_memory_gb, keep_gradients=keep_gradients, keep_random=keep_random, fresh=fresh)
+        check_values(
+            self.param_groups,
+            clip_norm,
+            accumulation,
+            gpu_memory_gb,
+            keep_gradients=keep_gradients,
+            keep_random=keep_random,
+            fresh=fresh,
+        )
         keywords.refuse_in_groups(type(self), defaults, self.param_groups)
         check_groups(type(self), self.param_groups)
         check_stream(stream, keep_gradients, gpu_memory_gb)
@@ -94,12 +143,37 @@ class Optimizer(torch.optim.Optimizer):
         self._drops: weakref.finalize | None = None
         sharded.refuse(named(self.param_groups, module))
         layout = lay_out(self.param_groups, module)
-        settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {}, elements=sum(block.elements for block in layout.blocks))
+        settings = settings_of(
+            path,
+            state,
+            codec,
+            clipping,
+            devices,
+            durability,
+            seed,
+            config or {},
+            elements=sum(block.elements for block in layout.blocks),
+        )
         _engine.check_settings(DTYPES[layout.dtype], settings)
         self._params, self._names, self._dtype = layout.params, layout.names, layout.dtype
-        self._given = {"path": path, "state": state, "codec": codec, "clip_norm": clip_norm, "clipping": clipping, "accumulation": accumulation,
-                       "keep_gradients": keep_gradients, "keep_random": keep_random, "devices": devices, "durability": durability, "seed": seed, "fresh": fresh,
-                       "weights": weights, "stream": stream, "gpu_memory_gb": gpu_memory_gb, "config": config}
+        self._given = {
+            "path": path,
+            "state": state,
+            "codec": codec,
+            "clip_norm": clip_norm,
+            "clipping": clipping,
+            "accumulation": accumulation,
+            "keep_gradients": keep_gradients,
+            "keep_random": keep_random,
+            "devices": devices,
+            "durability": durability,
+            "seed": seed,
+            "fresh": fresh,
+            "weights": weights,
+            "stream": stream,
+            "gpu_memory_gb": gpu_memory_gb,
+            "config": config,
+        }
         if not self._is_part and wants_local(layout.params, self._given):
             make_local(self, Optimizer, module, self._given)
             return
@@ -108,11 +182,28 @@ class Optimizer(torch.optim.Optimizer):
         streaming = stream and Streaming(stream, module, self._params, layout.block_of, self._dtype)
         if stream is not None:  # gradients of all layers do not fit the GPU, so that they must leave in backward
             accumulation = accumulation or 1
-        self._compared = {"clip_norm": clip_norm, "accumulation": accumulation, "keep_gradients": bool(keep_gradients),
-                          "keep_random": bool(keep_random), "weights": "none" if weights is None else "given"}
-        self._intake = Intake(layout, int(accumulation or 0), not keep_gradients, streaming, gpu_memory_gb, float(clip_norm or 0))
-        self._session = Session(layout, module, settings, self._name, weights, 1 if seed is None else int(seed), bool(fresh),
-                                Program(module, keep_random), self._intake, streaming)
+        self._compared = {
+            "clip_norm": clip_norm,
+            "accumulation": accumulation,
+            "keep_gradients": bool(keep_gradients),
+            "keep_random": bool(keep_random),
+            "weights": "none" if weights is None else "given",
+        }
+        self._intake = Intake(
+            layout, int(accumulation or 0), not keep_gradients, streaming, gpu_memory_gb, float(clip_norm or 0)
+        )
+        self._session = Session(
+            layout,
+            module,
+            settings,
+            self._name,
+            weights,
+            1 if seed is None else int(seed),
+            bool(fresh),
+            Program(module, keep_random),
+            self._intake,
+            streaming,
+        )
         self._is_scaled = False
         self._made_with = self._groups_of()
         ids = set() if module is None else set(map(id, module.parameters()))
@@ -146,8 +237,8 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def durable_step(self) -> int:
-        """The newest step that survives a crash now, at most two behind the last ``step()`` that returned; ``finish()`` waits for the
-        last one. With another ``durability`` than "step", the step of the last ``save()``."""
+        """The newest step that survives a crash now, at most two behind the last ``step()`` that returned; ``finish()``
+        waits for the last one. With another ``durability`` than "step", the step of the last ``save()``."""
         if not self._params:
             return 0
         self._begin()
@@ -164,12 +255,11 @@ class Optimizer(torch.optim.Optimizer):
         return self._conductor.ranks
 
     @suggests
+    @_may_turn_local
     def resume(self, checkpoint: str | None = None) -> int:
         """Resumes from the newest durable step in ``path``, else from the newest checkpoint, else starts anew. With
-        ``checkpoint``, a path that ``save()`` returned, resumes from that one. The module's persistent buffers come back,
-        too. Returns the number of steps done. Call it before the first step. Collective."""
-        if self._has_turned_local():
-            return self.resume(checkpoint)
+        ``checkpoint``, a path that ``save()`` returned, resumes from that one. The module's persistent buffers come
+        back, too. Returns the number of steps done. Call it before the first step. Collective."""
         if self.has_begun:
             raise RuntimeError("resume() comes before the first forward: the optimizer has begun already.")
         if not self._params:
@@ -178,11 +268,17 @@ class Optimizer(torch.optim.Optimizer):
         return self._conductor.steps
 
     def _has_turned_local(self) -> bool:
-        """fully_shard() may have replaced the parameters since the optimizer was made, as Accelerate calls it."""
-        if self._is_part or self.has_begun or not self._is_ready or not any(is_sharded(p) for group in self.param_groups for p in group["params"]):
+        """Whether the groups have DTensors by now, and the optimizer has become that of one of PyTorch's ranks."""
+        if (
+            self._is_part
+            or self.has_begun
+            or not self._is_ready
+            or not any(is_sharded(p) for group in self.param_groups for p in group["params"])
+        ):
             return False
         for handle in self._handles:
             handle.remove()
+        del self._session, self._intake  # they hold the parameters that were replaced
         make_local(self, Optimizer, self._module, self._given)
         return True
 
@@ -190,6 +286,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_ready:
             raise RuntimeError(self._closed_because or "This optimizer is closed: make a new one to go on.")
 
+    @_may_turn_local
     def _begin(self, is_resuming: bool = False, checkpoint: str = "") -> None:
         if self.has_begun:
             return
@@ -198,12 +295,15 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_part:
             _ranks.check_group()
         sharded.refuse(zip(self._names, self._params))  # the model may have been wrapped since the optimizer was made
+        takes_over = not self._is_part and whole.is_in_the_way(self, is_resuming, checkpoint)
         open_guarded(parameters)
         try:
             self._session.begin(self, is_resuming, checkpoint)
         except BaseException:
             guard(parameters)
             raise
+        if takes_over:
+            whole.forget_parts(self)
         if self._conductor.steps:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
         self.extra = self._session.extra
@@ -214,10 +314,14 @@ class Optimizer(torch.optim.Optimizer):
 
     def _before_forward(self, number: int, blocks: list) -> None:
         """``number``: of the hook; 0: of the whole module; ``blocks``: those that the module's own forward reads."""
+        if self._has_turned_local():
+            return
         if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
             self._begin()
         elif not self.has_begun and self._module is not None and any(map(is_empty, self._module.parameters())):
-            raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
+            raise RuntimeError(
+                "The module is empty until training begins: call opt.resume() before the first evaluation."
+            )
         self._session.bring(number, blocks)
 
     def _groups_of(self) -> dict:
@@ -228,17 +332,19 @@ class Optimizer(torch.optim.Optimizer):
         """The step's description for the engine."""
         check_groups(type(self), self.param_groups)
         if self._groups_of() != self._made_with:
-            raise RuntimeError("The parameter groups have other parameters than when the optimizer was made: leave them, freeze parameters (requires_grad=False) that shall stay, or make a new optimizer.")
+            raise RuntimeError(
+                "The parameter groups have other parameters than when the optimizer was made: leave them, freeze "
+                "parameters (requires_grad=False) that shall stay, or make a new optimizer."
+            )
         if self._dtype == torch.float16 and not self._is_scaled:
             raise RuntimeError("Gradients of float16 parameters need the loss scale: call opt.scale(loss).backward().")
         return (self._name, [self._hyper(group) for group in self.param_groups], self._intake.clip_norm)
 
+    @_may_turn_local
     @torch.no_grad()
     def step(self, closure=None):
-        """Takes the step. The update continues after this returns. ``closure`` is called first, and its result returned.
-        Collective: all ranks must call it equally often."""
-        if self._has_turned_local():
-            return self.step(closure)
+        """Takes the step. The update continues after this returns. ``closure`` is called first, and its result
+        returned. Collective: all ranks must call it equally often."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -252,8 +358,10 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_part:
             _ranks.check_group()
         self._begin()
-        with torch._C.DisableTorchFunctionSubclass():
-            _hooks.refuse_unfrozen(self._params, of_module or [p for group in self.param_groups for p in group["params"]])
+        with DisableTorchFunctionSubclass():
+            _hooks.refuse_unfrozen(
+                self._params, of_module or [p for group in self.param_groups for p in group["params"]]
+            )
             has_ended = self._session.end_step()
         self._is_scaled = False
         if not has_ended:
@@ -276,6 +384,7 @@ class Optimizer(torch.optim.Optimizer):
                 if id(p) not in held:
                     p.grad = None
 
+    @_may_turn_local
     def scale(self, loss):
         """The loss times the engine's loss scale. float16 parameters need it; for others the scale is 1."""
         self._begin()
@@ -286,9 +395,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def synchronize(self) -> None:
         """Waits until the parameters are those of the last step, which any use of one does by itself. Streamed ones are
-        in host memory then, until their layer computes. Not collective. Raises RuntimeError between backward() and step()
-        if parameters are the engine's own, because these may be new already: streamed ones, and those of a model from
-        ``nearstep.empty()``."""
+        in host memory then, until their layer computes. Not collective. Raises RuntimeError between backward() and
+        step() if parameters are the engine's own, because these may be new already: streamed ones, and those of a model
+        from ``nearstep.empty()``."""
         self._session.synchronize()
 
     # --- Checkpoints and reports ---
@@ -299,20 +408,23 @@ class Optimizer(torch.optim.Optimizer):
         self._session.settle()
 
     @suggests
+    @_may_turn_local
     def save(self, folder: str | None = None, extra=None) -> str:
         """Writes a checkpoint, which is kept until this run's next one in the folder, and returns its path. If
-        ``folder`` is another run's, the checkpoint goes into the folder ``run-ID`` in it. ``extra``: any JSON value, such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint.
-        Collective."""
+        ``folder`` is another run's, the checkpoint goes into the folder ``run-ID`` in it. ``extra``: any JSON value,
+        such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint. Collective."""
         self._settle()
         return self._session.save(folder, extra)
 
     @suggests
+    @_may_turn_local
     def export(self, folder: str, dtype: str | torch.dtype = "fp32") -> None:
-        """Writes what the module's ``state_dict()`` holds as safetensors into a new folder, with the module's names, tied ones
-        once, and its ``config.json``; ``from_pretrained(folder)`` loads it. Trained parameters are the fp32 masters. These and
-        all other floating-point tensors are rounded to ``dtype`` (``"fp32"``, ``"bf16"``, ``"fp16"``, or PyTorch's name). Uses a
-        checkpoint of this step, which ``save()`` writes if there is none. The files are complete when rank 0 returns. Collective.
-        Raises ValueError if the folder exists, or if safetensors cannot hold what the module has."""
+        """Writes what the module's ``state_dict()`` holds as safetensors into a new folder, with the module's names,
+        tied ones once, and its ``config.json``; ``from_pretrained(folder)`` loads it. Trained parameters are the fp32
+        masters. These and all other floating-point tensors are rounded to ``dtype`` (``"fp32"``, ``"bf16"``,
+        ``"fp16"``, or PyTorch's name). Uses a checkpoint of this step, which ``save()`` writes if there is none. The
+        files are complete when rank 0 returns. Collective. Raises ValueError if the folder exists, or if safetensors
+        cannot hold what the module has."""
         self._settle()
         others = export.others_of(self._module, self._params, self._names)
         step, path = self._session.saved
@@ -329,10 +441,10 @@ class Optimizer(torch.optim.Optimizer):
         """Facts about the last finished step: ``step``, ``norm`` of the gradient, ``is_skipped``, ``loss_scale`` of the
         next step, seconds of its phases (``gradients_s`` from the first gradient to the norm, ``update_s``,
         ``commit_s``), ``waited_s`` that this rank has waited for parameters since ``step()``, and ``bytes`` per link
-        over all ranks. Totals so far: ``skipped`` steps, whose gradient was not finite, ``guesses`` that a step needs no
-        clipping, with which its update began in backward, and ``misses``, the wrong ones. With ``Stream(host_memory_gb=...)``
-        ``read_s``, in which layers were read from storage, and ``awaited_s``, in which the program waited for that. Empty
-        before the first step of this process."""
+        over all ranks. Totals so far: ``skipped`` steps, whose gradient was not finite, ``guesses`` that a step needs
+        no clipping, with which its update began in backward, and ``misses``, the wrong ones. With
+        ``Stream(host_memory_gb=...)`` ``read_s``, in which layers were read from storage, and ``awaited_s``, in which
+        the program waited for that. Empty before the first step of this process."""
         stats = {**self._conductor.stats(), **self._session.stream_seconds} if self.has_begun else {}
         return stats if stats.get("is_of_step") else {}
 
@@ -344,6 +456,7 @@ class Optimizer(torch.optim.Optimizer):
         skipped = ", skipped" if stats["is_skipped"] else ""
         return f"norm {stats['norm']:.3g}{skipped}, update {stats['update_s']:.2g} s, waited {stats['waited_s']:.2g} s"
 
+    @_may_turn_local
     def masters_digest(self) -> int:
         """XXH3 of the fp32 parameters of all ranks, to compare two runs bit by bit. Collective."""
         self._settle()
@@ -366,7 +479,9 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def state(self) -> OfAll:
-        """The state of each parameter: ``step``, and the master and moments, which are read from storage when asked for."""
+        """The state of each parameter: ``step``, and the master and moments, which are read from storage when asked
+        for.
+        """
         return OfAll(self)
 
     @state.setter
@@ -380,17 +495,22 @@ class Optimizer(torch.optim.Optimizer):
     def _read_state(self, i: int) -> dict:
         self._begin()
         if not self._conductor.is_alone:
-            raise RuntimeError("Moments are read on one rank: call opt.save(), and read the checkpoint, where there are several.")
+            raise RuntimeError(
+                "Moments are read on one rank: call opt.save(), and read the checkpoint, where there are several."
+            )
         self._settle()
         found = self._conductor.read_state(i)
         shape = self._params[i].shape
         return {name: values.view(shape) for name, values in zip(("master", *self._moments), found) if name}
 
+    @_may_turn_local
     def state_dict(self) -> dict:
         """The parameter groups, and where the state is, which is not copied. If it is saved, as by ``torch.save``, a
         checkpoint of this step is written unless ``save()`` wrote one. Raises RuntimeError then if several ranks train,
         or if another step was taken since."""
-        handle = self.register_state_dict_post_hook(Optimizer._show_place, prepend=True)  # the program's hooks see all of it
+        handle = self.register_state_dict_post_hook(
+            Optimizer._show_place, prepend=True
+        )  # the program's hooks see all of it
         try:
             return super().state_dict()
         finally:
@@ -398,9 +518,12 @@ class Optimizer(torch.optim.Optimizer):
 
     def _show_place(self, out: dict) -> None:
         updates = self._conductor.updates() if self.has_begun else [0] * len(self._params)
-        out["state"] = {i: {"step": float(n)} for i, n in enumerate(updates)}  # also before the first: torch.distributed.checkpoint looks for it
+        out["state"] = {
+            i: {"step": float(n)} for i, n in enumerate(updates)
+        }  # also before the first: torch.distributed.checkpoint looks for it
         out["param_groups"][0][state_dicts.KEY] = state_dicts.shown(self)
 
+    @_may_turn_local
     def load_state_dict(self, state_dict: dict) -> None:
         """Returns to the step that the dictionary names: to its checkpoint, or to the state in ``path`` if that is at
         this step. Collective. Raises RuntimeError if training went on since."""
@@ -409,10 +532,18 @@ class Optimizer(torch.optim.Optimizer):
         def before(_, given: dict) -> dict:
             place.update(state_dicts.place_of(given))
             state_dicts.check_reachable(self._conductor, place)
-            return {"state": {}, "param_groups": [{key: value for key, value in group.items() if key != state_dicts.KEY} for group in given["param_groups"]]}
+            return {
+                "state": {},
+                "param_groups": [
+                    {key: value for key, value in group.items() if key != state_dicts.KEY}
+                    for group in given["param_groups"]
+                ],
+            }
 
-        handles = [self.register_load_state_dict_pre_hook(before),  # after the program's, which may change the dictionary
-                   self.register_load_state_dict_post_hook(lambda _: state_dicts.return_to(self, place), prepend=True)]  # before the program's
+        handles = [
+            self.register_load_state_dict_pre_hook(before),  # after the program's, which may change the dictionary
+            self.register_load_state_dict_post_hook(lambda _: state_dicts.return_to(self, place), prepend=True),
+        ]  # before the program's
         try:
             super().load_state_dict(state_dict)
         finally:
@@ -420,16 +551,23 @@ class Optimizer(torch.optim.Optimizer):
                 handle.remove()
 
     def __deepcopy__(self, _):
-        raise TypeError("An optimizer whose state lies in storage cannot be copied: make another one with a path of its own.")
+        raise TypeError(
+            "An optimizer whose state lies in storage cannot be copied: make another one with a path of its own."
+        )
 
     def __reduce_ex__(self, _):
-        raise TypeError("An optimizer whose state lies in storage cannot be pickled: save opt.state_dict(), or call opt.save().")
+        raise TypeError(
+            "An optimizer whose state lies in storage cannot be pickled: save opt.state_dict(), or call opt.save()."
+        )
 
     @property
     def _step_supports_amp_scaling(self) -> bool:  # GradScaler asks for it in its step()
         if not self._intake.takes:
             return False  # it unscales the gradients itself
-        raise RuntimeError("GradScaler finds no gradients, which nearstep takes during backward: leave it out; float16 parameters need opt.scale(loss).backward().")
+        raise RuntimeError(
+            "GradScaler finds no gradients, which nearstep takes during backward: leave it out; float16 parameters "
+            "need opt.scale(loss).backward()."
+        )
 
     def add_param_group(self, param_group: dict) -> None:
         """Raises RuntimeError: the state is laid out when the optimizer is made, which needs all groups."""
@@ -441,4 +579,3 @@ class Optimizer(torch.optim.Optimizer):
         """Learning rate, two betas, epsilon and weight decay as the engine takes them."""
         beta1, beta2 = group.get("betas", (group.get("momentum", 0.0), 0.0))
         return tuple(float(x) for x in (group["lr"], beta1, beta2, group.get("eps", 0.0), group["weight_decay"]))
-

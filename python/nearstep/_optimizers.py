@@ -20,7 +20,15 @@ class AdamW(Optimizer):
 
     _name, _like, _moments = "adamw", torch.optim.AdamW, ("exp_avg", "exp_avg_sq")
 
-    def __init__(self, params: Params, lr: Number = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2, **settings: Unpack[Settings]):
+    def __init__(
+        self,
+        params: Params,
+        lr: Number = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        **settings: Unpack[Settings],
+    ):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}, **settings)
 
 
@@ -29,7 +37,15 @@ class Adam(Optimizer):
 
     _name, _like, _moments = "adam", torch.optim.Adam, ("exp_avg", "exp_avg_sq")
 
-    def __init__(self, params: Params, lr: Number = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0, **settings: Unpack[Settings]):
+    def __init__(
+        self,
+        params: Params,
+        lr: Number = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        **settings: Unpack[Settings],
+    ):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}, **settings)
 
 
@@ -38,7 +54,14 @@ class SGD(Optimizer):
 
     _name, _like, _moments = "sgd", torch.optim.SGD, ("momentum_buffer",)
 
-    def __init__(self, params: Params, lr: Number = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0, **settings: Unpack[Settings]):
+    def __init__(
+        self,
+        params: Params,
+        lr: Number = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        **settings: Unpack[Settings],
+    ):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}, **settings)
 
 
@@ -47,7 +70,14 @@ class Adagrad(Optimizer):
 
     _name, _like, _moments = "adagrad", torch.optim.Adagrad, (None, "sum")
 
-    def __init__(self, params: Params, lr: Number = 1e-2, eps: float = 1e-10, weight_decay: float = 0.0, **settings: Unpack[Settings]):
+    def __init__(
+        self,
+        params: Params,
+        lr: Number = 1e-2,
+        eps: float = 1e-10,
+        weight_decay: float = 0.0,
+        **settings: Unpack[Settings],
+    ):
         super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay}, **settings)
 
 
@@ -56,5 +86,12 @@ class Lion(Optimizer):
 
     _name, _like, _moments = "lion", None, ("exp_avg",)
 
-    def __init__(self, params: Params, lr: Number = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, **settings: Unpack[Settings]):
+    def __init__(
+        self,
+        params: Params,
+        lr: Number = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        **settings: Unpack[Settings],
+    ):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay}, **settings)

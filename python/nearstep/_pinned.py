@@ -33,9 +33,9 @@ def resident_bytes() -> int:
 
 
 class PinnedMemory:
-    """The engine's, on huge pages, which take a fraction of the time to clear and to pin. Registered with CUDA, so that it has
-    the size that was asked for: PyTorch's own pinned memory has the next power of two. Where a system refuses to pin it,
-    copies are slower but correct."""
+    """The engine's, on huge pages, which take a fraction of the time to clear and to pin. Registered with CUDA, so that
+    it has the size that was asked for: PyTorch's own pinned memory has the next power of two. Where a system refuses to
+    pin it, copies are slower but correct."""
 
     def __init__(self, size: int, device: torch.device):
         self.memory = _engine.host_memory(size)

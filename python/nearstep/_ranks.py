@@ -27,17 +27,22 @@ _in_step: dict = {}  # conductors by id, kept alive: sys.exit() drops local vari
 _FIRST_SPEAKS_S = 5
 _has_failed = False
 _is_interrupted = False  # by Ctrl-C
+_last_words = ""  # the error by which the program has ended
 _numbers = itertools.count()
 _has_made = False  # an optimizer
 _serves = False
-_process = os.getpid()  # that takes part as a rank: a fork of it does not, unless it makes or begins an optimizer of its own
+_process = (
+    os.getpid()
+)  # that takes part as a rank: a fork of it does not, unless it makes or begins an optimizer of its own
 
 
 def _number(name: str, default: int = 1) -> int:
     """A number of ranks that a launcher has set."""
     word = os.environ.get(name) or str(default)
     if not re.fullmatch("[1-9][0-9]{0,8}", word):
-        raise ValueError(f"{name} is {word!r}, which is no number of ranks: unset it, and start several ranks with nearstep-run.")
+        raise ValueError(
+            f"{name} is {word!r}, which is no number of ranks: unset it, and start several ranks with nearstep-run."
+        )
     return int(word)
 
 
@@ -80,14 +85,23 @@ def _program() -> list:
 
 
 def are_of_mpi() -> bool:
-    """Whether this process is one of several ranks that find each other by MPI. What torchrun starts within a job of Slurm's is none."""
+    """Whether this process is one of several ranks that find each other by MPI. What torchrun starts within a job of
+    Slurm's is none.
+    """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return False
     return any(all(name in os.environ for name in names) and _number(names[1]) > 1 for names in _LAUNCHERS)
 
 
+def is_first() -> bool:
+    """Whether MPI's launcher has started this process as its first rank, or none has."""
+    return all(os.environ[name] == "0" for name in _names_of_launcher()[:1])
+
+
 def check_launcher(find_each_other: bool) -> None:
-    """Raises RuntimeError if several processes were started that do not find each other: each would take itself for the only one."""
+    """Raises RuntimeError if several processes were started that do not find each other: each would take itself for the
+    only one.
+    """
     if not find_each_other:
         _check_pmi()
     told = _number("WORLD_SIZE")
@@ -95,14 +109,15 @@ def check_launcher(find_each_other: bool) -> None:
         here = _number("LOCAL_WORLD_SIZE", told)
         hosts = f" --nnodes {told // here} --hostfile HOSTS" if told > here else ""
         raise RuntimeError(
-            f"This is one of {told} processes that cannot find each other, since RANK, MASTER_ADDR or MASTER_PORT is not set: call torch.distributed.init_process_group(), or start the "
+            f"This is one of {told} processes that cannot find each other, since RANK, MASTER_ADDR or MASTER_PORT is "
+            "not set: call torch.distributed.init_process_group(), or start the "
             f"ranks with torchrun or with: nearstep-run --nproc-per-node {here}{hosts} {shlex.join(_program())}"
         )
 
 
 def check_group() -> None:
-    """Raises RuntimeError if torch.distributed joined more processes after an optimizer was made that does not train with
-    them: each process would take itself for one of fewer ranks, or for the only one."""
+    """Raises RuntimeError if torch.distributed joined more processes after an optimizer was made that does not train
+    with them: each process would take itself for one of fewer ranks, or for the only one."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return
@@ -110,20 +125,25 @@ def check_group() -> None:
     known = _number(names[1]) if names else 1
     if joined > known:
         raise RuntimeError(
-            f"torch.distributed joined {joined} processes after the optimizer was made for {known}, and they would not train one "
+            f"torch.distributed joined {joined} processes after the optimizer was made for {known}, and they would "
+            "not train one "
             "model: call init_process_group() before you make the optimizer."
         )
 
 
 def _check_pmi() -> None:
-    """Raises RuntimeError if the launcher of another MPI, such as MPICH's mpiexec, started several processes. Whether Open MPI can
-    join the tasks of a step of Slurm's is seen when it starts."""
+    """Raises RuntimeError if the launcher of another MPI, such as MPICH's mpiexec, started several processes. Whether
+    Open MPI can join the tasks of a step of Slurm's is seen when it starts."""
     started = _number("PMI_SIZE")
-    knows_others = "OMPI_COMM_WORLD_SIZE" in os.environ or "PMIX_NAMESPACE" in os.environ or _number("SLURM_STEP_NUM_TASKS") > 1
+    knows_others = (
+        "OMPI_COMM_WORLD_SIZE" in os.environ or "PMIX_NAMESPACE" in os.environ or _number("SLURM_STEP_NUM_TASKS") > 1
+    )
     if started > 1 and not knows_others:
         raise RuntimeError(
-            f"The launcher of another MPI has started {started} processes (PMI_SIZE), which cannot find each other by Open MPI. Start "
-            f"the ranks with: nearstep-run --nproc-per-node {_number('MPI_LOCALNRANKS', started)} {shlex.join(_program())}"
+            f"The launcher of another MPI has started {started} processes (PMI_SIZE), which cannot find each other "
+            "by Open MPI. Start "
+            f"the ranks with: nearstep-run --nproc-per-node {_number('MPI_LOCALNRANKS', started)} "
+            f"{shlex.join(_program())}"
         )
 
 
@@ -136,24 +156,24 @@ def take_part() -> None:
 
 
 def _hear_notice() -> None:
-    """A notice to stop reaches ranks as SIGUSR1, since mpirun and Slurm forward that. It would end a program that handles SIGTERM
-    alone, so that handler gets it."""
+    """A notice to stop reaches ranks as SIGUSR1, since mpirun and Slurm forward that. It would end a program that
+    handles SIGTERM alone, so that handler gets it."""
     handles_term = callable(signal.getsignal(signal.SIGTERM)) and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
     if handles_term and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGUSR1, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def _fill_standard_descriptors() -> None:
-    """One below 3 that is closed would be given to the next file that is opened, such as one of state, and messages would be
-    written into it."""
+    """One below 3 that is closed would be given to the next file that is opened, such as one of state, and messages
+    would be written into it."""
     while (number := os.open(os.devnull, os.O_RDWR)) < 3:
         os.set_inheritable(number, True)
     os.close(number)
 
 
 def is_fork() -> bool:
-    """Whether the rank is the process that this one is a fork of, also before that one began to train: nothing of it may
-    be used then, and the others wait for that one."""
+    """Whether the rank is the process that this one is a fork of, also before that one began to train: nothing of it
+    may be used then, and the others wait for that one."""
     return os.getpid() != _process or _engine.is_forked()
 
 
@@ -185,7 +205,10 @@ def close_others(optimizer, paths: list) -> None:
     for other in list(_optimizers.values()):
         if other is not optimizer and other.has_begun and folders & set(map(os.path.realpath, other._conductor.paths)):
             other.close()
-            other._closed_because = f"This optimizer is closed, since another one of this process has opened {paths[0]}: give each a path of its own."
+            other._closed_because = (
+                f"This optimizer is closed, since another one of this process has opened {paths[0]}: give each a "
+                "path of its own."
+            )
 
 
 def optimizers() -> list:
@@ -206,15 +229,24 @@ def is_left_in_step(conductor) -> bool:
     return id(conductor) in _in_step and not conductor.is_alone
 
 
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def _is_said(error: str) -> bool:
-    """Whether another rank of this host has ended with the same words. The launcher's folder of this run knows, also torchrun's,
-    which has a file in a folder of each rank's there."""
+    """Whether another rank of this host has ended with the same words. The launcher's folder of this run knows, also
+    torchrun's, which has a file in a folder of each rank's there."""
     of_torchrun = os.environ.get("TORCHELASTIC_ERROR_FILE", "") if "TORCHELASTIC_RUN_ID" in os.environ else ""
     folder = os.environ.get("PMIX_SERVER_TMPDIR") or os.path.dirname(os.path.dirname(of_torchrun))
     if not folder:
         return False
     try:
-        os.close(os.open(os.path.join(folder, f"nearstep-said-{zlib.crc32(error.encode()):08x}"), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.close(
+            os.open(
+                os.path.join(folder, f"nearstep-said-{zlib.crc32(error.encode()):08x}"),
+                os.O_CREAT | os.O_EXCL | os.O_WRONLY,
+            )
+        )
     except FileExistsError:
         return True
     except OSError:
@@ -227,10 +259,11 @@ def _note_failure(hook):
         if is_fork():  # the rank has not failed, and may yet say the same
             hook(kind, error, trace)
             return
-        global _is_interrupted
+        global _is_interrupted, _last_words
         _is_interrupted = issubclass(kind, KeyboardInterrupt)
+        _last_words = _in_words(error)
         note_failure()
-        if int(os.environ.get("WORLD_SIZE", 1)) > 1 and _is_said(f"{kind.__name__}: {error}"):
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1 and _is_said(_last_words):
             time.sleep(_FIRST_SPEAKS_S)  # the end of this rank ends the other one
         else:
             hook(kind, error, trace)
@@ -244,16 +277,20 @@ def _end() -> None:
     begun = [optimizer._conductor for optimizer in _optimizers.values() if optimizer.has_begun]
     several = _serves or any(not conductor.is_alone for conductor in (*begun, *_in_step.values()))
     if several and _in_step and not _has_failed:
-        print("nearstep: this rank ends in the middle of a step, so all ranks end; what is durable stays.", file=sys.stderr)
+        print(
+            "nearstep: this rank ends in the middle of a step, so all ranks end; what is durable stays.",
+            file=sys.stderr,
+        )
     has_failed = several and (_has_failed or bool(_in_step))
     has_lost_step = False
     for optimizer in [] if has_failed else list(_optimizers.values()):
         try:
             optimizer.close()
-        except Exception:  # Python would go on and end with code 0
+        except Exception as error:  # Python would go on and end with code 0
             # An interrupt may have come in the middle of a step, which then has no end, and it has a code of its own.
             if not _is_interrupted:
-                traceback.print_exc()
+                if _in_words(error) != _last_words:
+                    traceback.print_exc()
                 has_lost_step = True
     sys.stdout.flush()
     sys.stderr.flush()

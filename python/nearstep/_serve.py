@@ -14,12 +14,12 @@ _OWN = ("csd.cards", "csd.io", "csd.slots", "csd.xclbin")
 
 @suggests
 def serve(path=None, config: dict | None = None) -> None:
-    """Holds the optimizer state of the ranks that train, which compute on their own hosts and then need no device. The last
-    ranks call it, and nothing else of nearstep's; it returns when rank 0's program ends. Gradients come encoded, new
-    parameters go back, and the state stays here. ``opt.rank`` and ``opt.ranks`` count those that train.
+    """Holds the optimizer state of the ranks that train, which compute on their own hosts and then need no device. The
+    last ranks call it, and nothing else of nearstep's; it returns when rank 0's program ends. Gradients come encoded,
+    new parameters go back, and the state stays here. ``opt.rank`` and ``opt.ranks`` count those that train.
 
-    ``path``: folder or folders for the state, one per drive; default: those of the ranks that train. ``config``: keys of this host's
-    devices, such as ``{"csd.slots": 8}``.
+    ``path``: folder or folders for the state, one per drive; default: those of the ranks that train. ``config``: keys
+    of this host's devices, such as ``{"csd.slots": 8}``.
 
     Raises ValueError for settings that do not fit, and what the optimizers raise for files and folders."""
     settings = settings_of(path, None, None, "exact", None, None, None, config or {}, elements=0)

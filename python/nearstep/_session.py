@@ -1,4 +1,6 @@
-"""The engine of one optimizer, from its first use on, and what passes between it and the model. Used by _optimizer.py."""
+"""The engine of one optimizer, from its first use on, and what passes between it and the model. Used by
+_optimizer.py.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ import sys
 import time
 
 import torch
-import torch._functorch.pyfunctorch
 
+from ._torch_private import current_graph_task_id, temporarily_clear_interpreter_stack
 from . import _engine, _ranks
 from ._gradients.intake import Intake
 from ._model import description
@@ -27,10 +29,22 @@ _Kind = _engine.Wish.Kind
 
 
 class Session:
-    """``layout``: see lay_out(); ``settings``: of the engine; ``name``: the engine's name of the optimizer; ``weights``: see
-    Weights, or None; ``streaming``: see Streaming, or None; ``intake``: see Intake."""
+    """``layout``: see lay_out(); ``settings``: of the engine; ``name``: the engine's name of the optimizer;
+    ``weights``: see Weights, or None; ``streaming``: see Streaming, or None; ``intake``: see Intake."""
 
-    def __init__(self, layout, module, settings: list, name: str, weights, seed: int, is_fresh: bool, program: Program, intake: Intake, streaming):
+    def __init__(
+        self,
+        layout,
+        module,
+        settings: list,
+        name: str,
+        weights,
+        seed: int,
+        is_fresh: bool,
+        program: Program,
+        intake: Intake,
+        streaming,
+    ):
         self.layout, self.module, self.program, self.intake, self.streaming = layout, module, program, intake, streaming
         self._settings, self._name, self._weights, self._seed, self._is_fresh = settings, name, weights, seed, is_fresh
         self.conductor = None
@@ -42,8 +56,9 @@ class Session:
         self._said_skipped = 0
         self._is_expected = False  # whether the engine knows that a step comes
         self._is_filling = False  # whether the state may still get its start values
-        # Where this rank is one of several that have an engine each, see _local: opens the engine as Conductor.open() when the ranks meet; the
-        # state of another layout, or None; whether this rank speaks for all; processes of the host, 0: ranks find each other by MPI.
+        # Where this rank is one of several that have an engine each, see _local: opens the engine as Conductor.open()
+        # when the ranks meet; the state of another layout, or None; whether this rank speaks for all; processes of the
+        # host, 0: ranks find each other by MPI.
         self.meet, self.carried, self.speaks, self.processes_beside = None, None, True, 0
 
     @property
@@ -66,19 +81,27 @@ class Session:
     def _check_launch(self) -> None:
         params = self.layout.params
         if not params:
-            raise RuntimeError("This optimizer has no state, since nothing is trained: all parameters are frozen (requires_grad=False).")
+            raise RuntimeError(
+                "This optimizer has no state, since nothing is trained: all parameters are frozen "
+                "(requires_grad=False)."
+            )
         make_first_calls()
         devices = {p.device for p in params} if self.streaming is None else self.streaming.devices(params)
         check_formats(params, self.layout.names)
         if len(devices) > 1 or any(device.type not in ("cpu", "cuda") for device in devices):
-            raise ValueError(f"The parameters are on {', '.join(sorted(map(str, devices)))}: nearstep takes one CPU or one CUDA device per rank.")
+            raise ValueError(
+                f"The parameters are on {', '.join(sorted(map(str, devices)))}: nearstep takes one CPU or one CUDA "
+                "device per rank."
+            )
         self.device = devices.pop()
 
     def _make_conductor(self, encodes, of_program: list):
         layout, on_gpu = self.layout, self.device.type == "cuda"
         return _engine.Conductor(
             settings=self._settings,
-            tensors=[(name, list(p.shape), group) for name, p, group in zip(layout.names, layout.params, layout.group_of)],
+            tensors=[
+                (name, list(p.shape), group) for name, p, group in zip(layout.names, layout.params, layout.group_of)
+            ],
             tensors_of_blocks=[len(block.tensors) for block in layout.blocks],
             dtype=DTYPES[layout.dtype],
             model=description.of_model(self.module, layout.names, layout.params, _engine.moments_of(self._name)),
@@ -86,6 +109,7 @@ class Session:
             gpu=self.device.index if on_gpu else None,
             gradient_stream=encodes.cuda_stream if on_gpu else 0,
             fills_gpu=self.streaming is None and not self.intake.is_limited,
+            puts_at_once=not self.intake.takes,
             threads=0 if on_gpu else torch.get_num_threads(),
             keeps_parameters=self.streaming is None or not self.streaming.is_from_storage,
             needs_program=self.program.is_needed,
@@ -94,7 +118,7 @@ class Session:
         )
 
     @outside_inference()
-    @torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack()  # also in torch.func's transforms
+    @temporarily_clear_interpreter_stack()  # also in torch.func's transforms
     def begin(self, optimizer, is_resuming: bool, checkpoint: str) -> None:
         """Opens the state. Collective."""
         self._check_launch()
@@ -103,7 +127,9 @@ class Session:
         # Gradients leave while backward, which was queued before, goes on.
         encodes = torch.cuda.Stream(self.device, priority=-1) if self.device.type == "cuda" else None
         began = time.perf_counter()
-        conductor = self._make_conductor(encodes, values_of_all(optimizer._name, optimizer._compared, optimizer.param_groups, optimizer.defaults))
+        conductor = self._make_conductor(
+            encodes, values_of_all(optimizer._name, optimizer._compared, optimizer.param_groups, optimizer.defaults)
+        )
         _ranks.close_others(optimizer, conductor.paths)
         going_on = _Kind.FROM if checkpoint else _Kind.RESUME_IF_ANY
         kind = _Kind.FRESH if self._is_fresh else going_on if is_resuming else _Kind.NONE
@@ -112,12 +138,30 @@ class Session:
             self.carried.tell(conductor)
         opened = time.perf_counter()
         vector = conductor.vector().view(layout.dtype)
-        self.parameters = Parameters(layout.params, layout.names, [block.tensors for block in layout.blocks], conductor, vector, self.device, self.streaming)
+        self.parameters = Parameters(
+            layout.params,
+            layout.names,
+            [block.tensors for block in layout.blocks],
+            conductor,
+            vector,
+            self.device,
+            self.streaming,
+        )
         try:
             if self.streaming:
                 self.streaming.prepare(conductor, self.parameters, self.device, self.intake.host_bytes(self.device))
-            lines, self._is_filling = begin_state(conductor, self.parameters, layout.params, self.module, self._weights, self._seed, needs_values, self.streaming, self.carried)
-            kept = conductor.program_state
+            lines, self._is_filling = begin_state(
+                conductor,
+                self.parameters,
+                layout.params,
+                self.module,
+                self._weights,
+                self._seed,
+                needs_values,
+                self.streaming,
+                self.carried,
+            )
+            kept = conductor.program_state or (self.carried.program if self.carried is not None else b"")
             if kept:
                 self.program.restore(kept, self.device)
             lines += filter(None, [conductor.steps and self.program.line(bool(kept))])
@@ -128,13 +172,29 @@ class Session:
         self.conductor = conductor
         self._start_seconds = {"open": opened - began, "values": time.perf_counter() - opened}
         found = os.path.dirname(conductor.found_checkpoint) or conductor.checkpoint_folder
-        self.extra = (extra.read(os.path.dirname(checkpoint), conductor.steps) if checkpoint
-                      else extra.read(found, conductor.steps, conductor.lines))
+        self.extra = (
+            extra.read(os.path.dirname(checkpoint), conductor.steps)
+            if checkpoint
+            else extra.read(found, conductor.steps, conductor.lines)
+        )
         if conductor.rank == 0 and self.speaks:
-            print(f"nearstep {_engine.version()}: {description.of_run(conductor, layout.params, self.device, self._is_filling)}", *lines, sep="\nnearstep: ", file=sys.stderr)
+            print(
+                f"nearstep {_engine.version()}: "
+                f"{description.of_run(conductor, layout.params, self.device, self._is_filling)}",
+                *lines,
+                sep="\nnearstep: ",
+                file=sys.stderr,
+            )
         if self.streaming:
             self.streaming.open()
-        self.intake.open(conductor, self.parameters, self.device, encodes, weakly(optimizer._step_to_take), looks_late=optimizer._is_read_elsewhere)
+        self.intake.open(
+            conductor,
+            self.parameters,
+            self.device,
+            encodes,
+            weakly(optimizer._step_to_take),
+            looks_late=optimizer._is_read_elsewhere,
+        )
 
     # --- A step ---
 
@@ -144,7 +204,7 @@ class Session:
             return
         if torch.is_grad_enabled():
             self.expect_step()
-        is_training = torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1  # not computed again in backward
+        is_training = torch.is_grad_enabled() and current_graph_task_id() == -1  # not computed again in backward
         if is_training:
             self.intake.is_given_up = False
         if is_training and not self.intake.is_collecting and (number == 0 or not self.parameters.is_looked):
@@ -188,7 +248,11 @@ class Session:
         if self.conductor.rank == 0 and self.speaks and skipped >= max(first, 2 * self._said_skipped):
             self._said_skipped = skipped
             steps = "1 step was" if skipped == 1 else f"{skipped} steps were"
-            print(f"nearstep: {steps} skipped, since a gradient was infinite or NaN; parameters and state stay as they are", file=sys.stderr)
+            print(
+                f"nearstep: {steps} skipped, since a gradient was infinite or NaN; parameters and state stay as they "
+                "are",
+                file=sys.stderr,
+            )
 
     # --- Between two steps ---
 
@@ -204,7 +268,10 @@ class Session:
         if not self.has_begun:
             return
         if self.intake.told is not None and self.parameters.are_values:
-            raise RuntimeError("The parameters are between two steps, since backward() has begun the update: call step() before you read them.")
+            raise RuntimeError(
+                "The parameters are between two steps, since backward() has begun the update: call step() before you "
+                "read them."
+            )
         self.parameters.bring_all()
         if self.streaming and self.streaming.is_open:
             self.streaming.empty()
@@ -215,8 +282,14 @@ class Session:
 
     @outside_inference()
     def save(self, folder: str, content) -> str:
-        folder = self.conductor.claim_checkpoint_folder(file_name("folder", folder) if folder else self.conductor.checkpoint_folder)
-        failure = extra.write(folder, self.conductor.steps, self.conductor.lines, content) if self.conductor.rank == 0 else None
+        folder = self.conductor.claim_checkpoint_folder(
+            file_name("folder", folder) if folder else self.conductor.checkpoint_folder
+        )
+        failure = (
+            extra.write(folder, self.conductor.steps, self.conductor.lines, content)
+            if self.conductor.rank == 0
+            else None
+        )
         path = self.conductor.save(folder, self.program.content(self.device))
         if failure is not None:
             raise failure
@@ -250,7 +323,9 @@ def end_engine(conductor, parameters: Parameters) -> None:
 
 
 def drop(conductor, parameters: Parameters, handles: list) -> None:
-    """Ends the engine of an optimizer that nobody has any more. Gets no session, whose module may have the optimizer."""
+    """Ends the engine of an optimizer that nobody has any more. Gets no session, whose module may have the
+    optimizer.
+    """
     for handle in handles:
         handle.remove()
     if _ranks.is_left_in_step(conductor):  # the end of the process ends all ranks

@@ -27,7 +27,9 @@ def read(conductor, begin: int, end: int, memory) -> None:
 def pages_of(begin: int, end: int, dtype: torch.dtype):
     """Memory for read(), and where the elements lie in it."""
     first, last = whole_pages(begin, end)
-    memory = aligned(torch.empty((last - first) * dtype.itemsize + PAGE, dtype=torch.uint8))[: (last - first) * dtype.itemsize].view(dtype)
+    memory = aligned(torch.empty((last - first) * dtype.itemsize + PAGE, dtype=torch.uint8))[
+        : (last - first) * dtype.itemsize
+    ].view(dtype)
     return memory, memory[begin - first : end - first]
 
 
@@ -37,15 +39,17 @@ def aligned(memory):
 
 
 def folder_for(path: str) -> str:
-    """The folder ``path`` or, while that is not made yet, the nearest one above: files without a name lie there meanwhile."""
+    """The folder ``path`` or, while that is not made yet, the nearest one above: files without a name lie there
+    meanwhile.
+    """
     while not os.path.isdir(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     return path
 
 
 def memory_of_file(folder: str, size: int):
-    """Bytes of a file without a name, which the kernel writes there where memory is short. Raises OSError if the folder has no
-    room for all of them: without it the process would end when a page is written."""
+    """Bytes of a file without a name, which the kernel writes there where memory is short. Raises OSError if the folder
+    has no room for all of them: without it the process would end when a page is written."""
     with tempfile.TemporaryFile(dir=folder_for(folder)) as file:
         os.posix_fallocate(file.fileno(), 0, size)
         return torch.from_file(f"/proc/self/fd/{file.fileno()}", shared=True, size=size, dtype=torch.uint8)

@@ -4,7 +4,9 @@ import weakref
 
 
 def weakly(method, *first):
-    """A function that calls the method, with ``first`` before other arguments, as long as its object lives, and then returns None."""
+    """A function that calls the method, with ``first`` before other arguments, as long as its object lives, and then
+    returns None.
+    """
     reference = weakref.WeakMethod(method)
 
     def call(*arguments):

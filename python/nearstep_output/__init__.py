@@ -1,5 +1,5 @@
-"""Writes what the user names as a result, as src/base/output_file.hpp does: a regular file is replaced when it is whole, the
-target of a symbolic link too; a device, a pipe and a descriptor such as /dev/stdout are written to."""
+"""Writes what the user names as a result, as src/base/output_file.hpp does: a regular file is replaced when it is
+whole, the target of a symbolic link too; a device, a pipe and a descriptor such as /dev/stdout are written to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ MOST_LINKS = 40  # as Linux
 
 
 def _follow(path: pathlib.Path):
-    """(the regular file that the path leads to, None) or (None, the device, the pipe or the number of the descriptor)."""
+    """(the regular file that the path leads to, None) or (None, the device, the pipe or the number of the
+    descriptor).
+    """
     at = pathlib.Path(path)
     for _ in range(MOST_LINKS):
         folder = pathlib.Path(os.path.realpath(at.parent, strict=True))
@@ -84,25 +86,43 @@ def say(words: str) -> None:
 
 
 # Names of a run's state and checkpoints, as src/store/names.cpp and src/checkpoint/checkpoint_files.cpp make them.
-_OF_RUN = re.compile(r"rank-\d+(\.device-\d+)?(\.set-\d+)?\.(state|manifest|program-\d)|step-\d+(\.attempt-\d+\.rank-\d+)?\.h5|step-\d+\.extra\.json")
+_OF_RUN = re.compile(
+    r"rank-\d+(\.device-\d+)?(\.set-\d+)?\.(state|manifest|program-\d)"
+    r"|step-\d+(\.attempt-\d+\.rank-\d+)?\.h5|step-\d+\.extra\.json"
+)
 
 
 def would_replace(out: pathlib.Path, files) -> bool:
     """Whether the result ``out`` is one of the files that a program reads, or has the name of a run's."""
-    return bool(_OF_RUN.fullmatch(os.path.basename(os.path.realpath(out)))) or out.is_file() and any(file.is_file() and file.samefile(out) for file in files)
+    return (
+        bool(_OF_RUN.fullmatch(os.path.basename(os.path.realpath(out))))
+        or out.is_file()
+        and any(file.is_file() and file.samefile(out) for file in files)
+    )
 
 
 # Errors that another path, other permissions or more room can help, as in src/base/error.cpp.
-_MISTAKES = frozenset(getattr(errno, name) for name in (
-    "EACCES EPERM EROFS ENOENT ENOTDIR EISDIR EEXIST ELOOP ENAMETOOLONG ENOSPC EDQUOT EFBIG EINVAL EXDEV EOPNOTSUPP ENOSYS ETXTBSY ENOTEMPTY").split())
+_MISTAKES = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EACCES EPERM EROFS ENOENT ENOTDIR EISDIR EEXIST ELOOP ENAMETOOLONG ENOSPC EDQUOT EFBIG EINVAL EXDEV "
+        "EOPNOTSUPP ENOSYS ETXTBSY ENOTEMPTY"
+    ).split()
+)
 
 
 def describe(error: OSError) -> tuple[str, int]:
     """Returns the sentence about a file that the system refuses, and the exit code."""
     place = error.filename or "A file"
     if error.errno in _MISTAKES:
-        return f"{place} cannot be used ({error.strerror}): check its name and permissions, and that its drive has room.", 2
-    return f"{place} cannot be used ({error.strerror}): check the drive or the server that it is on, then start again.", 1
+        return (
+            f"{place} cannot be used ({error.strerror}): check its name and permissions, and that its drive has room.",
+            2,
+        )
+    return (
+        f"{place} cannot be used ({error.strerror}): check the drive or the server that it is on, then start again.",
+        1,
+    )
 
 
 def _mode_of(regular: pathlib.Path) -> int:
@@ -115,7 +135,9 @@ def _mode_of(regular: pathlib.Path) -> int:
 
 @contextlib.contextmanager
 def open_output(path):
-    """A binary file to write and to seek in. Its content is the result's when the block ends, and is dropped if it raises."""
+    """A binary file to write and to seek in. Its content is the result's when the block ends, and is dropped if it
+    raises.
+    """
     regular, other = _follow(path)
     beside = _beside(regular) if regular is not None else None
     file = beside or tempfile.TemporaryFile()

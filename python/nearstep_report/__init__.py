@@ -1,4 +1,6 @@
-"""nearstep-report: one HTML page of runs, comparisons, plans and experiments. Needs Jinja2 and Matplotlib, no PyTorch."""
+"""nearstep-report: one HTML page of runs, comparisons, plans and experiments. Needs Jinja2 and Matplotlib, no
+PyTorch.
+"""
 
 from ._command import main
 

@@ -27,12 +27,36 @@ class _Parser(Parser):
 
 
 def _parser():
-    parser = _Parser(prog="nearstep report", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", nargs="*", type=pathlib.Path, metavar="RESULT", help="a folder, or a file of --json, --metrics or an experiment")
+    parser = _Parser(
+        prog="nearstep report",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "results",
+        nargs="*",
+        type=pathlib.Path,
+        metavar="RESULT",
+        help="a folder, or a file of --json, --metrics or an experiment",
+    )
     parser.add_argument("--out", type=pathlib.Path, help="the page (default: report.html beside the results)")
-    parser.add_argument("--follow", type=pathlib.Path, metavar="RUN", help="a run's --metrics file, or its folder: write the page again as steps come, until the run ends or Ctrl-C")
-    parser.add_argument("--every", type=float, default=3, metavar="SECONDS", help="with --follow, look for new steps so often (default: 3)")
-    parser.add_argument("--tensorboard", type=pathlib.Path, metavar="FOLDER", help="also write the metrics as TensorBoard's event files")
+    parser.add_argument(
+        "--follow",
+        type=pathlib.Path,
+        metavar="RUN",
+        help="a run's --metrics file, or its folder: write the page again as steps come, until the run ends or Ctrl-C",
+    )
+    parser.add_argument(
+        "--every",
+        type=float,
+        default=3,
+        metavar="SECONDS",
+        help="with --follow, look for new steps so often (default: 3)",
+    )
+    parser.add_argument(
+        "--tensorboard", type=pathlib.Path, metavar="FOLDER", help="also write the metrics as TensorBoard's event files"
+    )
     return parser
 
 
@@ -49,9 +73,15 @@ def _make(subject, contents, metrics, ignored, **options):
 
 def _expect_apart(out, results):
     """Mistake if the page would replace a result."""
-    files = [file for result in results for file in ((*result.rglob("*.json"), *result.rglob("*.jsonl")) if result.is_dir() else (result,))]
+    files = [
+        file
+        for result in results
+        for file in ((*result.rglob("*.json"), *result.rglob("*.jsonl")) if result.is_dir() else (result,))
+    ]
     if nearstep_output.would_replace(out, files):
-        raise Mistake(f"The page {out} is also a result or belongs to a run, and would be lost: name another file with --out.")
+        raise Mistake(
+            f"The page {out} is also a result or belongs to a run, and would be lost: name another file with --out."
+        )
 
 
 def _report(given):
@@ -64,9 +94,14 @@ def _report(given):
     page, count = _make(", ".join(map(str, given.results)), contents, metrics, ignored)
     named = [name for name in ignored if any(name == str(result) for result in given.results)]
     if named:
-        raise Mistake(f"The file {named[0]} is not a result of nearstep: name what --json, --metrics or an experiment wrote.")
+        raise Mistake(
+            f"The file {named[0]} is not a result of nearstep: name what --json, --metrics or an experiment wrote."
+        )
     if not count:
-        raise Mistake(f"{first} has no result of nearstep: name a folder with files of --json and --metrics, or of cluster/experiments.")
+        raise Mistake(
+            f"{first} has no result of nearstep: name a folder with files of --json and --metrics, or of "
+            "cluster/experiments."
+        )
     write_whole(out, page)
     nearstep_output.say(f"report of {count} studies: {out}")
     if board:
@@ -88,7 +123,9 @@ def _metrics_of(run):
         return run
     found = [path for path in run.rglob("*.jsonl") if is_metrics(path)]
     if not found:
-        raise Mistake(f"The folder {run} has no metrics file: start the run with --metrics FILE.jsonl and name the file.")
+        raise Mistake(
+            f"The folder {run} has no metrics file: start the run with --metrics FILE.jsonl and name the file."
+        )
     return max(found, key=lambda path: path.stat().st_mtime)
 
 
@@ -119,7 +156,9 @@ def _follow(given):
 
     def write(status, refresh_s=0):
         summary = {} if refresh_s else _summary_of(metrics)
-        write_whole(out, _make(metrics.path, summary, {metrics.path.name: metrics}, [], status=status, refresh_s=refresh_s)[0])
+        write_whole(
+            out, _make(metrics.path, summary, {metrics.path.name: metrics}, [], status=status, refresh_s=refresh_s)[0]
+        )
         if board:
             board.add(metrics.path.stem, metrics)
 

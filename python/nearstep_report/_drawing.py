@@ -15,22 +15,53 @@ from ._values import formatted, number, objects, origin_of, words
 
 COLOURS = ("#1f6fb2", "#d1602b", "#2b8a5b", "#8b4fb0", "#b23a48", "#5f6773", "#a3801a", "#14808c")
 # Each origin has its own line and its own mark.
-LINES = {"measured": "-", "shaped": (0, (9, 1.5)), "modelled": (0, (4, 2.5)), "simulated": (0, (1, 1.8)), "published": (0, (7, 2, 1.5, 2))}
+LINES = {
+    "measured": "-",
+    "shaped": (0, (9, 1.5)),
+    "modelled": (0, (4, 2.5)),
+    "simulated": (0, (1, 1.8)),
+    "published": (0, (7, 2, 1.5, 2)),
+}
 MARKS = {"measured": "o", "shaped": "s", "modelled": "o", "simulated": "^", "published": "D"}
 FILLED = ("measured", "shaped")
-PHASES = {"forward": "#9aa7b4", "backward and gradients": "#4d8ab5", "update": "#df8a4d", "hidden behind other phases": "#f6e3d3"}
+PHASES = {
+    "forward": "#9aa7b4",
+    "backward and gradients": "#4d8ab5",
+    "update": "#df8a4d",
+    "hidden behind other phases": "#f6e3d3",
+}
 
 WIDTH, HEIGHT = 360, 216  # of a chart's view box; on a phone one unit is about one pixel
 MOST_POINTS = 400
 MOST_MARKS = 40
 
 STYLE = {
-    "svg.fonttype": "none", "svg.hashsalt": "nearstep", "text.parse_math": False, "font.family": "DejaVu Sans", "font.size": 10,
-    "text.color": "#333c46", "axes.labelcolor": "#333c46", "xtick.color": "#333c46", "ytick.color": "#333c46", "axes.edgecolor": "#b8c0c8",
-    "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
-    "grid.color": "#e6e9ed", "grid.linewidth": 0.8, "xtick.major.size": 0, "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0,
-    "lines.linewidth": 1.8, "lines.markersize": 4.5, "hatch.linewidth": 1.0, "hatch.color": "white",
-}  # fmt: skip
+    "svg.fonttype": "none",
+    "svg.hashsalt": "nearstep",
+    "text.parse_math": False,
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "text.color": "#333c46",
+    "axes.labelcolor": "#333c46",
+    "xtick.color": "#333c46",
+    "ytick.color": "#333c46",
+    "axes.edgecolor": "#b8c0c8",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e9ed",
+    "grid.linewidth": 0.8,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+    "hatch.linewidth": 1.0,
+    "hatch.color": "white",
+}
 
 
 @dataclass
@@ -88,7 +119,9 @@ def _to_svg(figure, titles, prefix):
     out = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that Matplotlib's font lacks: the browser has others
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        figure.savefig(
+            out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
     for name in ("", "xlink"):
         tree.register_namespace(name, "http://www.w3.org/2000/svg" if not name else "http://www.w3.org/1999/xlink")
     root = tree.fromstring(out.getvalue())
@@ -103,7 +136,10 @@ def _to_svg(figure, titles, prefix):
             if key == "id":
                 one.set(key, prefix + value)
             elif "#" in value:
-                one.set(key, re.sub(r"^#(?=[a-zA-Z])(?![0-9a-f]{6}$)|(?<=url\(#)", lambda found: found.group() + prefix, value))
+                one.set(
+                    key,
+                    re.sub(r"^#(?=[a-zA-Z])(?![0-9a-f]{6}$)|(?<=url\(#)", lambda found: found.group() + prefix, value),
+                )
     root.attrib.pop("width", None)
     root.attrib.pop("height", None)
     return tree.tostring(root, encoding="unicode")
@@ -130,11 +166,21 @@ class Drawer:
                 colours.setdefault(line.name, colour)
                 points, size = thinned(line.points)
                 has_marks = marks_all or not line.joins or (line.mark and len(points) <= MOST_MARKS)
-                drawn, = axes.plot(*zip(*points), linestyle=LINES[line.origin] if line.joins else "none", color=colour, marker=(line.mark or MARKS[line.origin]) if has_marks else None,
-                                   markerfacecolor=colour if line.origin in FILLED else "white", gid=f"line{place}", zorder=3 if has_marks else 2)
+                (drawn,) = axes.plot(
+                    *zip(*points),
+                    linestyle=LINES[line.origin] if line.joins else "none",
+                    color=colour,
+                    marker=(line.mark or MARKS[line.origin]) if has_marks else None,
+                    markerfacecolor=colour if line.origin in FILLED else "white",
+                    gid=f"line{place}",
+                    zorder=3 if has_marks else 2,
+                )
                 drawn.set_linewidth(1.8 if has_marks else 1.2)
                 if has_marks:
-                    titles[f"line{place}"] = [f"{line.tip or line.name}, {line.origin}: {x_name} {formatted(x, '.4g')}, {formatted(y, '.4g')}" for x, y in points]
+                    titles[f"line{place}"] = [
+                        f"{line.tip or line.name}, {line.origin}: {x_name} {formatted(x, '.4g')}, {formatted(y, '.4g')}"
+                        for x, y in points
+                    ]
                 if size > 1 and not note:
                     note = f"Each point is the mean of {size} steps."
             counts = all(x == int(x) for line in lines for x, _ in line.points)  # steps, devices
@@ -147,7 +193,15 @@ class Drawer:
 
     def bars(self, title, x_name, bars, colours, note=""):
         """Horizontal bars of stacked parts. None if all are empty."""
-        bars = [Bar(one.label, one.origin, {name: value for name, value in one.parts.items() if (number(value) or 0) > 0}, one.note) for one in bars]
+        bars = [
+            Bar(
+                one.label,
+                one.origin,
+                {name: value for name, value in one.parts.items() if (number(value) or 0) > 0},
+                one.note,
+            )
+            for one in bars
+        ]
         bars = [one for one in bars if one.parts]
         if not bars:
             return None
@@ -165,7 +219,11 @@ class Drawer:
                 place += 0.95
             axes.set_ylim(place - 0.35, -0.6)
             # Room for the note behind each bar, whose letters are at most 6.2 wide.
-            axes.set_xlim(0, max(sum(one.parts.values()) / (1 - min(0.6, (6.2 * len(self._note(one)) + 6) / WIDTH)) for one in bars) or 1)
+            axes.set_xlim(
+                0,
+                max(sum(one.parts.values()) / (1 - min(0.6, (6.2 * len(self._note(one)) + 6) / WIDTH)) for one in bars)
+                or 1,
+            )
             axes.set_yticks([])
             axes.grid(axis="y", visible=False)
             axes.spines["left"].set_visible(False)
@@ -184,17 +242,32 @@ class Drawer:
         start = 0
         for name, value in bar.parts.items():
             colour, gid = colours.get(name, COLOURS[0]), f"bar{len(titles)}"
-            look = {"color": colour} if bar.origin in FILLED else {"facecolor": "white", "edgecolor": colour, "linestyle": "--" if bar.origin == "modelled" else ":", "linewidth": 1.3}
+            look = (
+                {"color": colour}
+                if bar.origin in FILLED
+                else {
+                    "facecolor": "white",
+                    "edgecolor": colour,
+                    "linestyle": "--" if bar.origin == "modelled" else ":",
+                    "linewidth": 1.3,
+                }
+            )
             if bar.origin == "shaped":
                 look["hatch"] = "////"
             axes.barh(place, value, 0.62, start, **look).patches[0].set_gid(gid)
             titles[gid] = f"{bar.label}, {bar.origin}: {name} {formatted(value, '.4g')}"
             start += value
-        axes.annotate(Drawer._note(bar), (start, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9.5)
+        axes.annotate(
+            Drawer._note(bar), (start, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9.5
+        )
 
     @staticmethod
     def _drawn(points, is_log):
-        return sorted((x, y) for x, y in points if number(x) is not None and number(y) is not None and (not is_log or (x > 1e-30 and y > 1e-30)))
+        return sorted(
+            (x, y)
+            for x, y in points
+            if number(x) is not None and number(y) is not None and (not is_log or (x > 1e-30 and y > 1e-30))
+        )
 
     @staticmethod
     def _set_axes(axes, x_name, is_log, from_zero, counts):
@@ -204,7 +277,9 @@ class Drawer:
                 set_scale("log", base=2)
                 axis.set_minor_locator(ticker.NullLocator())
                 low, high = axis.get_view_interval()
-                axis.set_major_locator(ticker.LogLocator(base=2, subs=(1, 1.5) if high < 10 * low else (1,), numticks=8))
+                axis.set_major_locator(
+                    ticker.LogLocator(base=2, subs=(1, 1.5) if high < 10 * low else (1,), numticks=8)
+                )
             else:
                 is_whole = counts and axis is axes.xaxis
                 axis.set_major_locator(ticker.MaxNLocator(6, integer=is_whole, min_n_ticks=1 if is_whole else 2))
@@ -214,8 +289,8 @@ class Drawer:
         axes.margins(x=0.03)
 
     def plot(self, spec, rows):
-        """A plot of an experiment: {title, x, y: keys, series: key, x_name, y_name, log}. None if all rows have the same x,
-        since a table shows one point better."""
+        """A plot of an experiment: {title, x, y: keys, series: key, x_name, y_name, log}. None if all rows have the
+        same x, since a table shows one point better."""
         x, series = words(spec.get("x")), words(spec.get("series"))
         keys = [words(key) for key in spec["y"]] if isinstance(spec.get("y"), list) else []
         rows = objects(rows)
@@ -229,4 +304,10 @@ class Drawer:
                 for row in mine:
                     by_origin.setdefault(origin_of(key, row), []).append((row.get(x), row.get(key)))
                 lines += [Line(name, origin, points) for origin, points in by_origin.items() if name]
-        return self.lines(words(spec.get("title")), words(spec.get("x_name")), words(spec.get("y_name")), lines, spec.get("log") is True)
+        return self.lines(
+            words(spec.get("title")),
+            words(spec.get("x_name")),
+            words(spec.get("y_name")),
+            lines,
+            spec.get("log") is True,
+        )

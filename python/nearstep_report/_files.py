@@ -19,9 +19,14 @@ def read_json(path):
             raise Mistake(f"The file {path} has more than {MOST_BYTES >> 20} MiB: name a result of nearstep.")
         return json.loads(path.read_bytes())
     except OSError as error:
-        raise Mistake(f"The file {path} cannot be read ({error.strerror}): name a file that exists and is readable.") from error
+        raise Mistake(
+            f"The file {path} cannot be read ({error.strerror}): name a file that exists and is readable."
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise Mistake(f"The file {path} is not JSON ({' '.join(str(error).split())}): name a file that nearstep or an experiment wrote.") from error
+        raise Mistake(
+            f"The file {path} is not JSON ({' '.join(str(error).split())}): name a file that nearstep or an "
+            "experiment wrote."
+        ) from error
 
 
 def flat(value, name=""):
@@ -59,7 +64,9 @@ class Metrics:
                 file.seek(self._place)
                 added = file.read()
         except OSError as error:
-            raise Mistake(f"The file {self.path} cannot be read ({error.strerror}): name what nearstep train --metrics wrote.") from error
+            raise Mistake(
+                f"The file {self.path} cannot be read ({error.strerror}): name what nearstep train --metrics wrote."
+            ) from error
         whole = added[: added.rfind(b"\n") + 1]  # the last line may still be on its way
         self._place += len(whole)
         for line in whole.splitlines():
@@ -73,7 +80,9 @@ class Metrics:
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
-            raise Mistake(f"Line {self._line} of {self.path} is not a JSON object: name what nearstep train --metrics wrote.")
+            raise Mistake(
+                f"Line {self._line} of {self.path} is not a JSON object: name what nearstep train --metrics wrote."
+            )
         step = number(content.pop("step", None))
         if step is None:
             self.head.update(content)
@@ -134,7 +143,11 @@ def _take_file(path, name, contents, metrics):
 def is_same_run(summary, metrics):
     """Whether a summary and a metrics file are of one run: equal losses at all steps that both have."""
     first, losses = at(summary, "first_step"), at(summary, "losses")
-    if number(first) is None or not isinstance(losses, list) or metrics.head.get("mode", at(summary, "mode")) != at(summary, "mode"):
+    if (
+        number(first) is None
+        or not isinstance(losses, list)
+        or metrics.head.get("mode", at(summary, "mode")) != at(summary, "mode")
+    ):
         return False
     theirs = dict(metrics.points("loss"))
     common = [(loss, theirs[step]) for step, loss in enumerate(losses, int(first)) if step in theirs]
@@ -145,7 +158,10 @@ def check_writable(path):
     try:
         nearstep_output.check_writable(path)
     except OSError as error:
-        raise Mistake(f"The page {path} cannot be written ({error.strerror}): name a file in a folder that exists and is writable with --out.") from error
+        raise Mistake(
+            f"The page {path} cannot be written ({error.strerror}): name a file in a folder that exists and is "
+            "writable with --out."
+        ) from error
 
 
 def write_whole(path, text):

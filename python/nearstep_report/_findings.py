@@ -47,7 +47,10 @@ def of_plans(rows):
         last[series] = binds
         nodes = f"{count(amount(row.get('nodes')), 'node')}{' and more' if series else ''}"
         gain = number(at(row, "gain_if_twice_as_fast", binds))
-        sentence = f"{series + ', ' if series else ''}{nodes} with {count(amount(row.get('devices')), 'device')}: {binds} binds"
+        sentence = (
+            f"{series + ', ' if series else ''}{nodes} with {count(amount(row.get('devices')), 'device')}: {binds} "
+            "binds"
+        )
         if gain is not None:
             sentence += f", twice as fast it shortens the step by {percent(gain)}"
         findings.append(("modelled", f"{sentence}. What to add next: {REMEDIES.get(binds, binds)}."))
@@ -60,7 +63,10 @@ def _of_cost(label, sweep):
     cheapest = min(devices, key=lambda count: amount(sweep[count].get("relative_cost")))
     cost = formatted(amount(sweep[cheapest].get("relative_cost")), ".3g")
     rest = "The next device may still pay." if cheapest == devices[-1] else "Devices beyond cost more than they save."
-    return f"{label}: of {len(devices)} numbers of devices {cheapest:g} give the cheapest step, relative cost {cost}. {rest}"
+    return (
+        f"{label}: of {len(devices)} numbers of devices {cheapest:g} give the cheapest step, relative cost {cost}. "
+        f"{rest}"
+    )
 
 
 def _of_sweep(label, sweep):
@@ -69,10 +75,15 @@ def _of_sweep(label, sweep):
     phase, share = _longest_phase(row)
     ranks = amount(row.get("ranks"))
     place = f" with {count(devices[-1], 'device')}" if devices[-1] else ""
-    sentence = f"{label}{place}{f' and {ranks:g} ranks' if ranks > 1 else ''}: {phase} takes {percent(share)} of a step of {formatted(row['step_s'], '.3g')} s"
+    sentence = (
+        f"{label}{place}{f' and {ranks:g} ranks' if ranks > 1 else ''}: {phase} takes {percent(share)} of a step of "
+        f"{formatted(row['step_s'], '.3g')} s"
+    )
     modelled = number(row.get("modelled_update_s"))
     if phase == "the update" and modelled:
-        sentence += f"; the rates of its links explain {percent(min(1, modelled / row['update_s']))} of the update (modelled)"
+        sentence += (
+            f"; the rates of its links explain {percent(min(1, modelled / row['update_s']))} of the update (modelled)"
+        )
     if len(devices) < 2:
         return sentence + "."
     gain = 1 - row["step_s"] / sweep[devices[-2]]["step_s"]
@@ -91,15 +102,24 @@ def of_light(label, summary):
     least = number(at(summary, "speed_of_light", f"{bound}_s"))
     if not share or not least:
         return []
-    return [("modelled", f"{label}: a step takes at least {formatted(least, '.3g')} s, which {bound} bounds; the run reached {percent(share)} of that speed.")]
+    return [
+        (
+            "modelled",
+            f"{label}: a step takes at least {formatted(least, '.3g')} s, which {bound} bounds; the run reached "
+            f"{percent(share)} of that speed.",
+        )
+    ]
 
 
 def of_steps(rows):
-    """`rows`: measured or shaped, with column (or series), devices, forward_s, backward_s, update_s and step_s. Of rows with
-    equal column and devices the last counts."""
+    """`rows`: measured or shaped, with column (or series), devices, forward_s, backward_s, update_s and step_s. Of rows
+    with equal column and devices the last counts."""
     sweeps = {}
     for row in rows:
         label, origin = _label(row), row.get("origin")
         if label and amount(row.get("step_s")) > 0 and origin in ("measured", "shaped"):
             sweeps.setdefault((origin, label), {})[amount(row.get("devices"))] = row
-    return [(origin, (_of_cost if "relative_cost" in next(iter(sweep.values())) else _of_sweep)(label, sweep)) for (origin, label), sweep in sweeps.items()]
+    return [
+        (origin, (_of_cost if "relative_cost" in next(iter(sweep.values())) else _of_sweep)(label, sweep))
+        for (origin, label), sweep in sweeps.items()
+    ]

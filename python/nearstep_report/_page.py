@@ -30,13 +30,14 @@ def _sample(origin):
     line = LINES[origin]
     dashes = "" if line == "-" else " ".join(f"{1.8 * length:g}" for length in line[1])
     return markupsafe.Markup(
-        f"<svg class='sample {'filled' if origin in FILLED else ''}' viewBox='0 0 36 12'><line x1='0' x2='36' y1='6' y2='6' stroke-dasharray='{dashes}'/>{SHAPES[MARKS[origin]]}</svg>"
+        f"<svg class='sample {'filled' if origin in FILLED else ''}' viewBox='0 0 36 12'><line x1='0' x2='36' y1='6' "
+        f"y2='6' stroke-dasharray='{dashes}'/>{SHAPES[MARKS[origin]]}</svg>"
     )
 
 
 def _cell(row, key, form):
-    """(text, origin) of a table's cell. Whole numbers without a format are counts or settings, not results: they have no
-    origin."""
+    """(text, origin) of a table's cell. Whole numbers without a format are counts or settings, not results: they have
+    no origin."""
     value = row.get(key)
     if value is None or value == "":
         return "–", ""
@@ -63,9 +64,16 @@ def _version():
 def make_page(subject, studies, ignored, refresh_s=0, status=""):
     """`refresh_s`: the browser loads the page again so often; 0: never."""
     here = pathlib.Path(__file__).parent
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
     tables = [_table(study) for study in studies]
-    used = {origin for _, table in tables for row in table for _, origin in row if origin} | {"measured", "shaped", "modelled", "simulated"}
+    used = {origin for _, table in tables for row in table for _, origin in row if origin} | {
+        "measured",
+        "shaped",
+        "modelled",
+        "simulated",
+    }
     return environment.from_string((here / "page.html").read_text(encoding="utf-8")).render(
         subject=words(subject),
         style=markupsafe.Markup((here / "page.css").read_text(encoding="utf-8")),

@@ -37,7 +37,11 @@ class Run:
 
     @property
     def origin_of_seconds(self):
-        return "shaped" if at(self.summary, "links") or (self.metrics and self.metrics.head.get("has_shaped_links") is True) else "measured"
+        return (
+            "shaped"
+            if at(self.summary, "links") or (self.metrics and self.metrics.head.get("has_shaped_links") is True)
+            else "measured"
+        )
 
     def points(self, name):
         return self.metrics.points(name) if self.metrics else []
@@ -55,7 +59,9 @@ class Run:
     def phases(self):
         """Mean seconds of a step's phases."""
         if self.summary:
-            return {key: amount(at(self.summary, "phases_s", key)) for key in ("forward", "backward", "update", "hidden")}
+            return {
+                key: amount(at(self.summary, "phases_s", key)) for key in ("forward", "backward", "update", "hidden")
+            }
         return {key: self.metrics.mean(f"phases_s/{key}") for key in ("forward", "backward", "update", "hidden")}
 
     def bytes_on(self, path):
@@ -116,10 +122,21 @@ def _loss_chart(runs, drawer):
     for run, colour in zip(runs, COLOURS):
         is_alone = len(runs) == 1
         lines.append(Line("training" if is_alone else run.name, "measured", run.losses(), colour))
-        lines.append(Line("held-out" if is_alone else run.name, "measured", run.heldout(), "#1d242c" if is_alone else colour, "D", tip=f"{run.name}, held-out"))
+        lines.append(
+            Line(
+                "held-out" if is_alone else run.name,
+                "measured",
+                run.heldout(),
+                "#1d242c" if is_alone else colour,
+                "D",
+                tip=f"{run.name}, held-out",
+            )
+        )
     for line in lines[1::2]:
         line.joins = len(line.points) > 1
-    return drawer.lines("Loss", "step", "nats per token", lines, note="" if len(runs) == 1 else "Diamonds: held-out.", from_zero=False)
+    return drawer.lines(
+        "Loss", "step", "nats per token", lines, note="" if len(runs) == 1 else "Diamonds: held-out.", from_zero=False
+    )
 
 
 def _phase_bars(runs):
@@ -127,9 +144,17 @@ def _phase_bars(runs):
     for run in runs:
         phases = run.phases()
         hidden = min(phases["hidden"], phases["update"])
-        bars.append(Bar(run.name, run.origin_of_seconds, dict(zip(PHASES, (phases["forward"], phases["backward"], phases["update"] - hidden, hidden))),
-                        f"{formatted(_step_seconds(phases), '.3g')} s a step"))
-        bars.append(Bar(run.name, "modelled", {"update": at(run.summary, "modelled_s", "update")}, "update at the links' rates"))
+        bars.append(
+            Bar(
+                run.name,
+                run.origin_of_seconds,
+                dict(zip(PHASES, (phases["forward"], phases["backward"], phases["update"] - hidden, hidden))),
+                f"{formatted(_step_seconds(phases), '.3g')} s a step",
+            )
+        )
+        bars.append(
+            Bar(run.name, "modelled", {"update": at(run.summary, "modelled_s", "update")}, "update at the links' rates")
+        )
     return bars
 
 
@@ -147,20 +172,35 @@ def _study_of_runs(runs, drawer):
     rows = [_row(run) for run in runs]
     study = Study(
         title="Training",
-        findings=findings.of_steps(rows) + [found for run in runs for found in findings.of_light(run.name, run.summary)],
+        findings=findings.of_steps(rows)
+        + [found for run in runs for found in findings.of_light(run.name, run.summary)],
         charts=[
             _loss_chart(shown, drawer),
             drawer.bars("Phases of a step", "seconds", _phase_bars(shown), PHASES, "Means over all steps of the run."),
             drawer.lines("Seconds of each step", "step", "seconds", _step_lines(shown)),
         ],
         columns=[
-            ("file", "run", ""), ("config", "config", ""), ("site", "site", ""), ("commit", "commit", ""), ("mode", "mode", ""), ("ranks", "ranks", ""),
-            ("devices", "devices", ""), ("steps", "steps", ""), ("tokens_per_s", "tokens/s", ".4g"), ("forward_s", "forward s", ".3g"),
-            ("backward_s", "backward s", ".3g"), ("update_s", "update s", ".3g"), ("hidden_s", "of it hidden s", ".3g"), ("modelled_update_s", "expected", ".3g"),
-            ("commit_s", "commit s", ".3g"), ("train_loss", "loss", ".4f"), ("heldout_loss", "held-out", ".4f"), ("masters_xxh3", "masters", ""),
+            ("file", "run", ""),
+            ("config", "config", ""),
+            ("site", "site", ""),
+            ("commit", "commit", ""),
+            ("mode", "mode", ""),
+            ("ranks", "ranks", ""),
+            ("devices", "devices", ""),
+            ("steps", "steps", ""),
+            ("tokens_per_s", "tokens/s", ".4g"),
+            ("forward_s", "forward s", ".3g"),
+            ("backward_s", "backward s", ".3g"),
+            ("update_s", "update s", ".3g"),
+            ("hidden_s", "of it hidden s", ".3g"),
+            ("modelled_update_s", "expected", ".3g"),
+            ("commit_s", "commit s", ".3g"),
+            ("train_loss", "loss", ".4f"),
+            ("heldout_loss", "held-out", ".4f"),
+            ("masters_xxh3", "masters", ""),
         ],
         rows=rows,
-    )  # fmt: skip
+    )
     for key in ("config", "site", "commit"):
         same = {words(row[key]) for row in rows}
         if len(same) == 1:
@@ -169,7 +209,13 @@ def _study_of_runs(runs, drawer):
     if len(runs) > len(shown):
         study.notes.append(f"The charts show the first {len(shown)} of {len(runs)} runs.")
     if len(runs) == 1:
-        study.about += facts({**(runs[0].metrics.head if runs[0].metrics else {}), **runs[0].summary}, "mode", "ranks", "devices", "parameters")
+        study.about += facts(
+            {**(runs[0].metrics.head if runs[0].metrics else {}), **runs[0].summary},
+            "mode",
+            "ranks",
+            "devices",
+            "parameters",
+        )
         study.figures = _large_figures(runs[0], rows[0])
     return study
 
@@ -177,7 +223,12 @@ def _study_of_runs(runs, drawer):
 def _large_figures(run, row):
     last = number(at(run.metrics.head, "last_step")) if run.metrics else None
     figures = [("step", f"{row['steps']} of {last:g}" if last and row["steps"] is not None else words(row["steps"]))]
-    for name, key, form in (("training loss", "train_loss", ".4f"), ("held-out loss", "heldout_loss", ".4f"), ("seconds a step", "step_s", ".3g"), ("tokens a second", "tokens_per_s", ".4g")):
+    for name, key, form in (
+        ("training loss", "train_loss", ".4f"),
+        ("held-out loss", "heldout_loss", ".4f"),
+        ("seconds a step", "step_s", ".3g"),
+        ("tokens a second", "tokens_per_s", ".4g"),
+    ):
         value = number(row[key])
         if value:
             figures.append((name, formatted(value, form)))
@@ -194,9 +245,22 @@ def _study_of_links(runs, drawer):
             bars.append(Bar(label, "modelled", formula, "by formula"))
     chart = drawer.bars("Bytes per parameter and step", "bytes", bars, LINK_COLOURS)
     rows = [
-        {"origin": "published" if key != "measured" else "measured", "run": run.name, "method": method, **{f"{link}_bytes": at(run.summary, "shared_links", key, link) for link in ("host_link", "network", "total")}}
+        {
+            "origin": "published" if key != "measured" else "measured",
+            "run": run.name,
+            "method": method,
+            **{
+                f"{link}_bytes": at(run.summary, "shared_links", key, link)
+                for link in ("host_link", "network", "total")
+            },
+        }
         for run in runs
-        for key, method in (("measured", "this run"), ("zero_infinity", "ZeRO-Infinity"), ("smart_update", "SmartUpdate"), ("smart_comp_2_percent", "SmartComp, 2 %"))
+        for key, method in (
+            ("measured", "this run"),
+            ("zero_infinity", "ZeRO-Infinity"),
+            ("smart_update", "SmartUpdate"),
+            ("smart_comp_2_percent", "SmartComp, 2 %"),
+        )
         if at(run.summary, "shared_links", key)
     ]
     for row in rows:
@@ -205,9 +269,20 @@ def _study_of_links(runs, drawer):
     return Study(
         title="Bytes on the links",
         charts=[chart],
-        columns=[("run", "run", ""), ("method", "method", ""), ("host_link_bytes", "host links", ".3g"), ("network_bytes", "network", ".3g"), ("total_bytes", "both", ".3g")],
+        columns=[
+            ("run", "run", ""),
+            ("method", "method", ""),
+            ("host_link_bytes", "host links", ".3g"),
+            ("network_bytes", "network", ".3g"),
+            ("total_bytes", "both", ".3g"),
+        ],
         rows=rows,
-        notes=["Host links and the network are shared by devices and nodes. Other methods: bytes per parameter and step by their papers' formulas."] if rows else [],
+        notes=[
+            "Host links and the network are shared by devices and nodes. Other methods: bytes per parameter and step "
+            "by their papers' formulas."
+        ]
+        if rows
+        else [],
     )
 
 
@@ -219,15 +294,43 @@ def _study_of_wear(runs, drawer):
             continue
         total = numbers(at(run.summary, "endurance", "written_bytes"))
         rated = number(at(run.summary, "endurance", "rated_tbw"))
-        rows.append({
-            "origin": "measured", "run": run.name, "devices": len(written), "per_step": human_bytes(max(written)), "in_all": human_bytes(max(total, default=0)),
-            "rated_tbw": f"{rated:g}" if rated else None, "modelled_days": at(run.summary, "endurance", "days_to_rated_tbw"),
-        })  # fmt: skip
-        bars.append(Bar(run.name, "measured", {"written": max(written) / 1e6}, f"{max(written) / 1e6:.3g} MB, {len(written)} devices"))
+        rows.append(
+            {
+                "origin": "measured",
+                "run": run.name,
+                "devices": len(written),
+                "per_step": human_bytes(max(written)),
+                "in_all": human_bytes(max(total, default=0)),
+                "rated_tbw": f"{rated:g}" if rated else None,
+                "modelled_days": at(run.summary, "endurance", "days_to_rated_tbw"),
+            }
+        )
+        bars.append(
+            Bar(
+                run.name,
+                "measured",
+                {"written": max(written) / 1e6},
+                f"{max(written) / 1e6:.3g} MB, {len(written)} devices",
+            )
+        )
     return Study(
         title="Wear of the drives",
-        charts=[drawer.bars("Written to the most written device in a step", "MB", bars[:24], {"written": LINK_COLOURS["state written"]})],
-        columns=[("run", "run", ""), ("devices", "devices", ""), ("per_step", "per step", ""), ("in_all", "in all", ""), ("rated_tbw", "rated TB", ".4g"), ("modelled_days", "days to the rating", ".0f")],
+        charts=[
+            drawer.bars(
+                "Written to the most written device in a step",
+                "MB",
+                bars[:24],
+                {"written": LINK_COLOURS["state written"]},
+            )
+        ],
+        columns=[
+            ("run", "run", ""),
+            ("devices", "devices", ""),
+            ("per_step", "per step", ""),
+            ("in_all", "in all", ""),
+            ("rated_tbw", "rated TB", ".4g"),
+            ("modelled_days", "days to the rating", ".0f"),
+        ],
         rows=rows,
         notes=["The most written device of each run. State, headers and, in mode base, gradients; without checkpoints."]
         + ["Days: at this rate, from the drive's rating."] * any(row["rated_tbw"] for row in rows),
@@ -241,14 +344,21 @@ def _study_of_lanes(runs, drawer):
         for lane in lanes if isinstance(lanes, dict) else ():
             if lane != "together":
                 bars.append(Bar(f"{run.name}: {lane}", run.origin_of_seconds, {"busy": lanes[lane]}))
-    return Study(title="What was busy (--trace)", charts=[drawer.bars("Seconds of work per second and rank", "seconds", bars, LANE_COLOURS)])
+    return Study(
+        title="What was busy (--trace)",
+        charts=[drawer.bars("Seconds of work per second and rank", "seconds", bars, LANE_COLOURS)],
+    )
 
 
 def studies_of_runs(summaries, metrics, compared, drawer):
     """`compared`: the summaries of each comparison; their bytes and wear are shown beside those of runs."""
     runs = pair(summaries, metrics)
     _name_apart(runs)
-    columns = [Run(f"{words(one.get('column'))}, {words(one.get('devices'))} devices", one) for summaries in compared.values() for one in summaries]
+    columns = [
+        Run(f"{words(one.get('column'))}, {words(one.get('devices'))} devices", one)
+        for summaries in compared.values()
+        for one in summaries
+    ]
     studies = []
     if runs:
         studies.append(_study_of_runs(runs, drawer))

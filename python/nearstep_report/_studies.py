@@ -16,7 +16,10 @@ def of_experiment(path, content, drawer):
         about=facts(content, "config", "site", "commit", "cores", "command"),
         findings=findings.of_steps(rows) + findings.of_plans(rows),
         charts=[drawer.plot(plot, rows) for plot in objects(content.get("plots"))],
-        columns=[(words(one.get("key")), words(one.get("name")), words(one.get("format"))) for one in objects(content.get("columns"))],
+        columns=[
+            (words(one.get("key")), words(one.get("name")), words(one.get("format")))
+            for one in objects(content.get("columns"))
+        ],
         rows=rows,
         notes=[words(note) for note in notes if words(note)] if isinstance(notes, list) else [],
     )
@@ -41,14 +44,18 @@ def _row_of_compare(run):
 
 
 def short(column):
-    """"su+o+c:csd.state=compact" as "su+o+c compact"."""
+    """ "su+o+c:csd.state=compact" as "su+o+c compact"."""
     mode, *settings = words(column).split(":")
     return " ".join([mode, *(setting.split("=", 1)[-1] for setting in settings)])
 
 
 def _rates_of(links):
     """The rates of shaped links, as one fact."""
-    rates = [f"{words(key)} {number(rate):g}" for key, rate in links.items() if number(rate)] if isinstance(links, dict) else []
+    rates = (
+        [f"{words(key)} {number(rate):g}" for key, rate in links.items() if number(rate)]
+        if isinstance(links, dict)
+        else []
+    )
     return [("links", ", ".join(rates))] if rates else []
 
 
@@ -70,8 +77,22 @@ def of_compare(path, content, drawer):
     if any(number(row["modelled_update_s"]) for row in rows):
         note += " Below: the update at the rates of the links."
     lines = [
-        {"title": "Seconds of a step", "x": "devices", "y": ["step_s", "modelled_step_s"], "series": "column", "x_name": "devices", "y_name": "seconds"},
-        {"title": "Speed-up over base with the fewest devices", "x": "devices", "y": ["over_first_base", "modelled_over_first_base"], "series": "column", "x_name": "devices", "y_name": "speed-up"},
+        {
+            "title": "Seconds of a step",
+            "x": "devices",
+            "y": ["step_s", "modelled_step_s"],
+            "series": "column",
+            "x_name": "devices",
+            "y_name": "seconds",
+        },
+        {
+            "title": "Speed-up over base with the fewest devices",
+            "x": "devices",
+            "y": ["over_first_base", "modelled_over_first_base"],
+            "series": "column",
+            "x_name": "devices",
+            "y_name": "speed-up",
+        },
     ]
     shown = [{**row, "column": short(row["column"])} for row in rows]
     return Study(
@@ -79,15 +100,27 @@ def of_compare(path, content, drawer):
         path=path,
         about=facts(runs[0], "config", "site", "commit", "ranks", "parameters") + _rates_of(at(runs[0], "links")),
         findings=findings.of_steps(shown),
-        charts=[drawer.bars("Phases of a step", "seconds", bars[: 2 * 24], PHASES, note), *(drawer.plot(spec, shown) for spec in lines)],
+        charts=[
+            drawer.bars("Phases of a step", "seconds", bars[: 2 * 24], PHASES, note),
+            *(drawer.plot(spec, shown) for spec in lines),
+        ],
         columns=[
-            ("column", "column", ""), ("devices", "devices", ""), ("forward_s", "forward s", ".3f"), ("backward_s", "backward s", ".3f"),
-            ("update_s", "update s", ".3f"), ("modelled_update_s", "expected", ".3f"), ("step_s", "step s", ".3f"), ("modelled_step_s", "expected", ".3f"),
-            ("over_base", "over base", ".2f"), ("modelled_over_base", "expected", ".2f"), ("over_first_base", "over first base", ".2f"),
-            ("modelled_over_first_base", "expected", ".2f"), ("loss", "loss", ".4f"),
+            ("column", "column", ""),
+            ("devices", "devices", ""),
+            ("forward_s", "forward s", ".3f"),
+            ("backward_s", "backward s", ".3f"),
+            ("update_s", "update s", ".3f"),
+            ("modelled_update_s", "expected", ".3f"),
+            ("step_s", "step s", ".3f"),
+            ("modelled_step_s", "expected", ".3f"),
+            ("over_base", "over base", ".2f"),
+            ("modelled_over_base", "expected", ".2f"),
+            ("over_first_base", "over first base", ".2f"),
+            ("modelled_over_first_base", "expected", ".2f"),
+            ("loss", "loss", ".4f"),
         ],
         rows=shown,
-    )  # fmt: skip
+    )
 
 
 def _row_of_plan(plan):
@@ -105,26 +138,52 @@ def _row_of_plan(plan):
 
 def of_plans(path, content, drawer):
     rows = [_row_of_plan(plan) for plan in objects(content)]
-    plot = {"title": "Tokens per second", "x": "devices", "y": ["tokens_per_s"], "series": "series", "x_name": "CSDs", "y_name": "tokens/s", "log": True}
+    plot = {
+        "title": "Tokens per second",
+        "x": "devices",
+        "y": ["tokens_per_s"],
+        "series": "series",
+        "x_name": "CSDs",
+        "y_name": "tokens/s",
+        "log": True,
+    }
     return Study(
         title="Plans (nearstep plan)",
         path=path,
         findings=findings.of_plans(objects(content)),
         charts=[drawer.plot(plot, rows)],
         columns=[
-            ("nodes", "nodes", ""), ("devices", "CSDs", ""), ("step_s", "step s", ".3g"), ("tokens_per_s", "tokens/s", ".4g"), ("T_fwd", "T_fwd", ".3g"),
-            ("T_bwd", "T_bwd", ".3g"), ("T_opt", "T_opt", ".3g"), ("T_opt_n", "T_opt,n", ".3g"), ("T_total_n", "T_total,n", ".3g"), ("binds", "binds", ""),
-            ("parameters", "P", ""), ("gradients", "G", ""), ("optimizer", "OS", ""), ("codec", "codec", ""), ("refused", "no plan because", ""),
+            ("nodes", "nodes", ""),
+            ("devices", "CSDs", ""),
+            ("step_s", "step s", ".3g"),
+            ("tokens_per_s", "tokens/s", ".4g"),
+            ("T_fwd", "T_fwd", ".3g"),
+            ("T_bwd", "T_bwd", ".3g"),
+            ("T_opt", "T_opt", ".3g"),
+            ("T_opt_n", "T_opt,n", ".3g"),
+            ("T_total_n", "T_total,n", ".3g"),
+            ("binds", "binds", ""),
+            ("parameters", "P", ""),
+            ("gradients", "G", ""),
+            ("optimizer", "OS", ""),
+            ("codec", "codec", ""),
+            ("refused", "no plan because", ""),
         ],
         rows=rows,
         notes=["Everything here is modelled: formulas over the rates of the site file."],
-    )  # fmt: skip
+    )
 
 
 def kind_of(content):
-    """"experiment", "compare", "plan", "run", or None for all other JSON."""
+    """ "experiment", "compare", "plan", "run", or None for all other JSON."""
     if isinstance(content, dict):
-        return "experiment" if content.get("kind") == "nearstep experiment" else "run" if "masters_xxh3" in content else None
+        return (
+            "experiment"
+            if content.get("kind") == "nearstep experiment"
+            else "run"
+            if "masters_xxh3" in content
+            else None
+        )
     first = content[0] if isinstance(content, list) and content else None
     return "compare" if at(first, "column") is not None else "plan" if at(first, "choices_costed") is not None else None
 

@@ -8,7 +8,9 @@ def open_board(folder):
     try:
         from tensorboard.summary import Writer
     except ImportError as error:
-        raise Mistake("The package tensorboard is not installed: type pip install tensorboard, or leave out --tensorboard.") from error
+        raise Mistake(
+            "The package tensorboard is not installed: type pip install tensorboard, or leave out --tensorboard."
+        ) from error
     return Board(folder, Writer)
 
 

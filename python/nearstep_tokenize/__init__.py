@@ -33,8 +33,9 @@ class Mistake(Exception):
 
 
 def open_tokenizer(path: pathlib.Path):
-    """A ``tokenizers.Tokenizer`` and the digest of its files. ``path`` is a ``tokenizer.json``, or a folder with one, with GPT-2's
-    ``encoder.json`` and ``vocab.bpe`` (or ``vocab.json`` and ``merges.txt``), or with BERT's ``vocab.txt``."""
+    """A ``tokenizers.Tokenizer`` and the digest of its files. ``path`` is a ``tokenizer.json``, or a folder with one,
+    with GPT-2's ``encoder.json`` and ``vocab.bpe`` (or ``vocab.json`` and ``merges.txt``), or with BERT's
+    ``vocab.txt``."""
     import tokenizers
 
     def bert(vocabulary, settings=None):
@@ -59,11 +60,17 @@ def open_tokenizer(path: pathlib.Path):
             if all(file.is_file() for file in files):
                 break
         else:
-            raise Mistake(f"There is no tokenizer in {path}: name a tokenizer.json, or a folder with one, with vocab.json and merges.txt, or with vocab.txt.")
+            raise Mistake(
+                f"There is no tokenizer in {path}: name a tokenizer.json, or a folder with one, with vocab.json and "
+                "merges.txt, or with vocab.txt."
+            )
     try:
         tokenizer = make(*map(str, files))
     except Exception as error:  # the library raises Exception itself
-        raise Mistake(f"The tokenizer {' and '.join(map(str, files))} cannot be read ({' '.join(str(error).split())}): check the file.") from error
+        raise Mistake(
+            f"The tokenizer {' and '.join(map(str, files))} cannot be read ({' '.join(str(error).split())}): check "
+            "the file."
+        ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     digest = hashlib.blake2b(digest_size=8)
@@ -80,14 +87,19 @@ def _bytes_of_characters() -> dict:
 
 
 def texts_of(tokenizer) -> list:
-    """The bytes that each token of the vocabulary stands for, as far as its name tells; empty where no token has the number."""
+    """The bytes that each token of the vocabulary stands for, as far as its name tells; empty where no token has the
+    number.
+    """
     described = json.loads(tokenizer.to_str())
     decoder = json.dumps(described.get("decoder") or {})
     special = {token["id"] for token in described.get("added_tokens", [])}
     bytes_of = _bytes_of_characters()
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     if max(vocabulary.values()) >= MOST_TOKENS:
-        raise Mistake(f"The tokenizer has a token of number {max(vocabulary.values())}, and {MOST_TOKENS} is the most: check its file.")
+        raise Mistake(
+            f"The tokenizer has a token of number {max(vocabulary.values())}, and {MOST_TOKENS} is the most: check "
+            "its file."
+        )
     texts = [b""] * (max(vocabulary.values()) + 1)
     for name, number in vocabulary.items():
         if number in special:
@@ -104,20 +116,31 @@ def texts_of(tokenizer) -> list:
 
 
 def may_be_cut(tokenizer) -> bool:
-    """Whether a text may be cut before a space that stands between two letters, without a change of its tokens. The tokenizer itself
-    is asked: its words of "a b" must be those of "a" and those of " b"."""
+    """Whether a text may be cut before a space that stands between two letters, without a change of its tokens. The
+    tokenizer itself is asked: its words of "a b" must be those of "a" and those of " b"."""
     described = json.loads(tokenizer.to_str())
-    if not described.get("pre_tokenizer") or any(" " in token["content"] or token.get("rstrip") for token in described.get("added_tokens", [])):
+    if not described.get("pre_tokenizer") or any(
+        " " in token["content"] or token.get("rstrip") for token in described.get("added_tokens", [])
+    ):
         return False
     parts = described["pre_tokenizer"].get("pretokenizers", [described["pre_tokenizer"]])
-    if not {part.get("type") for part in parts} <= {"ByteLevel", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Split"}:
+    if not {part.get("type") for part in parts} <= {
+        "ByteLevel",
+        "BertPreTokenizer",
+        "Whitespace",
+        "WhitespaceSplit",
+        "Split",
+    }:
         return False
 
     def words_of(text):
         normalized = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
         return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalized)]
 
-    return all(words_of(left + " " + right) == words_of(left) + words_of(" " + right) for left, right in (("a", "b"), ("No", "Yes"), ("\u00e9t\u00e9", "\u4e00")))
+    return all(
+        words_of(left + " " + right) == words_of(left) + words_of(" " + right)
+        for left, right in (("a", "b"), ("No", "Yes"), ("\u00e9t\u00e9", "\u4e00"))
+    )
 
 
 # --- Documents ---
@@ -145,7 +168,13 @@ def files_of(inputs) -> list:
             raise Mistake(f"The text {given} is a device: name files or folders.")
         for path in sorted(_below(given)) if given.is_dir() else [given]:
             if path != given and not path.is_file():
-                state = "a link that leads nowhere" if not path.exists() else "a link to a folder" if path.is_dir() else "a pipe, a socket or a device"
+                state = (
+                    "a link that leads nowhere"
+                    if not path.exists()
+                    else "a link to a folder"
+                    if path.is_dir()
+                    else "a pipe, a socket or a device"
+                )
                 raise Mistake(f"{path} is {state}, and no text: remove it, or name the files and folders beside it.")
             files.append(path)
     if not files:
@@ -178,7 +207,9 @@ def _decoded(file, decoder, read, done):
         return decoder.decode(read, final=not read)
     except UnicodeDecodeError as error:
         place = done - len(error.object) + error.start
-        raise Mistake(f"The file {file} is not UTF-8 ({error.reason} at byte {place}): convert it, or leave it out.") from error
+        raise Mistake(
+            f"The file {file} is not UTF-8 ({error.reason} at byte {place}): convert it, or leave it out."
+        ) from error
 
 
 def _jsonl_texts(file, column: str):
@@ -204,30 +235,43 @@ _WITH_COLUMNS = (".jsonl", ".tsv", ".tab", ".csv")
 
 
 def _table_texts(file, column: str | None):
-    """Yields (text, bytes) of each row. ``column``: its name in the first line, or its number from 1 on if there are no names."""
+    """Yields (text, bytes) of each row. ``column``: its name in the first line, or its number from 1 on if there are no
+    names.
+    """
     csv.field_size_limit(1 << 30)  # a document may be long
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
-            rows = csv.reader(lines) if file.suffix.lower() == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+            rows = (
+                csv.reader(lines)
+                if file.suffix.lower() == ".csv"
+                else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+            )
             names = next(rows, [])
             if column is None:
-                raise Mistake(f"{file} is a table, whose labels and numbers are no text: name the column of the text with --column, one of {', '.join(names)}; a classifier needs no token file.")
+                raise Mistake(
+                    f"{file} is a table, whose labels and numbers are no text: name the column of the text with "
+                    f"--column, one of {', '.join(names)}; a classifier needs no token file."
+                )
             if column not in names and not (column.isdecimal() and 0 < int(column) <= len(names)):
                 raise Mistake(f"The table {file} has no column {column}: name one of {', '.join(names)}.")
             place = names.index(column) if column in names else int(column) - 1
             for row in rows if column in names else itertools.chain([names], rows):
                 if len(row) <= place:
-                    raise Mistake(f"Line {rows.line_num} of {file} has {len(row)} columns and not {len(names)}: mend the line.")
+                    raise Mistake(
+                        f"Line {rows.line_num} of {file} has {len(row)} columns and not {len(names)}: mend the line."
+                    )
                 yield row[place], len("\t".join(row).encode()) + 1
     except (UnicodeDecodeError, csv.Error) as error:
         raise Mistake(f"The table {file} cannot be read ({error}): convert it to UTF-8, or leave it out.") from error
 
 
 def pieces_of(file, cuts: bool, column: str | None = None):
-    """Yields (text, bytes, whether a document ends there). Each line of a .jsonl has a document as its "text" or ``column``, each row of
-    a table as its ``column``; any other file is one, in pieces if it may be cut."""
+    """Yields (text, bytes, whether a document ends there). Each line of a .jsonl has a document as its "text" or
+    ``column``, each row of a table as its ``column``; any other file is one, in pieces if it may be cut."""
     if file.suffix.lower() in _WITH_COLUMNS:
-        for text, size in _jsonl_texts(file, column or "text") if file.suffix.lower() == ".jsonl" else _table_texts(file, column):
+        for text, size in (
+            _jsonl_texts(file, column or "text") if file.suffix.lower() == ".jsonl" else _table_texts(file, column)
+        ):
             yield text, size, True
         return
     rest = ""
@@ -259,7 +303,10 @@ class TokenWriter:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.file = self.output.__enter__()
         except OSError as error:
-            raise Mistake(f"The token file {path} cannot be written ({error.strerror}): name a file in a folder that you may write to.") from error
+            raise Mistake(
+                f"The token file {path} cannot be written ({error.strerror}): name a file in a folder that you may "
+                "write to."
+            ) from error
         self.file.write(b"\0" * HEADER_BYTES)
 
     def add(self, tokens) -> None:
@@ -280,8 +327,20 @@ class TokenWriter:
         self.file.write(joined)
         tokens_digest = int.from_bytes(self.digest.digest(), "little")
         self.file.seek(0)
-        self.file.write(MAGIC + struct.pack("<8Q", 1, self.dtype.itemsize, self.count, len(self.ends), len(self.texts), len(joined),
-                                            self.tokenizer_digest, tokens_digest))
+        self.file.write(
+            MAGIC
+            + struct.pack(
+                "<8Q",
+                1,
+                self.dtype.itemsize,
+                self.count,
+                len(self.ends),
+                len(self.texts),
+                len(joined),
+                self.tokenizer_digest,
+                tokens_digest,
+            )
+        )
         self.output.__exit__(None, None, None)
 
     def drop(self, error: BaseException) -> None:
@@ -290,19 +349,31 @@ class TokenWriter:
 
 
 def _files_of_tokenizer(path) -> list:
-    names = ("tokenizer.json", "encoder.json", "vocab.bpe", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json")
+    names = (
+        "tokenizer.json",
+        "encoder.json",
+        "vocab.bpe",
+        "vocab.json",
+        "merges.txt",
+        "vocab.txt",
+        "tokenizer_config.json",
+    )
     return [path] if path.is_file() else [path / name for name in names]
 
 
 def _expect_apart(out, inputs) -> None:
     if nearstep_output.would_replace(out, inputs):
-        raise Mistake(f"The token file {out} is also a text, or belongs to the tokenizer or to a run, and would be lost: name another file to write, outside of folders of texts.")
+        raise Mistake(
+            f"The token file {out} is also a text, or belongs to the tokenizer or to a run, and would be lost: name "
+            "another file to write, outside of folders of texts."
+        )
 
 
 def tokenize(out, tokenizer_path, inputs, end=None, show=None, column=None) -> int:
-    """Writes the token file ``out`` of the texts ``inputs``, files or folders, and returns how many tokens it has. ``end``: a token of
-    the tokenizer that is put behind each document. ``show``: called with the number of bytes done. ``column``: see pieces_of(). Memory does not grow with the text.
-    The tokens are the same on any number of threads, which RAYON_NUM_THREADS sets."""
+    """Writes the token file ``out`` of the texts ``inputs``, files or folders, and returns how many tokens it has.
+    ``end``: a token of the tokenizer that is put behind each document. ``show``: called with the number of bytes done.
+    ``column``: see pieces_of(). Memory does not grow with the text. The tokens are the same on any number of threads,
+    which RAYON_NUM_THREADS sets."""
     out = pathlib.Path(out)
     if out.is_dir():
         raise Mistake(f"The token file {out} is a folder: name a file to write, as in train.tokens.")
@@ -313,7 +384,10 @@ def tokenize(out, tokenizer_path, inputs, end=None, show=None, column=None) -> i
     if end is not None and end_number is None:
         raise Mistake(f"The tokenizer has no token {end!r}: name one of its vocabulary with --end.")
     if column is not None and not any(file.suffix.lower() in _WITH_COLUMNS for file in files):
-        raise Mistake(f"--column is {column}, and no file has columns: leave it out, or name files that end with {', '.join(_WITH_COLUMNS)}.")
+        raise Mistake(
+            f"--column is {column}, and no file has columns: leave it out, or name files that end with "
+            f"{', '.join(_WITH_COLUMNS)}."
+        )
     cuts = may_be_cut(tokenizer)
     writer = TokenWriter(out, texts_of(tokenizer), digest)
     try:
@@ -321,7 +395,9 @@ def tokenize(out, tokenizer_path, inputs, end=None, show=None, column=None) -> i
 
         def encode():
             nonlocal batch, size
-            for encoded, (_, is_end) in zip(tokenizer.encode_batch([text for text, _ in batch], add_special_tokens=False), batch):
+            for encoded, (_, is_end) in zip(
+                tokenizer.encode_batch([text for text, _ in batch], add_special_tokens=False), batch
+            ):
                 writer.add(encoded.ids)
                 if is_end:
                     if end_number is not None:
@@ -348,12 +424,25 @@ def tokenize(out, tokenizer_path, inputs, end=None, show=None, column=None) -> i
 
 
 def main(arguments=None) -> int:
-    parser = Parser(prog="nearstep-tokenize", description="Writes text as a file of tokens, which nearstep train takes as data.train.")
+    parser = Parser(
+        prog="nearstep-tokenize",
+        description="Writes text as a file of tokens, which nearstep train takes as data.train.",
+    )
     parser.add_argument("out", help="the token file to write")
-    parser.add_argument("inputs", nargs="+", help='text files, each a document; .jsonl files, each line with a "text" a document; tables (.tsv, .tab, .csv), each row one; or folders of them')
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        help='text files, each a document; .jsonl files, each line with a "text" a document; tables (.tsv, .tab, '
+        ".csv), each row one; or folders of them",
+    )
     parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, or the folder of a tokenizer")
     parser.add_argument("--end", metavar="TOKEN", help="a token to put behind each document, such as '<|endoftext|>'")
-    parser.add_argument("--column", metavar="NAME", help='the key or column that has the text, in .jsonl files ("text" if not given) and tables; a number, from 1, in tables without names')
+    parser.add_argument(
+        "--column",
+        metavar="NAME",
+        help='the key or column that has the text, in .jsonl files ("text" if not given) and tables; a number, from '
+        "1, in tables without names",
+    )
     given = parser.parse_args(arguments)
     try:
         from tqdm import tqdm
@@ -368,7 +457,10 @@ def main(arguments=None) -> int:
                 count = tokenize(given.out, given.tokenizer, given.inputs, given.end, bar.update, given.column)
         nearstep_output.say(f"{given.out}: {count} tokens of {total} bytes")
     except ImportError as error:
-        print(f"nearstep-tokenize: the package {error.name} is not installed: type pip install tokenizers numpy", file=sys.stderr)
+        print(
+            f"nearstep-tokenize: the package {error.name} is not installed: type pip install tokenizers numpy",
+            file=sys.stderr,
+        )
         return 2
     except Mistake as error:
         print(f"nearstep-tokenize: {error}", file=sys.stderr)

@@ -4,6 +4,7 @@
 #include "arith/delta_lane.hpp"
 #include "arith/gradient_lane.hpp"
 #include "base/dtype.hpp"
+#include "codec/kernel_form.hpp"
 #include "shard/tile.hpp"
 
 #include <cstddef>
@@ -11,9 +12,6 @@
 #include <vector>
 
 namespace nearstep::codec {
-
-// A sum of squares has a fixed order and can be vectorised.
-constexpr std::size_t kSquareSums = 8;
 
 // Bytes behind the end of an array that kernels of deltas may read or overwrite.
 constexpr std::size_t kDeltaSlackBytes = 64;

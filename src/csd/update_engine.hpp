@@ -3,6 +3,7 @@
 
 #include "arith/state_lane.hpp"
 #include "base/dtype.hpp"
+#include "csd/gpu_state.hpp"
 #include "csd/group_map.hpp"
 #include "csd/step_scalars.hpp"
 
@@ -11,18 +12,6 @@
 #include <vector>
 
 namespace nearstep::csd {
-
-using arith::StateFormat;
-
-// Pointers to the stored state of consecutive elements, starting at a multiple of kBlockElems. The
-// format determines the types. Scales are null without 8-bit moments.
-struct StatePointers {
-    void* master = nullptr;   // float, or bf16 with compact
-    void* moment1 = nullptr;  // float, bf16 or std::int8_t
-    void* moment2 = nullptr;  // float, bf16 or std::uint8_t
-    float* scale1 = nullptr;  // one per block
-    float* scale2 = nullptr;
-};
 
 // One pass over elements of one tile. Arrays do not overlap and are aligned for their types.
 struct UpdateRun {

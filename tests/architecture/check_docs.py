@@ -4,6 +4,7 @@ them. With --write, writes the index first.
 
     check_docs.py ROOT [--write]
 """
+
 import ast
 import pathlib
 import re
@@ -46,7 +47,12 @@ def entry(names):
     """The line of the index for the files of one name: what the header says, and who calls its sources."""
     files = sorted(names, key=lambda name: not name.endswith(HEADERS))
     said = sentences(first_comment(files[0]))
-    callers = [one for name in files for one in sentences(first_comment(name)) if re.match(r"(Called|Used|Chosen) |\S+ chooses ", one)]
+    callers = [
+        one
+        for name in files
+        for one in sentences(first_comment(name))
+        if re.match(r"(Called|Used|Chosen) |\S+ chooses ", one)
+    ]
     stem, parts = pathlib.Path(files[0]), [f"`{pathlib.Path(name).suffix}`" for name in files[1:]]
     text = " ".join(dict.fromkeys([said[0], *callers])).removesuffix(":")
     # Words such as list[int] and <b> are no markup.
@@ -66,9 +72,14 @@ def index():
         lines.append(f"## {folder}")
         for stem in sorted(folders[folder]):
             names = folders[folder][stem]
-            faults.extend(f"{name} does not begin with a comment that says what it does and who calls it."
-                          for name in names if not first_comment(name))
-            lines += textwrap.wrap(entry(names), 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+            faults.extend(
+                f"{name} does not begin with a comment that says what it does and who calls it."
+                for name in names
+                if not first_comment(name)
+            )
+            lines += textwrap.wrap(
+                entry(names), 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            )
         lines.append("")
     return "\n".join(lines)
 
@@ -84,8 +95,16 @@ def check_index(writes):
 
 
 def check_named_sources():
-    named = set(re.findall(r"`((?:src|mpi|fpga|python|tests|launch|bench)/[\w./-]+\.\w+)`", (root / "docs/architecture.md").read_text()))
-    faults.extend(f"docs/architecture.md names {name}, which is not there." for name in sorted(named) if not (root / name).is_file())
+    named = set(
+        re.findall(
+            r"`((?:src|mpi|fpga|python|tests|launch|bench)/[\w./-]+\.\w+)`", (root / "docs/architecture.md").read_text()
+        )
+    )
+    faults.extend(
+        f"docs/architecture.md names {name}, which is not there."
+        for name in sorted(named)
+        if not (root / name).is_file()
+    )
     return len(named)
 
 

@@ -1,12 +1,16 @@
-"""Checks which module includes what, against layers.txt, that kernels are C++14, and who knows the program's options.
+"""Checks which module includes what, against layers.txt, that kernels are C++14, who knows the program's options, and
+where private names of PyTorch are.
 
-    check_layers.py layers     reads every #include of the product; prints each violation, and headers with the same name
-    check_layers.py kernels    compiles each header of src/arith and fpga/kernel as C++14 without exceptions
-    check_layers.py words      reads the messages of modules that the Python package has: they take options and keys from base/wording
-    check_layers.py self_test  plants violations in temporary trees and expects each to be found
+check_layers.py layers     reads every #include of the product; prints each violation, and headers with the same name
+check_layers.py kernels    compiles each header of src/arith and fpga/kernel as C++14 without exceptions
+check_layers.py words      reads the messages of modules that the Python package has: they take options and keys from
+                           base/wording
+check_layers.py private    reads the Python sources; only python/nearstep/_torch_private.py has private names of PyTorch
+check_layers.py self_test  plants violations in temporary trees and expects each to be found
 """
 
 import argparse
+import ast
 import pathlib
 import re
 import subprocess
@@ -20,10 +24,10 @@ HEADERS = {".hpp", ".h", ".cuh"}
 SYSTEM = re.compile(
     r"[a-z_0-9]+"  # the C++ library
     r"|(sys|linux|asm|arpa|netinet|net)/.*"
-    r"|(unistd|fcntl|errno|ifaddrs|signal|pthread|sched|dlfcn|poll|netdb|dirent|time|math|string|stdio|stdlib"
+    r"|(unistd|fcntl|errno|ifaddrs|signal|pthread|sched|dlfcn|link|poll|netdb|dirent|time|math|string|stdio|stdlib"
     r"|stdint|stddef|limits|float|assert|endian|cpuid|immintrin|x86intrin)\.h"
 )
-INCLUDE = re.compile(r'\s*#\s*(?:include|include_next|import)\b\s*(.*)')
+INCLUDE = re.compile(r"\s*#\s*(?:include|include_next|import)\b\s*(.*)")
 NAME = re.compile(r'(?:"([^"]+)"|<([^>]+)>)')
 
 
@@ -82,8 +86,10 @@ def violation_of(root, modules, module, path, directive):
         if other is None:
             return f"includes {header}, which is in no module of layers.txt"
         if other is not module and other.level >= module.level:
-            return (f"includes {header}: {module.name} is on level {module.level} and may not include "
-                    f"{other.name} on level {other.level}")
+            return (
+                f"includes {header}: {module.name} is on level {module.level} and may not include "
+                f"{other.name} on level {other.level}"
+            )
         if other.name in module.unknown:
             return f"includes {header}: {module.name} does not know {other.name}"
         return None
@@ -121,8 +127,11 @@ def find_namesakes(root):
         for path in sorted((root / top).rglob("*")):
             if path.suffix in HEADERS:
                 homes.setdefault(path.name, []).append(path.relative_to(root).as_posix())
-    return [f"{' and '.join(places)} have the same name: say in each name what the header is of"
-            for places in homes.values() if len(places) > 1]
+    return [
+        f"{' and '.join(places)} have the same name: say in each name what the header is of"
+        for places in homes.values()
+        if len(places) > 1
+    ]
 
 
 def find_kernel_violations(root, compiler):
@@ -132,9 +141,26 @@ def find_kernel_violations(root, compiler):
     for path in headers:
         place = path.relative_to(root).as_posix()
         done = subprocess.run(
-            [compiler, "-std=c++14", "-fsyntax-only", "-fno-exceptions", "-pedantic-errors", "-I", "src", "-I", ".",
-             "-x", "c++", "-"],
-            cwd=root, input=f'#include "{place}"\n', capture_output=True, text=True, check=False)
+            [
+                compiler,
+                "-std=c++14",
+                "-fsyntax-only",
+                "-fno-exceptions",
+                "-pedantic-errors",
+                "-I",
+                "src",
+                "-I",
+                ".",
+                "-x",
+                "c++",
+                "-",
+            ],
+            cwd=root,
+            input=f'#include "{place}"\n',
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             violations.append(f"{place} is not C++14 without exceptions:\n{done.stderr}")
     return violations, len(headers)
@@ -154,7 +180,12 @@ def find_word_violations(root, modules):
     for path in product_files(root):
         place = path.relative_to(root).as_posix()
         module = module_of(modules, place)
-        if module is None or module.name in PROGRAM_ONLY or path.name.endswith("keys.cpp") or path.name == "wording.cpp":
+        if (
+            module is None
+            or module.name in PROGRAM_ONLY
+            or path.name.endswith("keys.cpp")
+            or path.name == "wording.cpp"
+        ):
             continue
         files += 1
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
@@ -162,13 +193,74 @@ def find_word_violations(root, modules):
             for literal in LITERAL.findall(code):
                 found = known.search(literal)
                 if found and literal != f'"{found.group()}"':  # a whole literal names a key to look up
-                    violations.append(f"{place}:{number} says {found.group()} to every client: write a Term of base/wording.hpp")
+                    violations.append(
+                        f"{place}:{number} says {found.group()} to every client: write a Term of base/wording.hpp"
+                    )
+    return violations, files
+
+
+TORCH_ROOM = "python/nearstep/_torch_private.py"
+
+
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def private_chains(tree):
+    """Lines and texts of the private names of PyTorch that a Python source has: imported ones, and attributes of torch
+    or of what the source has imported or assigned from it."""
+    roots = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "torch":
+                    roots.add((alias.asname or alias.name).split(".")[0])
+                    if any(map(is_private, alias.name.split("."))):
+                        yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module.split(".")[0] == "torch":
+            for alias in node.names:
+                roots.add(alias.asname or alias.name)
+                if any(map(is_private, (*node.module.split("."), alias.name))):
+                    yield node.lineno, f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Attribute, ast.Name)):
+            if chain_of(node.value)[0] in roots:
+                roots.update(target.id for target in node.targets if isinstance(target, ast.Name))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and chain_of(node)[0] in roots:
+            yield node.lineno, ".".join(chain_of(node))
+
+
+def chain_of(node):
+    """The names of a chain of attributes; None in place of a root that is no name."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.insert(0, node.attr)
+        node = node.value
+    return [node.id if isinstance(node, ast.Name) else None, *names]
+
+
+def find_private_violations(root):
+    """Private names of PyTorch outside their room, and the number of files."""
+    violations, files = [], 0
+    for path in sorted((root / "python").rglob("*.py")):
+        place = path.relative_to(root).as_posix()
+        files += 1
+        if place != TORCH_ROOM:
+            violations += [
+                f"{place}:{number} has {name}, a private name of PyTorch: take it from {TORCH_ROOM}"
+                for number, name in private_chains(ast.parse(path.read_text()))
+            ]
     return violations, files
 
 
 # Each case plants one file in a clean tree and gives the expected report.
 PLANTED = [
-    ("src/base/a.cpp", '#include "config/run_settings.hpp"', "src/base/a.cpp:1 includes config/run_settings.hpp: base is on level 0"),
+    (
+        "src/base/a.cpp",
+        '#include "config/run_settings.hpp"',
+        "src/base/a.cpp:1 includes config/run_settings.hpp: base is on level 0",
+    ),
     ("src/config/a.cpp", '#include "shard/partition.hpp"', "may not include shard on level 2"),
     ("src/report/a.cpp", '#include "mpi/exchange/scatter.hpp"', "report does not know exchange"),
     ("src/codec/a.hpp", '#pragma once\n#  include "csd/device.hpp"', "src/codec/a.hpp:2 includes csd/device.hpp"),
@@ -191,10 +283,18 @@ PLANTED = [
     ("tests/csd/device.hpp", "", "src/csd/device.hpp and tests/csd/device.hpp have the same name"),
     ("src/csd/a.cpp", 'f("Start again with --resume.");', "src/csd/a.cpp:1 says --resume to every client"),
     ("src/config/a.cpp", 'f(R"(: set csd.path = "x".)");', "src/config/a.cpp:1 says csd.path to every client"),
+    ("python/nearstep/a.py", "import torch\nx = torch._C.f()", "python/nearstep/a.py:2 has torch._C, a private"),
+    ("python/nearstep/a.py", "from torch.utils import _pytree", "python/nearstep/a.py:1 has torch.utils._pytree"),
+    ("python/nearstep/a.py", "import torch._dynamo", "python/nearstep/a.py:1 has torch._dynamo"),
+    ("python/nearstep/a.py", "import torch.autograd as a\na._f", "python/nearstep/a.py:2 has a._f"),
+    ("python/nearstep/a.py", "import torch\nT = torch.Tensor\nT._f", "python/nearstep/a.py:3 has T._f"),
 ]
 CLEAN = {
+    "python/nearstep/_torch_private.py": "import torch\nf = torch._C._f\n",
+    "python/nearstep/b.py": "import torch\nfrom ._torch_private import f\nself._f = torch.float.__name__\n",
     "src/base/error.hpp": "#include <string>\n",
-    "src/base/wording.cpp": 'Wording{"--resume", "opt.resume()"}, Wording{"csd.path", "path"}, Wording{"config", "model"}',
+    "src/base/wording.cpp": 'Wording{"--resume", "opt.resume()"}, Wording{"csd.path", "path"}, '
+    'Wording{"config", "model"}',
     "src/config/checks.cpp": 'f("csd.path", "csd.path=x", "csd.paths"); // --resume\n',
     "src/train/loop.cpp": 'f("go on with --resume");',
     "src/config/run_settings.hpp": '#include "base/error.hpp"\n#include <sys/stat.h>\n',
@@ -215,8 +315,13 @@ def report_on(files, modules, compiler):
         for name, content in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(content)
-        return (find_violations(root, modules)[0] + find_namesakes(root) + find_kernel_violations(root, compiler)[0]
-                + find_word_violations(root, modules)[0])
+        return (
+            find_violations(root, modules)[0]
+            + find_namesakes(root)
+            + find_kernel_violations(root, compiler)[0]
+            + find_word_violations(root, modules)[0]
+            + find_private_violations(root)[0]
+        )
 
 
 def self_test(modules, compiler):
@@ -230,7 +335,7 @@ def self_test(modules, compiler):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=["layers", "kernels", "words", "self_test"])
+    parser.add_argument("mode", choices=["layers", "kernels", "words", "private", "self_test"])
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     parser.add_argument("--compiler", default="g++")
     options = parser.parse_args()
@@ -242,6 +347,8 @@ def main():
         violations, count = find_kernel_violations(options.root, options.compiler)
     elif options.mode == "words":
         violations, count = find_word_violations(options.root, modules)
+    elif options.mode == "private":
+        violations, count = find_private_violations(options.root)
     else:
         violations, count = self_test(modules, options.compiler)
     for line in violations:

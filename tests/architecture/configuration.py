@@ -1,18 +1,32 @@
 """Checks that docs/configuration.md has every key as the program describes it; with --write, writes the page.
 
-    configuration.py PROGRAM ROOT [--write]
+configuration.py PROGRAM ROOT [--write]
 """
+
 import pathlib
 import re
 import subprocess
 import sys
 
 SECTIONS = {
-    "": "The run", "model": "The model", "data": "Data", "train": "Training", "csd": "Devices and their state", "compress": "Gradients on their way",
-    "gather": "New parameters on their way", "placement": "Placement over ranks and nodes", "exchange": "Exchange between ranks",
+    "": "The run",
+    "model": "The model",
+    "data": "Data",
+    "train": "Training",
+    "csd": "Devices and their state",
+    "compress": "Gradients on their way",
+    "gather": "New parameters on their way",
+    "placement": "Placement over ranks and nodes",
+    "exchange": "Exchange between ranks",
     "checkpoint": "Checkpoints",
 }
-OF_SITE = {"csd": "Kind and ratings of devices", "link": "Links", "plan": "What the planner knows of the hardware", "hosts": "Hosts", "site": "The site"}
+OF_SITE = {
+    "csd": "Kind and ratings of devices",
+    "link": "Links",
+    "plan": "What the planner knows of the hardware",
+    "hosts": "Hosts",
+    "site": "The site",
+}
 HEAD = """# Configuration
 Every key of a config and of a site, as `nearstep train --help` describes them. `tests/architecture/configuration.py
 PROGRAM . --write` writes this page, and a test compares it with the program.
@@ -29,7 +43,10 @@ def tables_of(program):
     """(name, type, unit, default, meaning) of each key: those of a config, and those of a site alone."""
     shown = subprocess.run([program, "train", "--help"], capture_output=True, text=True, check=True).stdout
     tables = shown.split("Keys of a config (key, type, unit, default, meaning):\n")[1].split("Keys of a site alone:\n")
-    return [[re.split(r" {2,}", line.strip(), maxsplit=4) for line in table.splitlines() if line.strip()] for table in tables]
+    return [
+        [re.split(r" {2,}", line.strip(), maxsplit=4) for line in table.splitlines() if line.strip()]
+        for table in tables
+    ]
 
 
 def sections_of(keys, titles, level):
@@ -56,7 +73,9 @@ def main():
     if "--write" in sys.argv:
         page.write_text(page_of(tables))
     if page.read_text() != page_of(tables):
-        sys.exit(f"docs/configuration.md does not describe the program's keys: type {sys.argv[0]} {program} {root} --write.")
+        sys.exit(
+            f"docs/configuration.md does not describe the program's keys: type {sys.argv[0]} {program} {root} --write."
+        )
     print(" and ".join(f"{len(table)} keys of a {of}" for table, of in zip(tables, ("config", "site alone"))))
 
 

@@ -1,4 +1,7 @@
-"""Which files of the checkout a test may read, and what tests/run_tests says of skipped tests. Standard library only."""
+"""Which files of the checkout a test may read, and what tests/run_tests says of skipped tests. Standard
+library only.
+"""
+
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -28,16 +31,33 @@ run_tests = module_of(ROOT / "tests/run_tests")
 
 class Declared(unittest.TestCase):
     def test_all_but_sources_and_what_is_named(self):
-        for reads, declared, hidden in (("*:docs/a.md:src/base", ("launch/run", "tests/x/y.py", "docs/a.md", "src/base/log.cpp"), ("docs/b.md", "src/bases.cpp", "docs/a.md.cu")),
-                                        (".", ("docs/b.md", "src/a.cpp"), ()), ("configs", ("configs/a.toml", "configs"), ("launch/run", "configs.toml"))):
+        for reads, declared, hidden in (
+            (
+                "*:docs/a.md:src/base",
+                ("launch/run", "tests/x/y.py", "docs/a.md", "src/base/log.cpp"),
+                ("docs/b.md", "src/bases.cpp", "docs/a.md.cu"),
+            ),
+            (".", ("docs/b.md", "src/a.cpp"), ()),
+            ("configs", ("configs/a.toml", "configs"), ("launch/run", "configs.toml")),
+        ):
             for name in declared + hidden:
                 self.assertEqual(verdict.is_declared(name, reads), name in declared, f"{name} of {reads}")
 
     def test_reading_or_naming_any_other_file_fails(self):
-        for statement, passes in (("open(verdict.ROOT + '/README.md')", False), ("open(verdict.ROOT + '/CMakeLists.txt')", True),
-                                  ("subprocess.run(['true', 'src/app/main.cpp'], cwd=verdict.ROOT)", False), ("subprocess.run(['true', 'CMakeLists.txt'], cwd=verdict.ROOT)", True)):
-            done = subprocess.run([sys.executable, "-c", f"import subprocess, verdict\n{statement}"], cwd=ROOT / "tests/support", capture_output=True, text=True,
-                                  env=dict(os.environ, NEARSTEP_READS="*"), check=False)
+        for statement, passes in (
+            ("open(verdict.ROOT + '/README.md')", False),
+            ("open(verdict.ROOT + '/CMakeLists.txt')", True),
+            ("subprocess.run(['true', 'src/app/main.cpp'], cwd=verdict.ROOT)", False),
+            ("subprocess.run(['true', 'CMakeLists.txt'], cwd=verdict.ROOT)", True),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-c", f"import subprocess, verdict\n{statement}"],
+                cwd=ROOT / "tests/support",
+                capture_output=True,
+                text=True,
+                env=dict(os.environ, NEARSTEP_READS="*"),
+                check=False,
+            )
             self.assertEqual(done.returncode == 0, passes, done.stderr)
             self.assertEqual("add it to READS" in done.stderr, not passes, statement)
 
@@ -75,25 +95,47 @@ verdict.main()
 class Skipped(unittest.TestCase):
     def run_program(self, folder, name, **values):
         path = pathlib.Path(folder, f"{name}.py")
-        path.write_text(SKIPPING.format(support=str(ROOT / "tests/support"), **{"whole": False, "passes": True, **values}))
+        path.write_text(
+            SKIPPING.format(support=str(ROOT / "tests/support"), **{"whole": False, "passes": True, **values})
+        )
         return path
 
     def test_python_programs_and_googletest_say_what_they_skipped_and_ctest_what_did_not_run(self):
         with tempfile.TemporaryDirectory() as folder:
             programs = {"whole": {"whole": True}, "part": {}, "broken": {"passes": False}}
-            commands = {name: [sys.executable, str(self.run_program(folder, name, **values))] for name, values in programs.items()}
-            commands["google"] = ["printf", "[ RUN      ] A.B\\n[  SKIPPED ] A.B (12 ms)\\n[  SKIPPED ] 1 test, listed below:\\n[  SKIPPED ] A.B\\n"]
+            commands = {
+                name: [sys.executable, str(self.run_program(folder, name, **values))]
+                for name, values in programs.items()
+            }
+            commands["google"] = [
+                "printf",
+                "[ RUN      ] A.B\\n[  SKIPPED ] A.B (12 ms)\\n[  SKIPPED ] 1 test, listed below:\\n[  SKIPPED ] "
+                "A.B\\n",
+            ]
             quoted = lambda words: " ".join(f'"{word}"' for word in words)
             build = pathlib.Path(folder)
-            (build / "CTestTestfile.cmake").write_text("".join(
-                f'add_test({name} {quoted(command)})\nset_tests_properties({name} PROPERTIES SKIP_RETURN_CODE {verdict.SKIPPED})\n' for name, command in commands.items()))
+            (build / "CTestTestfile.cmake").write_text(
+                "".join(
+                    f"add_test({name} {quoted(command)})\nset_tests_properties({name} PROPERTIES SKIP_RETURN_CODE "
+                    f"{verdict.SKIPPED})\n"
+                    for name, command in commands.items()
+                )
+            )
             said = subprocess.run(["ctest"], cwd=build, capture_output=True, text=True, check=False).stdout
             self.assertRegex(said, r"whole \.+\*\*\*Skipped")
             self.assertRegex(said, r"part \.+ +Passed")
             self.assertRegex(said, r"broken \.+\*\*\*Failed")
             found = run_tests.skipped_in((build / "Testing/Temporary/LastTest.log").read_text())
         subtest = "Part.test_cases (case='b'): no b"
-        self.assertEqual(found, {"whole": ["Part: no GPU here", "Whole.test_one: no torch here"], "part": [subtest], "broken": [subtest], "google": ["A.B"]})
+        self.assertEqual(
+            found,
+            {
+                "whole": ["Part: no GPU here", "Whole.test_one: no torch here"],
+                "part": [subtest],
+                "broken": [subtest],
+                "google": ["A.B"],
+            },
+        )
         with contextlib.redirect_stdout(io.StringIO()) as shown:
             run_tests.say_skipped(found)
         self.assertIn("run_tests: skipped: whole: Part: no GPU here\n", shown.getvalue())

@@ -1,4 +1,5 @@
 """The faults of restart_campaign. Each is a function of a Round, from the first life to the user's last command."""
+
 import dataclasses
 import random
 import re
@@ -9,9 +10,21 @@ import time
 from restart_round import Layout, STEPS, harm
 
 RESUMES = (["--resume"], ["--resume-if-any"])
-PHASES = {"after_scatter": 40, "after_gradients": 20, "mid_read": 40, "mid_write": 60, "before_commit": 20, "before_flush": 40,
-          "after_flush": 40, "before_rename": 20, "after_rename": 20, "after_commit": 20, "mid_checkpoint": 4,
-          "before_checkpoint_index": 3, "after_checkpoint_index": 3}
+PHASES = {
+    "after_scatter": 40,
+    "after_gradients": 20,
+    "mid_read": 40,
+    "mid_write": 60,
+    "before_commit": 20,
+    "before_flush": 40,
+    "after_flush": 40,
+    "before_rename": 20,
+    "after_rename": 20,
+    "after_commit": 20,
+    "mid_checkpoint": 4,
+    "before_checkpoint_index": 3,
+    "after_checkpoint_index": 3,
+}
 STORAGE_PHASES = ("mid_read", "mid_write", "before_flush", "after_flush", "before_rename", "after_rename")
 
 
@@ -68,8 +81,11 @@ def interrupted(this, **settings):
         life = kill_at_random(this, steps=this.draw.randrange(4, STEPS - 6), **settings)
     else:
         this.faults["kill at a phase"] += 1
-        fault = f"rank={this.draw.randrange(this.layout.ranks)} phase={this.draw.choice(['after_commit', 'before_commit', 'after_rename'])}" \
-                f" count={this.draw.randrange(6, STEPS - 4)}"
+        fault = (
+            f"rank={this.draw.randrange(this.layout.ranks)} "
+            f"phase={this.draw.choice(['after_commit', 'before_commit', 'after_rename'])}"
+            f" count={this.draw.randrange(6, STEPS - 4)}"
+        )
         life = this.life(fault=fault, **settings)
     this.note_durable(life)
     return life
@@ -111,12 +127,16 @@ def resume_damaged(this, least, what, has_whole_checkpoint=True):
     if this.judge(life, least, may_refuse=True, where=f" after {what}"):
         this.check_masters(life)
         if life.start is not None and life.start < this.durable and f"step {this.durable}" not in life.out:
-            this.fail("bad refusals", f"it went back from step {this.durable} to {life.start} after {what}, and did not say so")
+            this.fail(
+                "bad refusals",
+                f"it went back from step {this.durable} to {life.start} after {what}, and did not say so",
+            )
     elif life.code == 2:
         go_on_after_refusal(this, life, this.newest_checkpoint() if has_whole_checkpoint else None)
 
 
 # --- Faults ---
+
 
 def killed(this):
     if this.draw.random() < 0.3:
@@ -240,7 +260,9 @@ def harmed_checkpoint(this):
     this.settings["checkpoint.every"] = 3
     this.durable = 0
     this.note_durable(kill_at_random(this, steps=this.draw.randrange(8, STEPS - 4)))
-    files = sorted(path for path in this.checkpoints.glob("step-*.h5") if path.name[:13] == this.newest_checkpoint().name[:13])
+    files = sorted(
+        path for path in this.checkpoints.glob("step-*.h5") if path.name[:13] == this.newest_checkpoint().name[:13]
+    )
     how = this.draw.choice(["torn", "flipped"])
     harm(this, this.draw.choice(files), how)
     this.faults[f"{how} checkpoint"] += 1
@@ -285,8 +307,11 @@ def checkpoint_fails(this):
     else:
         this.skipped["a checkpoint that cannot be written, because this machine does not limit files"] += 1
     if this.judge(life) and life.code != (1 if is_limited else 0):
-        this.fail("bad refusals", f"a checkpoint that could {'not ' if is_limited else ''}be written ended with code {life.code}: "
-                                  f"{life.reason}")
+        this.fail(
+            "bad refusals",
+            f"a checkpoint that could {'not ' if is_limited else ''}be written ended with code {life.code}: "
+            f"{life.reason}",
+        )
     elif is_limited and not re.search(r"Cannot write \S*checkpoints", life.reason):
         this.fail("broken rounds", f"it ended for another reason than its checkpoint: {life.reason}")
     this.note_durable(life)
@@ -309,7 +334,11 @@ def elastic(this, other, what):
         this.is_exact = was_exact
         finish(this)
         return
-    if not is_killed and life.start == step and life.summary.get("masters_xxh3") != this.references.of(this.line, step)[1]:
+    if (
+        not is_killed
+        and life.start == step
+        and life.summary.get("masters_xxh3") != this.references.of(this.line, step)[1]
+    ):
         this.fail("wrong lines", f"{other} has other masters of step {step} than {old}")
     if len(life.losses) >= 2 or not is_killed:
         this.layout = other
@@ -349,7 +378,10 @@ def other_folders(this):
     """csd.path in another order, or with a folder more or less: state that is not reachable must not be ignored."""
     interrupted(this)
     this.faults["another csd.path"] += 1
-    before, paths = this.settings["csd.path"], this.draw.choice(['["p1","p0"]', '["p0","p1","p2"]', '["p2","p1"]', '["p0"]'])
+    before, paths = (
+        this.settings["csd.path"],
+        this.draw.choice(['["p1","p0"]', '["p0","p1","p2"]', '["p2","p1"]', '["p0"]']),
+    )
     this.settings["csd.path"] = paths
     if "p2" in paths:
         this.folders.append(this.folder / "p2")
@@ -393,8 +425,10 @@ def rolled_back(this):
 def second_run_now(this):
     """A second run beside one that holds the folder and is stopped at a step: it is refused and changes nothing."""
     phase = this.draw.choice(["before_commit", "after_commit"])
-    running = this.begin_life(fault=f"rank={this.draw.randrange(this.layout.ranks)} phase={phase} count={this.draw.randrange(1, STEPS)}"
-                                    " action=stop")
+    running = this.begin_life(
+        fault=f"rank={this.draw.randrange(this.layout.ranks)} phase={phase} count={this.draw.randrange(1, STEPS)}"
+        " action=stop"
+    )
     running.fault = ""  # it continues, so nothing excuses it
     while not running.is_over() and not running.is_held():
         time.sleep(0.004)
@@ -438,8 +472,25 @@ def second_run_later(this):
     finish(this)
 
 
-FAULTS = [killed, killed_in_each_phase, requeued, moved_away, emptied, harmed_manifest, harmed_state, harmed_checkpoint, io_fails, checkpoint_fails, other_ranks,
-          other_devices, other_subgroups, other_folders, rolled_back, second_run_now, second_run_later]
+FAULTS = [
+    killed,
+    killed_in_each_phase,
+    requeued,
+    moved_away,
+    emptied,
+    harmed_manifest,
+    harmed_state,
+    harmed_checkpoint,
+    io_fails,
+    checkpoint_fails,
+    other_ranks,
+    other_devices,
+    other_subgroups,
+    other_folders,
+    rolled_back,
+    second_run_now,
+    second_run_later,
+]
 
 
 def fault_of(seed, number):

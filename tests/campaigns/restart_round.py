@@ -3,6 +3,7 @@
 A *life* is one start of the program. The round finds the durable step in the files on disk (manifests and indexes of
 checkpoints, read here without nearstep) and in the lines of --metrics. From it follows what the next life may do.
 """
+
 import collections
 import dataclasses
 import hashlib
@@ -61,6 +62,7 @@ class Layout:
 @dataclasses.dataclass(frozen=True)
 class Line:
     """A line of history, by what its bits depend on. After a roll-back: up to which step it is Line(ranks, dtype)."""
+
     ranks: int
     dtype: str
     seed: int = 1
@@ -68,9 +70,12 @@ class Line:
     learning_rate: str = ""
 
     def settings(self):
-        return {"model.dtype": self.dtype, "train.seed": self.seed,
-                **({"train.learning_rate": self.learning_rate} if self.learning_rate else {}),
-                **({"train.loss_scale": 2.0**32} if self.dtype == "fp16" else {})}
+        return {
+            "model.dtype": self.dtype,
+            "train.seed": self.seed,
+            **({"train.learning_rate": self.learning_rate} if self.learning_rate else {}),
+            **({"train.loss_scale": 2.0**32} if self.dtype == "fp16" else {}),
+        }
 
 
 @dataclasses.dataclass
@@ -86,7 +91,9 @@ class Life:
     @property
     def reason(self):
         """Why it ended, in nearstep's words, not mpirun's."""
-        return " ".join(line for line in self.err.splitlines() if line.startswith("nearstep: ")) or self.err.strip()[-500:]
+        return (
+            " ".join(line for line in self.err.splitlines() if line.startswith("nearstep: ")) or self.err.strip()[-500:]
+        )
 
     @property
     def start(self):
@@ -107,7 +114,7 @@ def sessions_processes(session):
             text = stat.read_text()
         except OSError:
             continue
-        name, rest = text[text.index("(") + 1:text.rindex(")")], text[text.rindex(")") + 2:].split()
+        name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
         if (int(rest[3]) == session or name == forks) and rest[0] != "Z":
             all_of_it.append(int(stat.parent.name))
             if name in (program.PROGRAM.name, forks):
@@ -140,9 +147,16 @@ class Running:
         if ranks > 1:
             command = [str(program.ROOT / "launch/ranks"), str(ranks), *command]
         self.files = [open(folder / f"{name}.{stream}", "w+", errors="replace") for stream in ("out", "err")]
-        self.process = subprocess.Popen(command, cwd=folder, env=program.environment(fault),
-                                        stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1],
-                                        start_new_session=True, restore_signals=False)  # too large a file is an error
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=program.environment(fault),
+            stdin=subprocess.DEVNULL,
+            stdout=self.files[0],
+            stderr=self.files[1],
+            start_new_session=True,
+            restore_signals=False,
+        )  # too large a file is an error
         self.under_way.add(self.process.pid)
 
     def kill(self, how, place):
@@ -264,7 +278,9 @@ class References:
         """Makes a run; returns its folder."""
         place = pathlib.Path(tempfile.mkdtemp(prefix="reference-", dir=self.folder))
         settings = {"csd.path": '"p"', "train.stop_at": stop_at}
-        arguments = arguments_of(Layout(line.ranks), line, settings, [*flags, "--json", "summary.json", "--metrics", "metrics.jsonl"])
+        arguments = arguments_of(
+            Layout(line.ranks), line, settings, [*flags, "--json", "summary.json", "--metrics", "metrics.jsonl"]
+        )
         code, out, err = Running(line.ranks, arguments, "", place, "said").finish()
         if code != 0:
             raise RuntimeError(f"The undisturbed run ended with code {code}: {shlex.join(arguments)}\n{out}\n{err}")
@@ -281,15 +297,20 @@ class Round:
         self.faults, self.skipped = collections.Counter(), collections.Counter()
         self.commands, self.failures = [], []
         self.refusals = self.resumes = self.lost = 0
-        self.layout = Layout(self.draw.choice([1, 2, 2, 3, 4]), self.draw.choice([1, 1, 2]), self.draw.choice([1, 1, 2]))
+        self.layout = Layout(
+            self.draw.choice([1, 2, 2, 3, 4]), self.draw.choice([1, 1, 2]), self.draw.choice([1, 1, 2])
+        )
         self.line = Line(self.layout.ranks, self.draw.choice(["bf16", "fp32"]))
         self.is_exact = True  # no other number of ranks took part
         self.folders = [folder / "p0", folder / "p1"]
         self.checkpoints = self.draw.choice([folder / "checkpoints", folder / "p0/checkpoints"])
-        self.settings = {"csd.path": '["p0","p1"]', "checkpoint.path": f'"{self.checkpoints.relative_to(folder)}"',
-                         "checkpoint.every": self.draw.choice([0, 3, 5])}
-        self.durable = 0   # the newest step of the line that must not be lost
-        self.reached = 0   # the newest step that was computed
+        self.settings = {
+            "csd.path": '["p0","p1"]',
+            "checkpoint.path": f'"{self.checkpoints.relative_to(folder)}"',
+            "checkpoint.every": self.draw.choice([0, 3, 5]),
+        }
+        self.durable = 0  # the newest step of the line that must not be lost
+        self.reached = 0  # the newest step that was computed
         for device in self.folders:
             device.mkdir()
 
@@ -305,9 +326,16 @@ class Round:
             # Another layout may have left an older manifest under another name, or in another folder.
             paths = [path for folder in self.folders for path in folder.glob(f"rank-{rank}.*manifest")]
             newest = max(paths, key=lambda path: path.stat().st_mtime_ns, default=None)
-            found.append({int(generation): int(step) for step, generation in
-                          re.findall(r"^commit = step (\d+) generation (\d+) ", newest.read_text(errors="replace"), re.M)}
-                         if newest else None)
+            found.append(
+                {
+                    int(generation): int(step)
+                    for step, generation in re.findall(
+                        r"^commit = step (\d+) generation (\d+) ", newest.read_text(errors="replace"), re.M
+                    )
+                }
+                if newest
+                else None
+            )
         return found
 
     def newest_in_state(self):
@@ -327,10 +355,13 @@ class Round:
         return int(index.name[5:13]) if index else -1
 
     def has_trace(self):
-        """Whether anything is left that tells of steps. An empty file may be of a run that was killed before its first, but
-        the second set of names is used only beside a state with steps."""
-        return any(path.is_file() and (path.stat().st_size or ".set-1." in path.name)
-                   for folder in (*self.folders, self.checkpoints) for path in folder.rglob("*"))
+        """Whether anything is left that tells of steps. An empty file may be of a run that was killed before its first,
+        but the second set of names is used only beside a state with steps."""
+        return any(
+            path.is_file() and (path.stat().st_size or ".set-1." in path.name)
+            for folder in (*self.folders, self.checkpoints)
+            for path in folder.rglob("*")
+        )
 
     # --- What a user types ---
 
@@ -347,23 +378,38 @@ class Round:
         settings = {key.replace("__", "."): value for key, value in settings.items()}
         arguments = self.command(flags, layout, settings)
         ranks = (layout or self.layout).ranks
-        self.commands.append((f"NEARSTEP_FAULT={shlex.quote(fault)} " if fault else "") +
-                             (f"prlimit --fsize={most_file_bytes} " if most_file_bytes else "") +
-                             (f"launch/ranks {ranks} " if ranks > 1 else "") + f"nearstep {shlex.join(arguments)}")
+        self.commands.append(
+            (f"NEARSTEP_FAULT={shlex.quote(fault)} " if fault else "")
+            + (f"prlimit --fsize={most_file_bytes} " if most_file_bytes else "")
+            + (f"launch/ranks {ranks} " if ranks > 1 else "")
+            + f"nearstep {shlex.join(arguments)}"
+        )
         before = self.digest()
         running = Running(ranks, arguments, fault, self.folder, f"life-{len(self.commands)}", most_file_bytes)
-        running.number, running.fault, running.before = len(self.commands), fault or most_file_bytes and "action=fail", before
+        running.number, running.fault, running.before = (
+            len(self.commands),
+            fault or most_file_bytes and "action=fail",
+            before,
+        )
         return running
 
     def end_life(self, running, is_named=False):
         """is_named: the user named the step to resume from, so the line may begin earlier."""
         code, out, err = running.finish()
         summary = self.folder / f"life-{running.number}.json"
-        life = Life(code, out, err, lines_of(self.folder / f"life-{running.number}.jsonl"),
-                    json.loads(summary.read_text()) if code == 0 and summary.exists() and summary.stat().st_size else {},
-                    self.digest() != running.before, running.fault)
-        self.commands[running.number - 1] += f"  # code {code}, from {life.start}, steps {min(life.losses, default='-')}" \
-                                             f" to {max(life.losses, default='-')}"
+        life = Life(
+            code,
+            out,
+            err,
+            lines_of(self.folder / f"life-{running.number}.jsonl"),
+            json.loads(summary.read_text()) if code == 0 and summary.exists() and summary.stat().st_size else {},
+            self.digest() != running.before,
+            running.fault,
+        )
+        self.commands[running.number - 1] += (
+            f"  # code {code}, from {life.start}, steps {min(life.losses, default='-')}"
+            f" to {max(life.losses, default='-')}"
+        )
         self.check_line(life, is_named)
         return life
 
@@ -378,8 +424,11 @@ class Round:
             # itself commits its last step.
             promised = max([0, *life.losses]) - (0 if life.code in (0, 75) else 1)
             if life.losses and self.newest_in_state() < promised:
-                self.fail("steps lost", f"the metrics come to step {max(life.losses)}, it ended with code {life.code}, and the "
-                                        f"manifests hold step {self.newest_in_state()}, older than {promised}")
+                self.fail(
+                    "steps lost",
+                    f"the metrics come to step {max(life.losses)}, it ended with code {life.code}, and the "
+                    f"manifests hold step {self.newest_in_state()}, older than {promised}",
+                )
             self.durable = max(self.durable, promised, self.newest_in_state())
         self.durable = max(self.durable, self.checkpoint_step())
 
@@ -410,7 +459,10 @@ class Round:
     def check_masters(self, life, step=STEPS):
         expected = self.references.of(self.line, step)[1]
         if self.is_exact and life.code == 0 and life.summary.get("masters_xxh3") != expected:
-            self.fail("wrong lines", f"the masters of step {step} are {life.summary.get('masters_xxh3')} instead of {expected}")
+            self.fail(
+                "wrong lines",
+                f"the masters of step {step} are {life.summary.get('masters_xxh3')} instead of {expected}",
+            )
 
     def judge(self, life, least=None, may_refuse=False, may_start_anew=False, where=""):
         """Whether a resuming life behaved as allowed. True: it continued, or was ended by its planned fault."""

@@ -1,4 +1,5 @@
 """Virtual hosts for the cluster tests, and runs on them. Standard library only."""
+
 import ctypes
 import functools
 import json
@@ -23,8 +24,15 @@ HOSTS = [f"{PREFIX}{i}" for i in (1, 2, 3, 4)]
 
 def environment():
     """Uses separate hosts from those that a user has started."""
-    return dict(os.environ, NEARSTEP_PROGRAM=str(program.PROGRAM_FORKED), NEARSTEP_VHOSTS=str(scratch()), OMP_NUM_THREADS="1",
-                NEARSTEP_VHOSTS_PREFIX=PREFIX, NEARSTEP_VHOSTS_NET="10.78.0", NEARSTEP_TIMEOUT=str(program.HANG_S))
+    return dict(
+        os.environ,
+        NEARSTEP_PROGRAM=str(program.PROGRAM_FORKED),
+        NEARSTEP_VHOSTS=str(scratch()),
+        OMP_NUM_THREADS="1",
+        NEARSTEP_VHOSTS_PREFIX=PREFIX,
+        NEARSTEP_VHOSTS_NET="10.78.0",
+        NEARSTEP_TIMEOUT=str(program.HANG_S),
+    )
 
 
 @functools.cache
@@ -39,11 +47,14 @@ DISKS = scratch() / "disks"
 
 
 def take_own_names():
-    """Gives this process and those that it starts hosts of their own: other test programs have some of the same names and
-    addresses. Network namespaces have their names in these folders, and hosts share no network but their own bridge."""
+    """Gives this process and those that it starts hosts of their own: other test programs have some of the same names
+    and addresses. Network namespaces have their names in these folders, and hosts share no network but their own
+    bridge."""
     new_mounts = 0x00020000
     if ctypes.CDLL(None, use_errno=True).unshare(new_mounts) != 0:
-        verdict.end_skipped(f"this machine permits no mounts for one program ({os.strerror(ctypes.get_errno())}): run this as root")
+        verdict.end_skipped(
+            f"this machine permits no mounts for one program ({os.strerror(ctypes.get_errno())}): run this as root"
+        )
     must("mount", "--make-rprivate", "/")
     for folder in ("/run/netns", "/etc/netns"):
         os.makedirs(folder, exist_ok=True)
@@ -52,8 +63,15 @@ def take_own_names():
 
 def call(*command, timeout=program.HANG_S):
     """Runs a command; returns the finished process, with output as text."""
-    return subprocess.run([str(word) for word in command], cwd=program.ROOT, env=environment(), text=True,
-                          capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=program.ROOT,
+        env=environment(),
+        text=True,
+        capture_output=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def must(*command, timeout=program.HANG_S):
@@ -115,7 +133,10 @@ class Cluster(program.Scenario):
     def noting_threads(self):
         """(file, environment): a program that adds its OMP_NUM_THREADS to the file whenever it trains."""
         threads = self.folder / "threads"
-        wrapper = program.make_script(self.folder / "program", f'[[ $1 != train ]] || echo "$OMP_NUM_THREADS" >>{threads}\nexec {program.PROGRAM} "$@"')
+        wrapper = program.make_script(
+            self.folder / "program",
+            f'[[ $1 != train ]] || echo "$OMP_NUM_THREADS" >>{threads}\nexec {program.PROGRAM} "$@"',
+        )
         noting = dict(environment(), NEARSTEP_PROGRAM=str(wrapper))
         del noting["OMP_NUM_THREADS"]
         return threads, noting
@@ -127,15 +148,29 @@ class Cluster(program.Scenario):
 
     def start(self, metrics, said, ranks, *options, **keys):
         """Starts launch/mpirun with its output in a file: a daemon of Open MPI may hold a pipe longer."""
-        words = ["launch/mpirun", "configs/tiny.toml", self.site, "-n", str(ranks), *options, "--metrics", metrics, *self.settings(**keys)]
+        words = [
+            "launch/mpirun",
+            "configs/tiny.toml",
+            self.site,
+            "-n",
+            str(ranks),
+            *options,
+            "--metrics",
+            metrics,
+            *self.settings(**keys),
+        ]
         with said.open("w") as file:
             return subprocess.Popen(words, cwd=program.ROOT, env=environment(), stdout=file, stderr=subprocess.STDOUT)
 
     def check_cut_link(self, words, ranks, **keys):
-        """Cuts nst2's cable during a run: all ranks and mpirun end, far before a hang, with these words of one that did not take part."""
+        """Cuts nst2's cable during a run: all ranks and mpirun end, far before a hang, with these words of one that did
+        not take part.
+        """
         metrics = self.folder / "metrics.jsonl"
         said = self.folder / "said"
-        running = self.start(metrics, said, ranks, "--fresh", **{**keys, "train__steps": 100000, "exchange__timeout_s": 10})
+        running = self.start(
+            metrics, said, ranks, "--fresh", **{**keys, "train__steps": 100000, "exchange__timeout_s": 10}
+        )
         wait_for_steps(metrics, 5, running.poll)
         vhosts("link", self.hosts[1], "down")
         try:
@@ -174,8 +209,8 @@ def kill_a_rank_on(host):
 
 
 def wait_for_steps(metrics, steps, end_of):
-    """Waits until the metrics file, or a script's file without other lines, has the lines of that many steps. end_of: how the
-    run ended, or None."""
+    """Waits until the metrics file, or a script's file without other lines, has the lines of that many steps. end_of:
+    how the run ended, or None."""
     for look in range(20 * program.HANG_S):
         lines = metrics.read_text().splitlines() if metrics.exists() else []
         if sum('"loss"' in line or metrics.suffix != ".jsonl" for line in lines) >= steps:

@@ -1,5 +1,6 @@
-"""NCCL between two hosts with a GPU each, and a storage host without one: the bits of one host, a cut link. Skipped without two
-GPUs or virtual hosts."""
+"""NCCL between two hosts with a GPU each, and a storage host without one: the bits of one host, a cut link. Skipped
+without two GPUs or virtual hosts."""
+
 import json
 import re
 import unittest
@@ -27,13 +28,28 @@ class GpuHosts(cluster.Cluster):
         self.start_no_forks()
 
     def keys(self, **more):
-        return {"train__steps": 6, "model__device": '"cuda"', "csd__per_rank": 1, "hosts__ranks": 1, "hosts__devices": 1, **cluster.program.SHORT_ROWS, **more}
+        return {
+            "train__steps": 6,
+            "model__device": '"cuda"',
+            "csd__per_rank": 1,
+            "hosts__ranks": 1,
+            "hosts__devices": 1,
+            **cluster.program.SHORT_ROWS,
+            **more,
+        }
 
     def on_one_host(self, ranks=2, **keys):
         """The summary of a run with all GPUs and devices on this machine."""
         there = {key: value for key, value in self.keys(**keys).items() if not key.startswith("hosts__")}
         summary = self.folder / "one.json"
-        cluster.must("launch/ranks", ranks, cluster.program.PROGRAM, *self.arguments(flags=["--fresh"], **there), "--json", summary)
+        cluster.must(
+            "launch/ranks",
+            ranks,
+            cluster.program.PROGRAM,
+            *self.arguments(flags=["--fresh"], **there),
+            "--json",
+            summary,
+        )
         return json.loads(summary.read_text())
 
     def assert_same_bits_as_on_one_host(self, **more):
@@ -58,12 +74,16 @@ class GpuHosts(cluster.Cluster):
         usual = self.on_one_host()
         stored = self.on_one_host(ranks=3, csd__storage_ranks=1)
         self.assertEqual((usual["transport"], usual["parameter_transport"]), ("nccl", "nccl"))
-        self.assertEqual((stored["transport"], stored["parameter_transport"], stored["payload_transport"]), ("nccl", "nccl", "mpi"))
+        self.assertEqual(
+            (stored["transport"], stored["parameter_transport"], stored["payload_transport"]), ("nccl", "nccl", "mpi")
+        )
         self.assert_same_bits(stored, usual)
 
     def test_payloads_and_parameters_of_two_hosts(self):
         before = cluster.vhosts("bytes")
-        hosts = self.assert_same_bits_as_on_one_host(mode='"su+o+c"', compress__codec='"q4"', compress__rounding='"stochastic"')
+        hosts = self.assert_same_bits_as_on_one_host(
+            mode='"su+o+c"', compress__codec='"q4"', compress__rounding='"stochastic"'
+        )
         sent = [int(re.search(r"nst1 tx_bytes=(\d+)", text)[1]) for text in (before, cluster.vhosts("bytes"))]
         self.assertGreater(sent[1] - sent[0], hosts["network_sent_bytes"][0])
 
@@ -78,7 +98,9 @@ class GpuHosts(cluster.Cluster):
         self.assert_same_bits(there, here)
 
     def test_a_cut_link_ends_all_ranks_and_names_it(self):
-        self.check_cut_link(r"in .* between GPUs for \d+ s \(seen on host nst1, interface =eth0\)", ranks=2, **self.keys())
+        self.check_cut_link(
+            r"in .* between GPUs for \d+ s \(seen on host nst1, interface =eth0\)", ranks=2, **self.keys()
+        )
 
 
 if __name__ == "__main__":

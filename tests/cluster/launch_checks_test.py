@@ -1,4 +1,5 @@
 """launch/mpirun: one clear sentence when a host lacks something."""
+
 import importlib.util
 import re
 import shutil
@@ -18,7 +19,9 @@ class Checks(cluster.Cluster):
 
     def remote_that(self, action):
         """A replacement for the site's remote program that pipes nst3's answers through `action`."""
-        return self.with_remote(f'if [[ $1 == nst3 ]]; then {cluster.SITE}/rsh "$@" | {action}\nelse exec {cluster.SITE}/rsh "$@"; fi')
+        return self.with_remote(
+            f'if [[ $1 == nst3 ]]; then {cluster.SITE}/rsh "$@" | {action}\nelse exec {cluster.SITE}/rsh "$@"; fi'
+        )
 
     def test_hosts_and_devices_that_are_short_are_refused(self):
         self.refused(("8 ranks", 2, 9), ranks=9, train__global_batch=9)
@@ -73,16 +76,22 @@ class Checks(cluster.Cluster):
             shift = f"awk '/^time_us/ {{$2 = sprintf(\"%.0f\", $2 + {seconds * 1000000})}} {{print}}'"
             self.refused(word, **self.remote_that(shift))
 
-    @unittest.skipIf(importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it")
+    @unittest.skipIf(
+        importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it"
+    )
     def test_a_script_has_the_checks_of_a_config_and_those_of_its_python(self):
         other = self.folder / "other"
-        python = cluster.program.make_script(self.folder / "a user's python", f'[[ -e {other} ]] || exec {sys.executable} "$@"\n'
-                                             f"[[ $(hostname) != nst3 ]] || exec cat {other}\necho 4567")
+        python = cluster.program.make_script(
+            self.folder / "a user's python",
+            f'[[ -e {other} ]] || exec {sys.executable} "$@"\n[[ $(hostname) != nst3 ]] || exec cat {other}\necho 4567',
+        )
         site = self.site / "site.toml"
         site.write_text(re.sub(r"(?m)^names = .*", 'names = ["nst1", "nst3"]', site.read_text()))
 
         def check():
-            return cluster.call("env", f"NEARSTEP_PYTHON={python}", "launch/mpirun", cluster.SCRIPT, self.site, "-n", 4, "--check")
+            return cluster.call(
+                "env", f"NEARSTEP_PYTHON={python}", "launch/mpirun", cluster.SCRIPT, self.site, "-n", 4, "--check"
+            )
 
         done = check()
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -104,7 +113,11 @@ class Checks(cluster.Cluster):
 
     def test_a_host_that_does_not_answer_is_refused(self):
         self.refused("host nst9: vhosts: there is no virtual host", hosts__names='["nst1","nst9"]', ranks=4)
-        self.refused("host nst3 could not be checked (no route)", code=1, **self.remote_that("(echo no route >&2; exit 255); exit 255"))
+        self.refused(
+            "host nst3 could not be checked (no route)",
+            code=1,
+            **self.remote_that("(echo no route >&2; exit 255); exit 255"),
+        )
         self.refused("is no program", hosts__remote='"no-such-remote"')
 
 

@@ -1,4 +1,5 @@
 """launch/mpirun: a notice, a killed rank and a cut link reach the ranks of all hosts."""
+
 import json
 import signal
 
@@ -7,7 +8,12 @@ import cluster
 
 class Faults(cluster.Cluster):
     def test_a_storage_host_that_loses_its_rank_ends_the_run_which_resumes(self):
-        keys = {"hosts__names": '["nst1", "nst2"]', "hosts__storage": '["nst3", "nst4"]', "train__steps": 30, "csd__per_rank": 1}
+        keys = {
+            "hosts__names": '["nst1", "nst2"]',
+            "hosts__storage": '["nst3", "nst4"]',
+            "train__steps": 30,
+            "csd__per_rank": 1,
+        }
         whole = self.train("--fresh", ranks=6, **keys)
         metrics = self.folder / "metrics.jsonl"
         said = self.folder / "said"
@@ -26,7 +32,12 @@ class Faults(cluster.Cluster):
             with self.subTest(number):
                 metrics = self.folder / f"{number}.jsonl"
                 checkpoints = self.folder / f"checkpoints-{number}"
-                keys = {"train__steps": 20000, "csd__per_rank": 1, "csd__durability": '"checkpoint"', "checkpoint__path": f'"{checkpoints}"'}
+                keys = {
+                    "train__steps": 20000,
+                    "csd__per_rank": 1,
+                    "csd__durability": '"checkpoint"',
+                    "checkpoint__path": f'"{checkpoints}"',
+                }
                 said = self.folder / "said"
                 running = self.start(metrics, said, 4, "--fresh", **keys)
                 cluster.wait_for_steps(metrics, 3, running.poll)

@@ -1,4 +1,5 @@
 """launch/mpirun: ranks, devices and transports on the hosts of a site."""
+
 import json
 import re
 import subprocess
@@ -10,21 +11,41 @@ class Launch(cluster.Cluster):
     def test_state_lies_on_the_devices_of_each_rank_s_host(self):
         self.train(train__stop_at=2)
         found = sorted(str(path.relative_to(cluster.DISKS)) for path in cluster.DISKS.glob("*/csd*/state/*.state"))
-        expected = [f"nst{rank // 2 + 1}/csd{2 * (rank % 2) + device}/state/rank-{rank}.device-{device}.state"
-                    for rank in range(8) for device in range(2)]
+        expected = [
+            f"nst{rank // 2 + 1}/csd{2 * (rank % 2) + device}/state/rank-{rank}.device-{device}.state"
+            for rank in range(8)
+            for device in range(2)
+        ]
         self.assertEqual(found, sorted(expected))
 
     def test_hosts_of_one_machine_share_its_cores(self):
         threads, environment = self.noting_threads()
-        done = subprocess.run(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4",
-                               *self.settings(hosts__ranks=1, hosts__devices=2, train__stop_at=1)],
-                              cwd=cluster.program.ROOT, env=environment, text=True, capture_output=True, timeout=cluster.program.HANG_S)
+        done = subprocess.run(
+            [
+                "launch/mpirun",
+                "configs/tiny.toml",
+                self.site,
+                "-n",
+                "4",
+                *self.settings(hosts__ranks=1, hosts__devices=2, train__stop_at=1),
+            ],
+            cwd=cluster.program.ROOT,
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=cluster.program.HANG_S,
+        )
         self.assertIn(done.returncode, (0, 75), done.stdout + done.stderr)
         cores = len(cluster.os.sched_getaffinity(0))
         self.assertEqual(threads.read_text().split(), 4 * [str(max(1, cores // 4))])
 
     def test_hosts_give_the_same_result_as_one_machine(self):
-        keys = {"train__stop_at": 4, "csd__per_rank": 1, "placement__gradients": "replicated", **cluster.program.SHORT_ROWS}
+        keys = {
+            "train__stop_at": 4,
+            "csd__per_rank": 1,
+            "placement__gradients": "replicated",
+            **cluster.program.SHORT_ROWS,
+        }
         hosts = self.train(**keys)
         arguments = self.arguments(**keys)
         summary = self.folder / "one.json"
@@ -34,14 +55,36 @@ class Launch(cluster.Cluster):
 
     def test_storage_hosts_hold_the_state_of_the_others(self):
         usual = self.train("--fresh", ranks=4, hosts__names='["nst1", "nst2"]', train__stop_at=4, csd__per_rank=1)
-        stored = self.train("--fresh", ranks=6, hosts__names='["nst1", "nst2"]', hosts__storage='["nst3", "nst4"]', train__stop_at=4, csd__per_rank=2)
+        stored = self.train(
+            "--fresh",
+            ranks=6,
+            hosts__names='["nst1", "nst2"]',
+            hosts__storage='["nst3", "nst4"]',
+            train__stop_at=4,
+            csd__per_rank=2,
+        )
         self.assert_same_bits(stored, usual)
-        self.assertEqual({path.relative_to(cluster.DISKS).parts[0] for path in cluster.DISKS.glob("*/csd*/state/rank-[45].*.state")}, {"nst3", "nst4"})
+        self.assertEqual(
+            {path.relative_to(cluster.DISKS).parts[0] for path in cluster.DISKS.glob("*/csd*/state/rank-[45].*.state")},
+            {"nst3", "nst4"},
+        )
 
     def test_a_site_may_pin_ucx_between_hosts(self):
         keys = {"train__steps": 3, "csd__per_rank": 1}
         whole = self.train(ranks=4, **keys)
-        pinned = ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any", "-x", "UCX_TLS=tcp,self"]
+        pinned = [
+            "--mca",
+            "pml",
+            "ucx",
+            "--mca",
+            "pml_ucx_tls",
+            "any",
+            "--mca",
+            "pml_ucx_devices",
+            "any",
+            "-x",
+            "UCX_TLS=tcp,self",
+        ]
         before = cluster.vhosts("bytes")
         over_ucx = self.train("--traffic", ranks=4, hosts__mpirun_options=json.dumps(pinned), **keys)
         self.assertEqual(over_ucx["masters_xxh3"], whole["masters_xxh3"])
@@ -79,8 +122,17 @@ class Launch(cluster.Cluster):
                 self.assertEqual(row["sent_bytes"], (row["nodes"] - 1) * 2 * row["message_bytes"])
                 # The burst that the cable's token bucket lets through is small in comparison.
                 self.assertLess(row["gb_s"], 1.2 * 0.05)
-        done = cluster.call(cluster.program.PROGRAM, "plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod",
-                            "--nodes", "4", "--calibrate", rates)
+        done = cluster.call(
+            cluster.program.PROGRAM,
+            "plan",
+            "configs/gpt-7b.toml",
+            "--site",
+            "cluster/csd-pod",
+            "--nodes",
+            "4",
+            "--calibrate",
+            rates,
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("4 nodes, fit, 0.0", done.stdout)
 

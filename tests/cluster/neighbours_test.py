@@ -1,5 +1,6 @@
-"""A host that is not like its neighbours: the rows of the table in docs/cluster.md that the tests of launch and slow_host_test.py
-have not."""
+"""A host that is not like its neighbours: the rows of the table in docs/cluster.md that the tests of launch and
+slow_host_test.py have not."""
+
 import pathlib
 import re
 import subprocess
@@ -28,9 +29,26 @@ class Neighbours(odd_host.OddHost):
 
     def test_fewer_cores_give_all_ranks_fewer_threads(self):
         threads, environment = self.noting_threads()
-        remote = self.with_remote(f'[[ $1 == {ODD} ]] && cores=3 || cores=8\n{cluster.SITE}/rsh "$@" | sed "s/^machine .*/machine $1/; s/^cores .*/cores $cores/"')
-        done = subprocess.run(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4", "--fresh", *self.settings(**{**self.keys(**remote), "train__stop_at": 1})],
-                              cwd=cluster.program.ROOT, env=environment, text=True, capture_output=True, timeout=cluster.program.HANG_S)
+        remote = self.with_remote(
+            f'[[ $1 == {ODD} ]] && cores=3 || cores=8\n{cluster.SITE}/rsh "$@" | sed "s/^machine .*/machine $1/; '
+            's/^cores .*/cores $cores/"'
+        )
+        done = subprocess.run(
+            [
+                "launch/mpirun",
+                "configs/tiny.toml",
+                self.site,
+                "-n",
+                "4",
+                "--fresh",
+                *self.settings(**{**self.keys(**remote), "train__stop_at": 1}),
+            ],
+            cwd=cluster.program.ROOT,
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=cluster.program.HANG_S,
+        )
         self.assertIn(done.returncode, (0, 75), done.stdout + done.stderr)
         self.assertEqual(threads.read_text().split(), 4 * ["3"])
 
@@ -43,11 +61,18 @@ class Neighbours(odd_host.OddHost):
         self.start_no_forks()  # they are asked for there
         # The checkout may lie in /tmp.
         root = cluster.program.ROOT
-        self.refused(f"mount --bind {root} /mnt && mount -t tmpfs -o size=64k tmpfs /tmp && mkdir -p {root} && mount --bind /mnt {root} && cd {root} &&",
-                     "The temporary folder /tmp has .* of free space")
+        self.refused(
+            f"mount --bind {root} /mnt && mount -t tmpfs -o size=64k tmpfs /tmp && mkdir -p {root} && mount --bind "
+            f"/mnt {root} && cd {root} &&",
+            "The temporary folder /tmp has .* of free space",
+        )
 
     def test_too_little_memory_for_a_state_in_memory_is_refused(self):
-        self.refused("mount -t tmpfs -o size=64k tmpfs /dev/shm &&", 'csd.path "/dev/shm/.*" has .* free', csd__tiers__memory=0.001)
+        self.refused(
+            "mount -t tmpfs -o size=64k tmpfs /dev/shm &&",
+            'csd.path "/dev/shm/.*" has .* free',
+            csd__tiers__memory=0.001,
+        )
 
     def test_a_storage_host_needs_no_text(self):
         others = {"hosts__names": '["nst1","nst2","nst4"]'}

@@ -1,4 +1,5 @@
 """Four virtual hosts of one rank each, of which one differs."""
+
 import shlex
 
 import cluster
@@ -12,7 +13,12 @@ class OddHost(cluster.Cluster):
 
     def where_odd(self, prefix):
         """A remote program that runs all commands of the odd host behind these words of a shell."""
-        return self.keys(**self.with_remote(f'host=$1\nshift\n[[ $host != {ODD} ]] || set -- {shlex.quote(prefix)} "$@"\nexec {cluster.SITE}/rsh "$host" "$@"'))
+        return self.keys(
+            **self.with_remote(
+                f'host=$1\nshift\n[[ $host != {ODD} ]] || set -- {shlex.quote(prefix)} "$@"\nexec {cluster.SITE}/rsh '
+                '"$host" "$@"'
+            )
+        )
 
     def usual(self, **more):
         return self.train(ranks=4, **self.keys(**more))

@@ -1,4 +1,5 @@
 """Many ranks start, train and go on, on the cores of one machine."""
+
 import time
 
 import cluster

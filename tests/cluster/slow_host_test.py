@@ -1,4 +1,5 @@
 """A host whose processor or drive is slower than its neighbours': times are compared, so it runs alone."""
+
 import json
 import os
 import pathlib
@@ -25,7 +26,9 @@ class SlowHost(odd_host.OddHost):
 
     def slow_disk(self):
         """A prefix that limits the host's drive to 4 MB/s, as control groups of version 1 can."""
-        mounted = subprocess.run(["findmnt", "-n", "-t", "cgroup", "-O", "blkio", "-o", "TARGET"], text=True, capture_output=True).stdout.split()
+        mounted = subprocess.run(
+            ["findmnt", "-n", "-t", "cgroup", "-O", "blkio", "-o", "TARGET"], text=True, capture_output=True
+        ).stdout.split()
         device = os.stat(cluster.scratch()).st_dev
         disk = pathlib.Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
         whole = disk.parent if (disk / "partition").exists() else disk
@@ -48,7 +51,9 @@ class SlowHost(odd_host.OddHost):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assert_same_bits(json.loads(summary.read_text()), usual)
         steps = [json.loads(line) for line in metrics.read_text().splitlines() if '"loss"' in line]
-        self.assertGreater(sum(step["slowest_devices_rank"] == 2 and step["slowest_devices_times"] > 1.5 for step in steps), 3, steps)
+        self.assertGreater(
+            sum(step["slowest_devices_rank"] == 2 and step["slowest_devices_times"] > 1.5 for step in steps), 3, steps
+        )
         self.assertRegex(done.stdout, rf"rank 2 on host {ODD} .*\b\d+ of 6 steps, [\d.]+ times")
         done = self.mpirun("--fresh", "--json", summary, ranks=4, **{**keys, "csd__speed": '"auto"'})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -1,4 +1,5 @@
 """Jobs of launch/slurm in a private Slurm on virtual hosts."""
+
 import importlib.util
 import os
 import re
@@ -14,7 +15,9 @@ STEPS = {"train__steps": 60, "csd__per_rank": 1, "checkpoint__every": 10}
 os.environ["XDG_STATE_HOME"] = str(cluster.scratch() / "records")
 
 
-with_package = unittest.skipIf(importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it")
+with_package = unittest.skipIf(
+    importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it"
+)
 
 
 def on_head(*command):
@@ -34,19 +37,42 @@ class Jobs(cluster.Cluster):
         its first start."""
         keys = {"checkpoint__path": f'"{self.folder / name}"', **keys}
         files = ["--json", self.folder / f"{name}.json", "--metrics", self.folder / f"{name}.jsonl"]
-        out = cluster.must("launch/slurm", "configs/tiny.toml", self.site, "-n", ranks, *self.settings(**keys),
-                           f"--output={self.folder / name}.out", *sbatch_options, "--", *files, *begins)
+        out = cluster.must(
+            "launch/slurm",
+            "configs/tiny.toml",
+            self.site,
+            "-n",
+            ranks,
+            *self.settings(**keys),
+            f"--output={self.folder / name}.out",
+            *sbatch_options,
+            "--",
+            *files,
+            *begins,
+        )
         return self.submitted(out)
 
     def submit_script(self, name, script, *options, arguments=(), python=sys.executable, environment=()):
         """Like submit(), of a script; its output is in NAME.out."""
-        out = cluster.must("env", *environment, f"NEARSTEP_PYTHON={python}", "launch/slurm", script, self.site, *options,
-                           f"--output={self.folder / name}.out", "--", *arguments)
+        out = cluster.must(
+            "env",
+            *environment,
+            f"NEARSTEP_PYTHON={python}",
+            "launch/slurm",
+            script,
+            self.site,
+            *options,
+            f"--output={self.folder / name}.out",
+            "--",
+            *arguments,
+        )
         return self.submitted(out)
 
     def quick_python(self):
         """A Python that need not read nearstep and PyTorch when it is asked about them."""
-        return cluster.program.make_script(self.folder / "python", f'[[ "$*" != "-m nearstep digest" ]] || exec echo 0\nexec {sys.executable} "$@"')
+        return cluster.program.make_script(
+            self.folder / "python", f'[[ "$*" != "-m nearstep digest" ]] || exec echo 0\nexec {sys.executable} "$@"'
+        )
 
     def submitted(self, said):
         job = re.fullmatch(r"Submitted batch job (\d+)\s*", said).group(1)
@@ -73,9 +99,11 @@ class Jobs(cluster.Cluster):
 
     def wait_for_steps(self, job, name, steps, file=None):
         """Waits until the job has taken that many steps, which its metrics or the file show."""
+
         def end_of():
             state = self.state(job)
             return f"{state}\n{self.output(name)}" if state in ENDS else None
+
         cluster.wait_for_steps(file or self.folder / f"{name}.jsonl", steps, end_of)
 
     def state_files(self):

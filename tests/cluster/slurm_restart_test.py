@@ -1,4 +1,5 @@
 """launch/slurm: a job resumes after failures with the results of an undisturbed run."""
+
 import contextlib
 import json
 import os
@@ -34,12 +35,14 @@ class Restarts(slurm_jobs.Jobs):
         self.assertEqual(summary["steps"], 60)
         self.assertEqual(summary["masters_xxh3"], whole["masters_xxh3"])
         self.assertEqual(summary["heldout_loss"], whole["heldout_loss"])
-        self.assertEqual(summary["losses"], whole["losses"][summary["first_step"] - 1:])
+        self.assertEqual(summary["losses"], whole["losses"][summary["first_step"] - 1 :])
 
     def stubbed(self, program, lines):
         """An sbatch option that makes the job find this stub instead of a program; `real` in it is the program
         itself."""
-        stub = cluster.program.make_script(self.folder / "bin" / program, f'real={cluster.shutil.which(program)}\n{lines}\nexec $real "$@"')
+        stub = cluster.program.make_script(
+            self.folder / "bin" / program, f'real={cluster.shutil.which(program)}\n{lines}\nexec $real "$@"'
+        )
         return f"--export=ALL,PATH={stub.parent}:{os.environ['PATH']}"
 
     def test_a_killed_rank_is_requeued_and_resumed(self):
@@ -55,7 +58,9 @@ class Restarts(slurm_jobs.Jobs):
         whole = self.whole()
         job = self.submit("lost", "--exclude=nst4", **STEPS)
         # Another job has the first devices of the host that will replace it.
-        other = on_head("sbatch", "--nodelist=nst3", "--ntasks=1", "--gres=csd:2", "--output=/dev/null", "--wrap=sleep 600").split()[-1]
+        other = on_head(
+            "sbatch", "--nodelist=nst3", "--ntasks=1", "--gres=csd:2", "--output=/dev/null", "--wrap=sleep 600"
+        ).split()[-1]
         self.addCleanup(on_head, "scancel", other)
         self.wait_for_steps(job, "lost", 25)
         self.lose_host("nst2")
@@ -76,13 +81,18 @@ class Restarts(slurm_jobs.Jobs):
         self.assert_states(self.output("late"), "code 75")
         self.assert_went_on("late", whole, after=11)
         self.assert_states(self.output("late"), "120 s")
-        # No rank was killed while ending. Of later starts only a signal ends any: Open MPI 4.1 sometimes crashes in MPI_Init under srun.
+        # No rank was killed while ending. Of later starts only a signal ends any: Open MPI 4.1 sometimes crashes in
+        # MPI_Init under srun.
         codes = [int(code) for code in re.findall(r"this start ended with code (\d+)", self.output("late"))]
         self.assertEqual(codes[0], 75)
         self.assertGreater(min(codes[1:], default=129), 128)
 
     def test_a_refused_requeue_does_not_end_in_0(self):
-        job = self.submit("refused", self.stubbed("scontrol", "[[ $1 != requeue ]] || { echo 'Requeue is off' >&2; exit 1; }"), **STEPS)
+        job = self.submit(
+            "refused",
+            self.stubbed("scontrol", "[[ $1 != requeue ]] || { echo 'Requeue is off' >&2; exit 1; }"),
+            **STEPS,
+        )
         self.wait_for_steps(job, "refused", 5)
         on_head("scancel", "--signal=USR1", job)
         self.wait_for(job, "refused", states=("FAILED",))
@@ -130,7 +140,10 @@ class Restarts(slurm_jobs.Jobs):
         self.assertRegex(said, rf"start 1 of job {job} on \S+, devices (nst\d=none ){{2}}nst\d=0-1")
         self.assertRegex(said, r"5 ranks on 3 hosts \((nst\d ?){3}\)")
         self.assert_went_on("stored", whole, after=10)
-        self.assertRegex("\n".join(self.state_files()), r"^nst\d/csd0/state/rank-4.device-0.state\nnst\d/csd1/state/rank-4.device-1.state$")
+        self.assertRegex(
+            "\n".join(self.state_files()),
+            r"^nst\d/csd0/state/rank-4.device-0.state\nnst\d/csd1/state/rank-4.device-1.state$",
+        )
 
 
 if __name__ == "__main__":

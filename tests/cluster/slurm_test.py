@@ -1,4 +1,5 @@
 """launch/slurm and srun: a job gets its devices and cores, and a sentence if it has too few."""
+
 import json
 import os
 import re
@@ -17,15 +18,38 @@ class Slurm(slurm_jobs.Jobs):
         whole = self.train(ranks=4, csd__per_rank=1, train__stop_at=3)
         summary = self.folder / "srun.json"
         environment = ["env", "OMP_NUM_THREADS=1", "OMPI_MCA_btl_tcp_if_include=eth0", "OMPI_MCA_btl=tcp,vader,self"]
-        on_head(*environment, "srun", "-N2", "-n4", "--ntasks-per-node=2", "--gres=csd:2", "--mpi=pmix",
-                cluster.program.PROGRAM, "train", "configs/tiny.toml", "--site", self.site, "--fresh", "--json", summary,
-                *self.settings(csd__per_rank=1, train__stop_at=3))
+        on_head(
+            *environment,
+            "srun",
+            "-N2",
+            "-n4",
+            "--ntasks-per-node=2",
+            "--gres=csd:2",
+            "--mpi=pmix",
+            cluster.program.PROGRAM,
+            "train",
+            "configs/tiny.toml",
+            "--site",
+            self.site,
+            "--fresh",
+            "--json",
+            summary,
+            *self.settings(csd__per_rank=1, train__stop_at=3),
+        )
         self.assertEqual(json.loads(summary.read_text())["masters_xxh3"], whole["masters_xxh3"])
 
     def test_jobs_on_the_same_hosts_get_different_devices(self):
         nodes = "--nodelist=nst1,nst2"
-        jobs = {name: self.submit(name, nodes, csd__per_rank=1, train__steps=40, csd__path=json.dumps([f"/mnt/csd{i}/{name}" for i in range(4)]))
-                for name in ("one", "two")}
+        jobs = {
+            name: self.submit(
+                name,
+                nodes,
+                csd__per_rank=1,
+                train__steps=40,
+                csd__path=json.dumps([f"/mnt/csd{i}/{name}" for i in range(4)]),
+            )
+            for name in ("one", "two")
+        }
         for name, job in jobs.items():
             self.wait_for(job, name)
         self.assertIn("devices nst1=0-1 nst2=0-1", self.output("one"))
@@ -64,8 +88,9 @@ class Slurm(slurm_jobs.Jobs):
         self.assertIn("ExitCode=2:0", on_head("scontrol", "show", "job", job))
 
     def test_a_longer_notice_reaches_the_ranks(self):
-        done = cluster.call("launch/slurm", "configs/tiny.toml", self.site, "-n", 4, "--dry-run", *self.settings(),
-                            "--signal=USR1@600")
+        done = cluster.call(
+            "launch/slurm", "configs/tiny.toml", self.site, "-n", 4, "--dry-run", *self.settings(), "--signal=USR1@600"
+        )
         self.assertIn("NEARSTEP_NOTICE=600", done.stdout)
 
     def test_a_storage_host_without_devices_is_refused(self):
@@ -86,14 +111,33 @@ class Cores:
     def test_each_rank_has_the_cores_that_the_site_gives_it(self):
         self.start_no_forks()
         script = self.folder / "cores.py"
-        script.write_text("import os\nprint('cores', len(os.sched_getaffinity(0)), 'threads', os.environ['OMP_NUM_THREADS'], flush=True)\n")
+        script.write_text(
+            "import os\nprint('cores', len(os.sched_getaffinity(0)), 'threads', os.environ['OMP_NUM_THREADS'], "
+            "flush=True)\n"
+        )
         site = self.site / "site.toml"
         for cores, ranks in ((2, 1), (1, 2)):
-            site.write_text(re.sub(r"(?m)^(cores_per_rank = .*\n)?ranks = .*", f"cores_per_rank = {cores}\nranks = {ranks}", site.read_text()))
+            site.write_text(
+                re.sub(
+                    r"(?m)^(cores_per_rank = .*\n)?ranks = .*",
+                    f"cores_per_rank = {cores}\nranks = {ranks}",
+                    site.read_text(),
+                )
+            )
             name = f"cores-{cores}"
-            job = self.submit_script(name, script, "-n", 2, "--export=NONE", python=self.quick_python(), environment=["-u", "OMP_NUM_THREADS"])
+            job = self.submit_script(
+                name,
+                script,
+                "-n",
+                2,
+                "--export=NONE",
+                python=self.quick_python(),
+                environment=["-u", "OMP_NUM_THREADS"],
+            )
             self.wait_for(job, name)
-            self.assertEqual(re.findall(r"cores (\d+) threads (\d+)", self.output(name)), [(str(cores), str(cores))] * 2)
+            self.assertEqual(
+                re.findall(r"cores (\d+) threads (\d+)", self.output(name)), [(str(cores), str(cores))] * 2
+            )
 
 
 class ControlGroups(Cores, slurm_jobs.Jobs):
@@ -125,27 +169,54 @@ class Sessions(Cores, slurm_jobs.Jobs):
         return cluster.call(*on_host, "srun", "-N1", "--nodelist=nst1", *words)
 
     def trained(self, *options, steps=2, **keys):
-        return ["train", "configs/tiny.toml", "--site", self.site, "--fresh", *options,
-                *self.settings(csd__per_rank=1, train__stop_at=steps, **keys)]
+        return [
+            "train",
+            "configs/tiny.toml",
+            "--site",
+            self.site,
+            "--fresh",
+            *options,
+            *self.settings(csd__per_rank=1, train__stop_at=steps, **keys),
+        ]
 
     def test_devices_with_types_are_found(self):
         job = self.submit("typed", "--nodelist=nst1", "--gres=csd:sata:2", ranks=2, csd__per_rank=1, train__stop_at=1)
         self.wait_for(job, "typed")
         self.assertIn("devices nst1=2-3", self.output("typed"))
-        self.assertEqual(self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)])
+        self.assertEqual(
+            self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)]
+        )
 
     def test_a_step_finds_the_devices_of_its_job(self):
         done = self.srun("-n2", "--gres=csd:sata:2", "--mpi=pmix", cluster.program.PROGRAM, *self.trained())
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)])
+        self.assertEqual(
+            self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)]
+        )
 
     def test_tasks_of_an_array_have_devices_of_their_own(self):
         """Also the last, whose number is the array's. Both hold their devices at the same time."""
-        own = {"csd__path": json.dumps([f"/mnt/csd{i}/task-TASK" for i in range(4)]), "checkpoint__path": f'"{self.folder}/TASK"'}
-        step = shlex.join(map(str, [*self.ENVIRONMENT, "srun", "--mpi=pmix", cluster.program.PROGRAM, *self.trained(**own)]))
+        own = {
+            "csd__path": json.dumps([f"/mnt/csd{i}/task-TASK" for i in range(4)]),
+            "checkpoint__path": f'"{self.folder}/TASK"',
+        }
+        step = shlex.join(
+            map(str, [*self.ENVIRONMENT, "srun", "--mpi=pmix", cluster.program.PROGRAM, *self.trained(**own)])
+        )
         step = step.replace("TASK", "'$SLURM_ARRAY_TASK_ID'")
-        both = f"touch {self.folder}/begun-$SLURM_ARRAY_TASK_ID; until [ -e {self.folder}/begun-1 ] && [ -e {self.folder}/begun-2 ]; do sleep 0.1; done"
-        job = on_head("sbatch", "--array=1-2", "-n1", "--nodelist=nst1", "--gres=csd:1", f"--output={self.folder}/array-%a.out", f"--wrap={both}; {step}").split()[-1]
+        both = (
+            f"touch {self.folder}/begun-$SLURM_ARRAY_TASK_ID; until [ -e {self.folder}/begun-1 ] && [ -e "
+            f"{self.folder}/begun-2 ]; do sleep 0.1; done"
+        )
+        job = on_head(
+            "sbatch",
+            "--array=1-2",
+            "-n1",
+            "--nodelist=nst1",
+            "--gres=csd:1",
+            f"--output={self.folder}/array-%a.out",
+            f"--wrap={both}; {step}",
+        ).split()[-1]
         self.addCleanup(on_head, "scancel", job)
         for task in (1, 2):
             self.wait_for(f"{job}_{task}", f"array-{task}")
@@ -154,10 +225,19 @@ class Sessions(Cores, slurm_jobs.Jobs):
 
     @slurm_jobs.with_package
     def test_a_step_of_a_script_finds_the_devices_of_its_job(self):
-        done = self.srun("-n2", "--gres=csd:sata:2", "--mpi=pmix", sys.executable, cluster.SCRIPT, self.folder / "out",
-                         *(f"/mnt/csd{i}/state" for i in range(4)))
+        done = self.srun(
+            "-n2",
+            "--gres=csd:sata:2",
+            "--mpi=pmix",
+            sys.executable,
+            cluster.SCRIPT,
+            self.folder / "out",
+            *(f"/mnt/csd{i}/state" for i in range(4)),
+        )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)])
+        self.assertEqual(
+            self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)]
+        )
 
     def test_a_job_without_devices_is_refused(self):
         done = self.srun("-n1", "--mpi=pmix", cluster.program.PROGRAM, *self.trained())
@@ -187,7 +267,9 @@ class Sessions(Cores, slurm_jobs.Jobs):
 
     def test_arrays_are_refused(self):
         for word, variables in (("--array=1-2", ()), ("-a1-2", ()), ("--time=5", ("SBATCH_ARRAY_INX=1-2",))):
-            done = cluster.call("env", *variables, "launch/slurm", "configs/tiny.toml", self.site, "-n", 2, *self.settings(), word)
+            done = cluster.call(
+                "env", *variables, "launch/slurm", "configs/tiny.toml", self.site, "-n", 2, *self.settings(), word
+            )
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assert_states(done.stderr, "array")
 

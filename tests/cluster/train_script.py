@@ -2,6 +2,7 @@
 
 OUT/steps-RANK gets a line per step, OUT/starts rank, ranks and step of each start, OUT/digest the masters' digest.
 """
+
 import pathlib
 import sys
 import time
@@ -16,7 +17,13 @@ out.mkdir(parents=True, exist_ok=True)
 torch.manual_seed(7)
 model = torch.nn.Sequential(*(torch.nn.Linear(300, 300) for _ in range(3)))
 # Each rank's gradient is encoded by itself, also where ranks share a node.
-opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-3, path=paths, clip_norm=1.0, config={"placement.gradients": "replicated"})
+opt = nearstep.AdamW(
+    nearstep.groups(model, weight_decay=0.1),
+    lr=1e-3,
+    path=paths,
+    clip_norm=1.0,
+    config={"placement.gradients": "replicated"},
+)
 start = opt.resume()
 (out / "starts").open("a").write(f"{opt.rank} {opt.ranks} {start}\n")
 steps = (out / f"steps-{opt.rank}").open("a", buffering=1)

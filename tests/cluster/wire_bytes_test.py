@@ -8,6 +8,7 @@ of a step (norm, losses, commit), which are not counted:
 namespaces carry packets of up to 64 KiB, so headers are a small share here; with 1500-byte packets they are 66 / 1448 =
 4.6 %.
 """
+
 import cluster
 
 FEW, MORE = 2, 12
@@ -16,8 +17,10 @@ HEADER_BYTES = 66
 
 def counters():
     """Per host: tx_bytes, tx_packets, rx_bytes, rx_packets."""
-    return {host: {name: int(value) for name, value in (word.split("=") for word in words)}
-            for host, *words in map(str.split, cluster.vhosts("bytes").splitlines())}
+    return {
+        host: {name: int(value) for name, value in (word.split("=") for word in words)}
+        for host, *words in map(str.split, cluster.vhosts("bytes").splitlines())
+    }
 
 
 class WireBytes(cluster.Cluster):
@@ -28,7 +31,7 @@ class WireBytes(cluster.Cluster):
         after = counters()
         of_host = {host: {name: after[host][name] - before[host][name] for name in after[host]} for host in after}
         for i, host in enumerate(cluster.HOSTS):
-            of_host[host]["counted"] = sum(summary["network_sent_bytes"][2 * i:2 * i + 2])
+            of_host[host]["counted"] = sum(summary["network_sent_bytes"][2 * i : 2 * i + 2])
         return of_host
 
     def check(self, **keys):
@@ -37,9 +40,12 @@ class WireBytes(cluster.Cluster):
         print(f"\n{keys}: bytes per step", flush=True)
         for host, link in links.items():
             counted, headers = link["counted"], HEADER_BYTES * link["tx_packets"]
-            print(f"  {host}: counted {counted / 10:.0f}, sent {link['tx_bytes'] / 10:.0f} "
-                  f"({link['tx_bytes'] / counted - 1:+.2%}), of which headers {headers / 10:.0f}, "
-                  f"control {(link['tx_bytes'] - counted - headers) / 10:.0f}", flush=True)
+            print(
+                f"  {host}: counted {counted / 10:.0f}, sent {link['tx_bytes'] / 10:.0f} "
+                f"({link['tx_bytes'] / counted - 1:+.2%}), of which headers {headers / 10:.0f}, "
+                f"control {(link['tx_bytes'] - counted - headers) / 10:.0f}",
+                flush=True,
+            )
             self.assertGreater(counted, 2_000_000, "too little to compare")
             self.assertLessEqual(abs(link["tx_bytes"] / counted - 1), 0.03, f"{host} {link}")
             self.assertLessEqual(abs((link["tx_bytes"] - headers) / counted - 1), 0.015, f"{host} {link}")
@@ -63,7 +69,9 @@ class WireBytes(cluster.Cluster):
         self.assertAlmostEqual(counted / (8 * 65536), 0.4 * 3 + 2 * 3, delta=0.01)
 
     def test_flat_topk(self):
-        counted = self.check(mode="su+o+c", compress__codec="topk", compress__keep=0.1, placement__gradients="replicated")
+        counted = self.check(
+            mode="su+o+c", compress__codec="topk", compress__keep=0.1, placement__gradients="replicated"
+        )
         self.assertAlmostEqual(counted / (8 * 65536), 0.4 * 6 + 2 * 3, delta=0.01)
 
     def test_state_in_every_node(self):

@@ -170,12 +170,12 @@ void put_scaled(engine::Run& engine, const Layout& layout, std::uint64_t stream,
 }
 
 Ended clipped_run(const mpi::Communicator& world, const config::EngineSettings& settings,
-                  Dtype dtype, const std::string& steps) {
+                  Dtype dtype, const std::string& steps, bool puts_at_once = false) {
     Layout layout = five_blocks();
     layout.dtype = dtype;
-    engine::Run run =
-        engine::Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
-                          {.model = "five blocks", .steps = std::ssize(steps)}, {});
+    engine::Run run = engine::Run::open(
+        world, settings, layout, {.kind = StartRequest::Kind::fresh},
+        {.model = "five blocks", .steps = std::ssize(steps)}, {.puts_at_once = puts_at_once});
     engine::Run* const engine = &run;
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     Ended ended;
@@ -215,10 +215,12 @@ TEST_P(ClippingOf, HasTheBitsOfAStepThatWaitsForItsNorm) {
         }
         const Dtype dtype = way == "fp16" ? Dtype::fp16 : Dtype::bf16;
         const Ended guessed = clipped_run(world, settings, dtype, GetParam().clipped);
+        const Ended at_once = clipped_run(world, settings, dtype, GetParam().clipped, true);
         settings.mode = config::Mode::su;
         settings.csd.path = {folder_of(world, 4) + "/state"};
         const Ended waited = clipped_run(world, settings, dtype, GetParam().clipped);
         EXPECT_EQ(guessed, (Ended{waited.masters, GetParam().right, GetParam().wrong}));
+        EXPECT_EQ(at_once, waited);
         EXPECT_EQ(waited.right + waited.wrong, 0);
     }
 }

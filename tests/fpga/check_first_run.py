@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs fpga/first_run on an emulated card: one that works, one without peer to peer, and one that is not there.
 
-    tests/fpga/check_first_run.py PROGRAM EMULATED_CARDS
+tests/fpga/check_first_run.py PROGRAM EMULATED_CARDS
 """
 
 import os
@@ -18,11 +18,35 @@ import open_mpi  # noqa: E402
 def first_run(folder, faults="", card="0", xclbin=None):
     """The report's lines by what they are on."""
     cards = pathlib.Path(sys.argv[2])
-    environment = {**os.environ, **open_mpi.environment(), "OMP_NUM_THREADS": "1", "XILINX_XRT": str(cards),
-                   "XRT_INI_PATH": str(cards / "xrt.ini"), "NEARSTEP_EMULATED_CARDS": "1", "NEARSTEP_CARD_FAULTS": faults}
-    done = subprocess.run([ROOT / "fpga/first_run", "--folder", folder / "drive", "--card", card, "--program", sys.argv[1],
-                           "--xclbin", xclbin or cards / "nearstep.xclbin", "--report", folder / "report"],
-                          env=environment, capture_output=True, text=True, check=False, timeout=500)
+    environment = {
+        **os.environ,
+        **open_mpi.environment(),
+        "OMP_NUM_THREADS": "1",
+        "XILINX_XRT": str(cards),
+        "XRT_INI_PATH": str(cards / "xrt.ini"),
+        "NEARSTEP_EMULATED_CARDS": "1",
+        "NEARSTEP_CARD_FAULTS": faults,
+    }
+    done = subprocess.run(
+        [
+            ROOT / "fpga/first_run",
+            "--folder",
+            folder / "drive",
+            "--card",
+            card,
+            "--program",
+            sys.argv[1],
+            "--xclbin",
+            xclbin or cards / "nearstep.xclbin",
+            "--report",
+            folder / "report",
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     text = (folder / "report").read_text()
     assert text in done.stdout and not list((folder / "drive").iterdir()), done.stdout

@@ -46,8 +46,12 @@ def kernels_of_table():
 
 
 def make(out, compiler, *settings):
-    return subprocess.run(["make", "-C", str(ROOT / "fpga"), f"OUT={out}", f"VPP={compiler}", *settings],
-                          capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["make", "-C", str(ROOT / "fpga"), f"OUT={out}", f"VPP={compiler}", *settings],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def lines_of(config):

@@ -1,4 +1,7 @@
-"""If a rank stops while GPUs exchange, every rank ends with a non-zero code and says why. Skipped with fewer GPUs than ranks."""
+"""If a rank stops while GPUs exchange, every rank ends with a non-zero code and says why. Skipped with fewer GPUs than
+ranks.
+"""
+
 import os
 import pathlib
 import re
@@ -13,8 +16,13 @@ import verdict  # noqa: E402
 
 PROGRAM = os.environ["NEARSTEP_STOPPED_RANK"]
 LIMIT_S = 4
-PHASES = {"init": "NCCL's start", "reduce_scatter": "a reduce-scatter", "exchange": "a send and receive",
-          "all_gather": "an all-gather", "second_group": "a(n all-gather| send and receive)"}
+PHASES = {
+    "init": "NCCL's start",
+    "reduce_scatter": "a reduce-scatter",
+    "exchange": "a send and receive",
+    "all_gather": "an all-gather",
+    "second_group": "a(n all-gather| send and receive)",
+}
 
 
 def is_alive(process):
@@ -28,9 +36,15 @@ def is_alive(process):
 class StoppedRank(unittest.TestCase):
     def run_ranks(self, ranks, phase, how):
         """Returns mpirun's result. The timeout is far above the limit, so that only a hang reaches it."""
-        done = subprocess.run([str(ROOT / "launch/ranks"), str(ranks), PROGRAM, phase, how, str(LIMIT_S)], text=True,
-                              errors="replace", capture_output=True, stdin=subprocess.DEVNULL, timeout=150,
-                              env=dict(os.environ, NEARSTEP_TIMEOUT="120"))
+        done = subprocess.run(
+            [str(ROOT / "launch/ranks"), str(ranks), PROGRAM, phase, how, str(LIMIT_S)],
+            text=True,
+            errors="replace",
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=150,
+            env=dict(os.environ, NEARSTEP_TIMEOUT="120"),
+        )
         if done.returncode == 77:
             self.skipTest(done.stdout.strip())
         processes = re.findall(r"is process (\d+)", done.stdout)
@@ -44,12 +58,16 @@ class StoppedRank(unittest.TestCase):
             with self.subTest(phase=phase, how="stall"):
                 done = self.run_ranks(ranks, phase, "stall")
                 self.assertNotIn(done.returncode, (0, 124, 137), done.stderr)
-                self.assertRegex(done.stderr, f"nearstep: rank [0-9]+: Another rank did not take part in {what}"
-                                              f" between GPUs for {LIMIT_S} s")
+                self.assertRegex(
+                    done.stderr,
+                    f"nearstep: rank [0-9]+: Another rank did not take part in {what} between GPUs for {LIMIT_S} s",
+                )
             with self.subTest(phase=phase, how="kill"):
                 done = self.run_ranks(ranks, phase, "kill")
                 self.assertNotIn(done.returncode, (0, 124), done.stderr)
-                self.assertRegex(done.stderr, r"was ended by SIGKILL|nearstep: rank [0-9]+: (Another rank|NCCL reports)")
+                self.assertRegex(
+                    done.stderr, r"was ended by SIGKILL|nearstep: rank [0-9]+: (Another rank|NCCL reports)"
+                )
 
     def test_two_ranks(self):
         self.check_all_end(2)

@@ -1,4 +1,5 @@
 """Cases of equality_worker.py: networks of transformers, and how gradients add up in them."""
+
 import copy
 
 import torch
@@ -11,6 +12,7 @@ from in_memory import FOLDER, RANK, RANKS, STEPS, batches, expect, groups_in_mem
 def gpt2_groups_cosine_clipping():
     """The head is tied to the embedding."""
     from transformers import get_cosine_schedule_with_warmup
+
     ours, theirs = network("gpt2")
     expect(ours.lm_head.weight is ours.transformer.wte.weight, "the head is tied")
     opt = nearstep.AdamW(nearstep.groups(ours, weight_decay=0.1), lr=2e-3, clip_norm=0.5, **state())

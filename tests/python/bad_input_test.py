@@ -1,5 +1,9 @@
-"""A user's mistake ends in one sentence, as the right exception, and leaves the state unchanged. One process, one rank."""
+"""A user's mistake ends in one sentence, as the right exception, and leaves the state unchanged. One process,
+one rank.
+"""
+
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -19,11 +23,14 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import nearstep
 import networks
 
+
 class BadInput(Package):
     def test_a_folder_with_a_run_is_kept_without_resume_or_fresh(self):
         digest = self.trained()
         model, opt = self.make()
-        self.refuses(ValueError, (self.path, "step 3", "opt.resume()", "fresh=True"), lambda: self.train(model, opt, 0, 1))
+        self.refuses(
+            ValueError, (self.path, "step 3", "opt.resume()", "fresh=True"), lambda: self.train(model, opt, 0, 1)
+        )
         self.assert_kept(digest)
         _, opt = self.make(fresh=True)
         self.assertEqual(opt.steps, 0)
@@ -67,8 +74,13 @@ class BadInput(Package):
         model, opt = self.make()
         self.train(model, opt, 0, 1)
         for name in ("a\udcff", b"a\xff", "a\0b"):
-            for use in (lambda: self.make(path=[name]), lambda: self.make(weights=name), lambda: opt.save(name), lambda: opt.export(name),
-                        lambda: self.make(config={"checkpoint.path": name})):
+            for use in (
+                lambda: self.make(path=[name]),
+                lambda: self.make(weights=name),
+                lambda: opt.save(name),
+                lambda: opt.export(name),
+                lambda: self.make(config={"checkpoint.path": name}),
+            ):
                 with self.subTest(name=name):
                     self.refuses(ValueError, "a", use)
             _, other = self.make(path=self.folder / "other")
@@ -91,7 +103,10 @@ class BadInput(Package):
         self.assertEqual(opt.resume(), 0)
 
     def test_a_number_of_ranks_that_is_none(self):
-        for variables, expected in (({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'"), ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE is '0'")):
+        for variables, expected in (
+            ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'"),
+            ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE is '0'"),
+        ):
             with unittest.mock.patch.dict(os.environ, variables):
                 self.refuses(ValueError, expected, self.make)
 
@@ -115,17 +130,22 @@ class BadInput(Package):
     def test_parameters_that_are_divided_among_processes(self):
         self.joined(1)
         network = lambda: torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))  # noqa: E731
-        flat = lambda model: torch.distributed.fsdp.FullyShardedDataParallel(model, device_id=torch.device("cpu"))  # noqa: E731
+        flat = functools.partial(torch.distributed.fsdp.FullyShardedDataParallel, device_id=torch.device("cpu"))
         flat_views = lambda model: torch.distributed.fsdp.FullyShardedDataParallel(  # noqa: E731
-            model, device_id=torch.device("cpu"), use_orig_params=True)
+            model, device_id=torch.device("cpu"), use_orig_params=True
+        )
         mesh = torch.distributed.init_device_mesh("cpu", (1,))
         dtensors = lambda model: torch.distributed.tensor.parallel.parallelize_module(  # noqa: E731
-            model, mesh, {"0": torch.distributed.tensor.parallel.ColwiseParallel()})
+            model, mesh, {"0": torch.distributed.tensor.parallel.ColwiseParallel()}
+        )
         for wrap, stated in ((flat, "FullyShardedDataParallel"), (flat_views, "FullyShardedDataParallel")):
             for of in (lambda model: model, lambda model: model.parameters()):
                 self.refuses(ValueError, stated, lambda: nearstep.SGD(of(wrap(network())), lr=0.1, path=self.path))
-        for wrap, stated, error in ((flat, "another tensor", RuntimeError), (flat_views, "part of PyTorch's", ValueError),
-                                    (dtensors, "another tensor", RuntimeError)):
+        for wrap, stated, error in (
+            (flat, "another tensor", RuntimeError),
+            (flat_views, "part of PyTorch's", ValueError),
+            (dtensors, "another tensor", RuntimeError),
+        ):
             model = network()
             opt = nearstep.SGD(model, lr=0.1, path=self.path)
             wrapped = wrap(model)
@@ -165,7 +185,12 @@ class BadInput(Package):
             return model
 
         stated = ("layers.1.0.weight have 2 numbers", "infinite or NaN", "1 other tensor has")
-        for settings in ({}, {"stream": nearstep.Stream(slots=2)}, {"stream": nearstep.Stream(slots=2, host_memory_gb=8)}, {"state": "compact"}):
+        for settings in (
+            {},
+            {"stream": nearstep.Stream(slots=2)},
+            {"stream": nearstep.Stream(slots=2, host_memory_gb=8)},
+            {"state": "compact"},
+        ):
             with self.subTest(settings):
                 model, opt = self.make(spoilt(), path=self.folder / "spoilt", **settings)
                 self.opened.remove(opt)
@@ -177,6 +202,15 @@ class BadInput(Package):
         model.layers[1].requires_grad_(False)
         _, opt = self.make(model, path=self.folder / "frozen")
         self.assertIn("the frozen parameter layers.1.0.weight has NaN", self.said_by(opt.resume))
+
+    def test_an_error_that_closing_meets_again_is_said_once(self):
+        program = (
+            "import nearstep, torch\nmodel = torch.nn.Linear(8, 8)\nmodel.weight.data[0, 0] = float('nan')\n"
+            f"opt = nearstep.AdamW(model, path={str(self.folder / 'said')!r})\n"
+            "model(torch.ones(1, 8)).sum().backward()\nopt.step()\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr.count("infinite or NaN")), (1, 1), done.stderr)
 
     def test_messages_do_not_go_into_the_state(self):
         kept = os.dup(0)
@@ -281,8 +315,10 @@ class BadInput(Package):
         path = self.folder / "--fresh csd.path" / "(--set train.seed"
         self.train(*self.make(path=path), 0, 1)
         self.opened[-1].close()
-        for start in (lambda: self.make(networks.Layers(3, 32), path=path)[1].resume(),
-                      lambda: self.train(*self.make(path=path), 0, 1)):
+        for start in (
+            lambda: self.make(networks.Layers(3, 32), path=path)[1].resume(),
+            lambda: self.train(*self.make(path=path), 0, 1),
+        ):
             with self.assertRaises(ValueError) as caught:
                 start()
             message = str(caught.exception)
@@ -293,16 +329,34 @@ class BadInput(Package):
     def test_settings_that_are_not(self):
         self.refuses(ValueError, ("csd.slotz", "csd.slots"), lambda: self.make(config={"csd": {"slotz": 3}}))
         self.refuses(ValueError, 'codec = "q5"', lambda: self.make(codec="q5"))
-        for key, instead in (("train.steps", "your own loop"), ("train.learning_rate", "pass lr="), ("model.dtype", "the module"),
-                             ("data.train", "your own loop"), ("checkpoint.every", "opt.save()"), ("hosts.ranks", "a site"), ("plan.gpu_tflops", "")):
+        for key, instead in (
+            ("train.steps", "your own loop"),
+            ("train.learning_rate", "pass lr="),
+            ("model.dtype", "the module"),
+            ("data.train", "your own loop"),
+            ("checkpoint.every", "opt.save()"),
+            ("hosts.ranks", "a site"),
+            ("plan.gpu_tflops", ""),
+        ):
             section, name = key.split(".")
-            self.assertIn(instead, self.refuses(ValueError, f"config has '{key}'", lambda: self.make(config={section: {name: 3}})))
+            self.assertIn(
+                instead, self.refuses(ValueError, f"config has '{key}'", lambda: self.make(config={section: {name: 3}}))
+            )
         self.make(config={"train.loss_scale": 3, "train.seed": 3})
         for key, value, argument in (("csd.path", ["/nowhere"], "path"), ("csd.state", "q8", "state")):
             self.refuses(ValueError, (argument, value), lambda: self.make(state="fp32", config={key: value}))
         self.make(state="q8", config={"csd.state": "q8", "train.clipping": "delayed"}, clip_norm=1)
-        for name, value in (("lr", -1e-3), ("lr", float("nan")), ("lr", "1e-3"), ("betas", (0.9, 1.5)), ("betas", (0.9,)), ("eps", -1), ("weight_decay", -0.1),
-                            ("clip_norm", -1), ("accumulation", -2)):
+        for name, value in (
+            ("lr", -1e-3),
+            ("lr", float("nan")),
+            ("lr", "1e-3"),
+            ("betas", (0.9, 1.5)),
+            ("betas", (0.9,)),
+            ("eps", -1),
+            ("weight_decay", -0.1),
+            ("clip_norm", -1),
+            ("accumulation", -2),
+        ):
             self.refuses(ValueError, (name, value), lambda name=name, value=value: self.make(**{name: value}))
         self.refuses(TypeError, "nearstep.groups()", lambda: nearstep.groups(networks.Layers(2, 160).parameters()))
         self.refuses(ValueError, 'state = "fp33"', lambda: self.make(state="fp33"))
@@ -312,7 +366,9 @@ class BadInput(Package):
         model, opt = self.make()
         self.train(model, opt, 0, 1)
         self.refuses(RuntimeError, "resume() comes before", opt.resume)
-        self.refuses(RuntimeError, "groups", lambda: opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]}))
+        self.refuses(
+            RuntimeError, "groups", lambda: opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]})
+        )
         opt.close()
         opt.close()
         with self.assertRaises((RuntimeError, ValueError)) as caught:
@@ -326,10 +382,14 @@ class BadInput(Package):
 
     def test_an_interrupt_in_a_step_ends_as_an_interrupt(self):
         script = self.folder / "interrupted.py"
-        script.write_text("import sys, torch, nearstep\nlinear = torch.nn.Linear(4, 4)\n"
-                          "def close(self): raise RuntimeError('half a step')\nnearstep.AdamW.close = close\n"
-                          "opt = nearstep.AdamW(linear.parameters(), lr=1e-3, path=sys.argv[1])\nraise KeyboardInterrupt\n")
-        done = subprocess.run([sys.executable, script, self.path], text=True, capture_output=True, timeout=launcher.WORKERS_LIMIT_S)
+        script.write_text(
+            "import sys, torch, nearstep\nlinear = torch.nn.Linear(4, 4)\n"
+            "def close(self): raise RuntimeError('half a step')\nnearstep.AdamW.close = close\n"
+            "opt = nearstep.AdamW(linear.parameters(), lr=1e-3, path=sys.argv[1])\nraise KeyboardInterrupt\n"
+        )
+        done = subprocess.run(
+            [sys.executable, script, self.path], text=True, capture_output=True, timeout=launcher.WORKERS_LIMIT_S
+        )
         self.assertEqual(done.returncode, -signal.SIGINT, done.stderr)
         self.assertNotIn("half a step", done.stderr)
 

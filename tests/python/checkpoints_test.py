@@ -1,4 +1,7 @@
-"""Exports, checkpoints and what the module shows: what is asked for comes, or one sentence as the right exception. One process, one rank."""
+"""Exports, checkpoints and what the module shows: what is asked for comes, or one sentence as the right exception. One
+process, one rank.
+"""
+
 import copy
 import errno
 import json
@@ -42,9 +45,15 @@ class Exports(Package):
                     self.assertTrue(torch.equal(loaded(**batch).logits, model.eval()(**batch).logits))
                 self.refuses(ValueError, folder, lambda: opt.export(folder))
                 opt.export(self.folder / f"half-{name}", dtype=torch.bfloat16)
-                self.refuses(ValueError, "not torch.float64", lambda: opt.export(self.folder / "double", dtype=torch.float64))
-                half = transformers.AutoModelForCausalLM.from_pretrained(self.folder / f"half-{name}", dtype=torch.bfloat16)
-                self.assert_equal_tensors({key: value.bfloat16() for key, value in model.state_dict().items()}, half.state_dict())
+                self.refuses(
+                    ValueError, "not torch.float64", lambda: opt.export(self.folder / "double", dtype=torch.float64)
+                )
+                half = transformers.AutoModelForCausalLM.from_pretrained(
+                    self.folder / f"half-{name}", dtype=torch.bfloat16
+                )
+                self.assert_equal_tensors(
+                    {key: value.bfloat16() for key, value in model.state_dict().items()}, half.state_dict()
+                )
 
     def test_frozen_parts_and_buffers_are_exported_too(self):
         import safetensors.torch
@@ -65,15 +74,24 @@ class Exports(Package):
 
         model, opt = self.make(Model())
         for step in range(2):
-            networks.descend(model(torch.randn(4, 8, generator=torch.Generator().manual_seed(step))).square().mean(), opt)
+            networks.descend(
+                model(torch.randn(4, 8, generator=torch.Generator().manual_seed(step))).square().mean(), opt
+            )
         opt.export(self.folder / "model")
         stored = safetensors.torch.load_file(self.folder / "model" / "model.safetensors")
         state = model.state_dict()
         self.assertEqual(set(stored), {name for name in state if "again" not in name})
         for name, value in stored.items():
             self.assertTrue(torch.equal(value, state[name].to(value.dtype)), name)
-        self.assertEqual({name: stored[name].dtype for name in ("base.weight", "mask", "table", "norm.num_batches_tracked")},
-                         {"base.weight": torch.float32, "mask": torch.bool, "table": torch.float32, "norm.num_batches_tracked": torch.int64})
+        self.assertEqual(
+            {name: stored[name].dtype for name in ("base.weight", "mask", "table", "norm.num_batches_tracked")},
+            {
+                "base.weight": torch.float32,
+                "mask": torch.bool,
+                "table": torch.float32,
+                "norm.num_batches_tracked": torch.int64,
+            },
+        )
         loaded = Model()
         self.assertEqual(loaded.load_state_dict(stored, strict=False).unexpected_keys, [])
         self.assert_equal_tensors(loaded.state_dict(), state)
@@ -108,7 +126,11 @@ class Exports(Package):
         _, opt = self.make(torch.nn.Sequential(WithState(8, 8)))
         self.refuses(ValueError, ("0._extra_state", "dict"), lambda: opt.export(self.folder / "model"))
         self.assertFalse((self.folder / "model").exists())
-        _, plain = self.make(cls=lambda module, **settings: nearstep.AdamW(module.parameters(), **{**settings, "path": self.folder / "plain"}))
+        _, plain = self.make(
+            cls=lambda module, **settings: nearstep.AdamW(
+                module.parameters(), **{**settings, "path": self.folder / "plain"}
+            )
+        )
         self.refuses(ValueError, "nearstep.groups(module)", lambda: plain.export(self.folder / "model"))
 
 
@@ -140,7 +162,9 @@ class Checkpoints(Package):
     def test_extra_that_cannot_be_written_leaves_its_room(self):
         model, opt = self.make()
         self.train(model, opt, 0, 3)
-        with unittest.mock.patch("nearstep._saving.extra.os.fsync", side_effect=OSError(errno.ENOSPC, "No space left on device")):
+        with unittest.mock.patch(
+            "nearstep._saving.extra.os.fsync", side_effect=OSError(errno.ENOSPC, "No space left on device")
+        ):
             self.refuses(OSError, "step-00000003.extra.json", lambda: opt.save(extra={"batch": 3}))
         self.assertEqual([path.name for path in (self.folder / "checkpoints").glob("*.partial")], [])
 
@@ -150,7 +174,14 @@ class Checkpoints(Package):
         given = json.loads(json.dumps(opt.state_dict()))
         place = json.loads(given["param_groups"][0].pop("nearstep"))
         self.refuses(ValueError, "nearstep", lambda: opt.load_state_dict(given))
-        for bad in (5, "here", "5", {"step": 3}, {**place, "checkpoint": None}, json.dumps({**place, "checkpoint": None})):
+        for bad in (
+            5,
+            "here",
+            "5",
+            {"step": 3},
+            {**place, "checkpoint": None},
+            json.dumps({**place, "checkpoint": None}),
+        ):
             self.refuses(ValueError, "opt.state_dict()", lambda: opt.load_state_dict({**given, "nearstep": bad}))
         opt.load_state_dict({**given, "nearstep": place})  # as 0.2.0 had it
 
@@ -191,7 +222,9 @@ class Checkpoints(Package):
             given = {"model": weights, "opt": of_opt}
             checkpoint.load(given, checkpoint_id=self.folder / "saved")
             state_dict.set_state_dict(again, opt, model_state_dict=given["model"], optim_state_dict=given["opt"])
-            self.assertEqual((opt.steps, opt.param_groups[0]["lr"], opt.param_groups[0].keys() & {"nearstep"}), (3, 0.003, set()))
+            self.assertEqual(
+                (opt.steps, opt.param_groups[0]["lr"], opt.param_groups[0].keys() & {"nearstep"}), (3, 0.003, set())
+            )
             self.assertEqual((self.train(again, opt, 3, 5), opt.masters_digest()), (losses, last))
         kept = copy.deepcopy(opt.state_dict())  # as a copy of the best, and as async_save() does
         self.train(again, opt, 5, 6)
@@ -201,7 +234,9 @@ class Checkpoints(Package):
         self.assertEqual((opt.steps, opt.masters_digest()), (5, last))
         flat = state_dict.StateDictOptions(flatten_optimizer_state_dict=True)  # leaves out what a new optimizer has not
         given = state_dict.get_optimizer_state_dict(again, opt, options=flat)
-        self.refuses(ValueError, "opt.resume()", lambda: state_dict.set_optimizer_state_dict(again, opt, given, options=flat))
+        self.refuses(
+            ValueError, "opt.resume()", lambda: state_dict.set_optimizer_state_dict(again, opt, given, options=flat)
+        )
 
     def test_torchs_distributed_checkpoint_of_two_optimizers(self):
         from torch.distributed import checkpoint
@@ -209,7 +244,9 @@ class Checkpoints(Package):
 
         def make(name):
             model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
-            return model, [nearstep.AdamW(layer, lr=0.1, path=self.folder / f"{name}-{i}") for i, layer in enumerate(model)]
+            return model, [
+                nearstep.AdamW(layer, lr=0.1, path=self.folder / f"{name}-{i}") for i, layer in enumerate(model)
+            ]
 
         model, opts = make("first")
         for opt in opts:

@@ -1,5 +1,6 @@
 """Interrupted runs of every kind: all ranks end in time, and the same command resumes to the bits of an undisturbed
 run."""
+
 import json
 import os
 import signal

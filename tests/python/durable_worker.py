@@ -4,9 +4,10 @@
     durable_worker.py --campaign FOLDER KILLS                 on one rank, killed at random instants
 
 FOLDER/losses-RANK.txt gets a line per step: its number and the loss, in hexadecimal. FOLDER/digest gets the masters'
-digest. WHAT: exception, exit (between backward() and step()), leave (between two steps), kill, sleep, evaluate (after the
-last step, which is the other ranks' end). With --from-storage parameters stay in storage.
+digest. WHAT: exception, exit (between backward() and step()), leave (between two steps), kill, sleep, evaluate (after
+the last step, which is the other ranks' end). With --from-storage parameters stay in storage.
 """
+
 import json
 import os
 import pathlib
@@ -24,8 +25,14 @@ import networks
 def train(folder, steps, end=("", 0, 0), stream=None):
     what, on_rank, at = end
     model = networks.Layers(3, 200)
-    opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-3, clip_norm=1.0, path=folder / "state", stream=stream,
-                         config={"checkpoint.path": str(folder / "checkpoints")})
+    opt = nearstep.AdamW(
+        nearstep.groups(model, weight_decay=0.1),
+        lr=1e-3,
+        clip_norm=1.0,
+        path=folder / "state",
+        stream=stream,
+        config={"checkpoint.path": str(folder / "checkpoints")},
+    )
     start = opt.resume()
     for group in opt.param_groups:
         group["initial_lr"] = 1e-3
@@ -61,8 +68,8 @@ def train(folder, steps, end=("", 0, 0), stream=None):
 
 
 def in_child(work, kill_after_s=None):
-    """Runs `work` in a forked process, which already has all modules; kills it after some time. Returns its exit code, or
-    minus the signal, and its seconds."""
+    """Runs `work` in a forked process, which already has all modules; kills it after some time. Returns its exit code,
+    or minus the signal, and its seconds."""
     began = time.monotonic()
     child = os.fork()
     if child == 0:

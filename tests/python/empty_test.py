@@ -1,4 +1,5 @@
 """Models made in nearstep.empty(): their weights, buffers and memory, and what is refused. One process, one rank."""
+
 import copy
 import json
 import pickle
@@ -23,14 +24,15 @@ import networks
 MEASURED = """
 import pathlib, sys, threading, time, torch, nearstep
 def own():
-    return sum(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(("RssAnon", "RssShmem"))) / 1024
+    lines = [line for line in open("/proc/self/status") if line.startswith(("RssAnon", "RssShmem"))]
+    return sum(int(line.split()[1]) for line in lines) / 1024
 def layers(count):
     return torch.nn.Sequential(*(torch.nn.Linear(1000, 1000, bias=False) for _ in range(count))).to(torch.bfloat16)
 def begin(count):
     with nearstep.empty():
         model = layers(count)
-    opt = nearstep.AdamW(model, path=pathlib.Path(sys.argv[1]) / str(count), weights=sys.argv[2], state="compact", codec="q4",
-                         config={"csd.subgroup_tiles": 2, "csd.slots": 4})
+    opt = nearstep.AdamW(model, path=pathlib.Path(sys.argv[1]) / str(count), weights=sys.argv[2], state="compact",
+                         codec="q4", config={"csd.subgroup_tiles": 2, "csd.slots": 4})
     opt.resume()
     return opt
 begin(1).close()
@@ -73,7 +75,10 @@ class Empty(Package):
         return made
 
     def steps(self, name, model, opt, count=3, first=0):
-        return [networks.descend(model(**networks.inputs(name, 2, torch.Generator().manual_seed(step))).loss, opt) for step in range(first, first + count)]
+        return [
+            networks.descend(model(**networks.inputs(name, 2, torch.Generator().manual_seed(step))).loss, opt)
+            for step in range(first, first + count)
+        ]
 
     def trained(self, name, model, path, **settings):
         """Losses and digest of a run that ends, with its optimizer closed."""
@@ -85,14 +90,19 @@ class Empty(Package):
 
     def test_weights_of_a_folder_train_to_the_same_bits(self):
         """One file with a tied head, and shards with rotary buffers, in three formats."""
-        for name, dtype, settings in (("gpt2", torch.float32, {}), ("llama", torch.bfloat16, {"max_shard_size": "100KB"}),
-                                      ("bert", torch.float32, {})):
+        for name, dtype, settings in (
+            ("gpt2", torch.float32, {}),
+            ("llama", torch.bfloat16, {"max_shard_size": "100KB"}),
+            ("bert", torch.float32, {}),
+        ):
             with self.subTest(name):
                 model, folder = self.saved(name, dtype, **settings)
                 self.assertEqual((folder / "model.safetensors.index.json").exists(), "max_shard_size" in settings)
                 made = self.empty(model, dtype)
                 self.assert_equal_tensors(made.named_buffers(), model.named_buffers())
-                self.assertEqual(self.trained(name, made, f"empty-{name}", weights=folder), self.trained(name, model, f"full-{name}"))
+                self.assertEqual(
+                    self.trained(name, made, f"empty-{name}", weights=folder), self.trained(name, model, f"full-{name}")
+                )
                 self.assert_equal_tensors(made.state_dict(), model.state_dict())
         self.assertIs(made.get_output_embeddings().weight, made.get_input_embeddings().weight)
 
@@ -107,13 +117,19 @@ class Empty(Package):
             with self.subTest(name):
                 model, folder = self.saved(name, dtype, max_shard_size="100KB")
                 stored = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
-                self.assertFalse(set(dict(model.named_parameters())) <= set(stored), "these files have the model's own tensors")
+                self.assertFalse(
+                    set(dict(model.named_parameters())) <= set(stored), "these files have the model's own tensors"
+                )
                 made = self.empty(model, dtype)
                 self.assertEqual(self.resumed(made, folder, f"empty-{name}"), [])
                 self.assert_equal_tensors(made.named_parameters(), model.named_parameters())
         adapted = peft.get_peft_model(self.empty(model, dtype), peft.LoraConfig(r=4, target_modules=["q_proj"]))
         self.assertEqual(self.resumed(adapted, folder, "lora"), [])
-        base = {key.removeprefix("base_model.model.").replace(".base_layer.", "."): p for key, p in adapted.named_parameters() if "lora_" not in key}
+        base = {
+            key.removeprefix("base_model.model.").replace(".base_layer.", "."): p
+            for key, p in adapted.named_parameters()
+            if "lora_" not in key
+        }
         self.assert_equal_tensors(base, model.named_parameters())
 
     def test_experts_that_do_not_fit_are_refused(self):
@@ -124,7 +140,10 @@ class Empty(Package):
         whole = safetensors.torch.load_file(file)
         name = next(key for key in whole if ".experts.5.w2." in key)
         without = {key: one for key, one in whole.items() if key != name}
-        for stated, changed in ((("11 x 64 x 128", "12 x 64 x 128"), without), ("model.layers.0.mlp.experts.down_proj", {**without, name: torch.zeros(3, 5)})):
+        for stated, changed in (
+            (("11 x 64 x 128", "12 x 64 x 128"), without),
+            ("model.layers.0.mlp.experts.down_proj", {**without, name: torch.zeros(3, 5)}),
+        ):
             safetensors.torch.save_file(changed, file)
             self.refuses(ValueError, stated, lambda: self.resumed(self.empty(model), folder, "state"))
         self.assertFalse((self.folder / "state").exists())
@@ -135,18 +154,30 @@ class Empty(Package):
         model, folder = self.saved("llama")
         file = folder / "model.safetensors"
         whole = safetensors.torch.load_file(file)
-        whole.update({"model.layers.0.self_attn.q_proj.bias": torch.zeros(64), "model.layers.2.mlp.up_proj.weight": torch.zeros(128, 64),
-                      "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(8)})
+        whole.update(
+            {
+                "model.layers.0.self_attn.q_proj.bias": torch.zeros(64),
+                "model.layers.2.mlp.up_proj.weight": torch.zeros(128, 64),
+                "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(8),
+            }
+        )
         safetensors.torch.save_file(whole, file)
         lines = self.resumed(self.empty(model), folder, "more")
-        self.assertRegex("\n".join(lines), r"^nearstep: 2 tensors .*: model.layers.0.self_attn.q_proj.bias, model.layers.2.mlp.up_proj.weight$")
+        self.assertRegex(
+            "\n".join(lines),
+            r"^nearstep: 2 tensors .*: model.layers.0.self_attn.q_proj.bias, model.layers.2.mlp.up_proj.weight$",
+        )
         with nearstep.empty():
             inner = type(model.model)(model.config)
         self.assertIn("3 tensors", self.resumed(inner, folder, "inner")[0], "the head has no place in it either")
         tied = type(model.config)(**{**model.config.to_dict(), "tie_word_embeddings": True})
         with nearstep.empty():
             made = type(model)(tied)
-        self.assertIn("lm_head.weight", self.resumed(made, folder, "tied")[0], "the head of an untied model differs from its embedding")
+        self.assertIn(
+            "lm_head.weight",
+            self.resumed(made, folder, "tied")[0],
+            "the head of an untied model differs from its embedding",
+        )
         plain = torch.nn.Sequential(torch.nn.Linear(4, 4))
         safetensors.torch.save_file({**plain.state_dict(), "1.weight": torch.zeros(2)}, file)
         with nearstep.empty():
@@ -200,7 +231,9 @@ class Empty(Package):
             self.refuses(RuntimeError, ("0.weight", "step()"), lambda: made(torch.ones(2, 256)))
         for read in (opt.synchronize, made.state_dict):
             self.refuses(RuntimeError, "step()", read)
-        begun = lambda: any(not torch.equal(value, before[name]) for name, value in zip(opt._names, opt._session.parameters.values))
+        begun = lambda: any(
+            not torch.equal(value, before[name]) for name, value in zip(opt._names, opt._session.parameters.values)
+        )
         self.assertTrue(any(begun() or time.sleep(0.01) for _ in range(6000)), "the update has begun")
         opt.close()
         self.assert_equal_tensors(made.state_dict(), before)
@@ -218,7 +251,9 @@ class Empty(Package):
             self.assert_states(self.said_by(opt.resume), "0.11 M")
             digests.append(opt.masters_digest())
             for (key, p), (_, other) in zip(made.named_parameters(), model.named_parameters(), strict=True):
-                self.assertAlmostEqual(p.std().item() if p.numel() > 1 else 0, other.std().item(), delta=0.15 * other.std().item(), msg=key)
+                self.assertAlmostEqual(
+                    p.std().item() if p.numel() > 1 else 0, other.std().item(), delta=0.15 * other.std().item(), msg=key
+                )
                 self.assertAlmostEqual(p.mean().item(), other.mean().item(), delta=0.004, msg=key)
         self.assertEqual(digests[0], digests[1])
         self.assertNotEqual(digests[0], digests[2])
@@ -233,7 +268,9 @@ class Empty(Package):
         losses = []
         for weights, base in ((None, model), (folder, self.empty(model))):
             torch.manual_seed(3)
-            adapted = peft.get_peft_model(base, peft.LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj", "down_proj"]))
+            adapted = peft.get_peft_model(
+                base, peft.LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj", "down_proj"])
+            )
             losses.append(self.trained("llama", adapted, f"lora-{weights is None}", weights=weights))
         self.assertEqual(*losses)
 
@@ -243,8 +280,13 @@ class Empty(Package):
         weights = self.folder / "model.safetensors"
         value = torch.randn(1000, 1000).bfloat16()
         safetensors.torch.save_file({f"{i}.weight": value.clone() for i in range(30)}, weights)
-        done = subprocess.run([sys.executable, "-c", MEASURED, self.folder / "state", weights], text=True, capture_output=True, timeout=launcher.WORKERS_LIMIT_S,
-                              env=launcher.environment())
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, self.folder / "state", weights],
+            text=True,
+            capture_output=True,
+            timeout=launcher.WORKERS_LIMIT_S,
+            env=launcher.environment(),
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         vector, gradients = 2 * 30e6 / 2**20, 0.5 * 30e6 / 2**20
         self.assertGreater(float(done.stdout), vector)
@@ -254,13 +296,20 @@ class Empty(Package):
         model, folder = self.saved("llama", max_shard_size="100KB")
         index = json.loads((folder / "model.safetensors.index.json").read_text())
         shards = sorted(set(index["weight_map"].values()))
-        cases = [(("96 x 64", "97 x 64"), lambda copy: None, {"vocab_size": 97}),
-                 ((9, "model.layers.2."), lambda copy: None, {"num_hidden_layers": 3}),
-                 (shards[1], lambda copy: (copy / shards[1]).unlink(), {}),
-                 (shards[0], lambda copy: (copy / shards[0]).write_bytes((copy / shards[0]).read_bytes()[:-10]), {}),
-                 ("../x", lambda copy: (copy / "model.safetensors.index.json").write_text(
-                     json.dumps({"weight_map": {"lm_head.weight": "../x"}})), {}),
-                 ("model.safetensors", lambda copy: shutil.rmtree(copy), {})]
+        cases = [
+            (("96 x 64", "97 x 64"), lambda copy: None, {"vocab_size": 97}),
+            ((9, "model.layers.2."), lambda copy: None, {"num_hidden_layers": 3}),
+            (shards[1], lambda copy: (copy / shards[1]).unlink(), {}),
+            (shards[0], lambda copy: (copy / shards[0]).write_bytes((copy / shards[0]).read_bytes()[:-10]), {}),
+            (
+                "../x",
+                lambda copy: (copy / "model.safetensors.index.json").write_text(
+                    json.dumps({"weight_map": {"lm_head.weight": "../x"}})
+                ),
+                {},
+            ),
+            ("model.safetensors", lambda copy: shutil.rmtree(copy), {}),
+        ]
         for stated, harm, changes in cases:
             with self.subTest(stated):
                 copy = self.folder / "copy"
@@ -270,7 +319,11 @@ class Empty(Package):
                 config = type(model.config)(**{**model.config.to_dict(), **changes})
                 with nearstep.empty():
                     made = type(model)(config)
-                self.refuses((ValueError, OSError), stated, lambda: nearstep.AdamW(nearstep.groups(made), path=self.path, weights=copy))
+                self.refuses(
+                    (ValueError, OSError),
+                    stated,
+                    lambda: nearstep.AdamW(nearstep.groups(made), path=self.path, weights=copy),
+                )
         self.assertFalse(self.path.exists(), "refused before anything is written")
 
     def test_parameters_without_values_are_not_used(self):
@@ -278,7 +331,15 @@ class Empty(Package):
             model = networks.Layers(2, 160)
         _, opt = self.make(model)
         weight = next(model.parameters())
-        uses = (lambda: copy.deepcopy(model), lambda: pickle.dumps(model), model.state_dict, weight.sum, weight.detach, lambda: 2 * weight, lambda: weight.data.copy_(weight))
+        uses = (
+            lambda: copy.deepcopy(model),
+            lambda: pickle.dumps(model),
+            model.state_dict,
+            weight.sum,
+            weight.detach,
+            lambda: 2 * weight,
+            lambda: weight.data.copy_(weight),
+        )
         for use in uses:
             self.refuses(RuntimeError, "opt.resume()", use)
         model.to("cpu").float()
@@ -289,12 +350,22 @@ class Empty(Package):
 
     def test_models_that_cannot_be_filled_are_refused(self):
         model, folder = self.saved("gpt2")
-        self.refuses(ValueError, ("weights", "nearstep.empty()"), lambda: self.make(nearstep.groups(model), weights=folder))
+        self.refuses(
+            ValueError, ("weights", "nearstep.empty()"), lambda: self.make(nearstep.groups(model), weights=folder)
+        )
         with nearstep.empty():
-            self.refuses(RuntimeError, ("from_config()", "from_pretrained()", "weights=FOLDER"), lambda: type(model).from_pretrained(folder))
+            self.refuses(
+                RuntimeError,
+                ("from_config()", "from_pretrained()", "weights=FOLDER"),
+                lambda: type(model).from_pretrained(folder),
+            )
         made = self.empty(model)
         self.refuses(ValueError, "nearstep.groups(module)", lambda: nearstep.AdamW(made.parameters(), path=self.path))
-        self.refuses(ValueError, "nearstep.groups(module)", lambda: nearstep.AdamW(made.parameters(), path=self.path, weights=folder))
+        self.refuses(
+            ValueError,
+            "nearstep.groups(module)",
+            lambda: nearstep.AdamW(made.parameters(), path=self.path, weights=folder),
+        )
         for p in made.parameters():
             p.data = torch.zeros(p.shape)
         self.refuses(ValueError, "weights", lambda: self.make(nearstep.groups(made), weights=folder))

@@ -4,6 +4,7 @@
 
 WHAT: second (rank 0 begins with another optimizer), never (rank 1 ends before it began).
 """
+
 import os
 import pathlib
 import sys

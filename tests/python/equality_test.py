@@ -1,4 +1,5 @@
 """Training with nearstep equals training with torch.optim: runs equality_worker.py on 1, 2 and 4 ranks."""
+
 import json
 import os
 import shutil
@@ -52,7 +53,13 @@ class Equality(launcher.FolderTest):
                 self.assertEqual(python, native)
 
     def output_of(self, command):
-        done = subprocess.run(list(map(str, command)), env=launcher.environment(), capture_output=True, text=True, timeout=2 * launcher.WORKERS_LIMIT_S)
+        done = subprocess.run(
+            list(map(str, command)),
+            env=launcher.environment(),
+            capture_output=True,
+            text=True,
+            timeout=2 * launcher.WORKERS_LIMIT_S,
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         shutil.rmtree(self.folder / "state", ignore_errors=True)
         return done.stdout
@@ -68,5 +75,9 @@ class Equality(launcher.FolderTest):
 
 
 if __name__ == "__main__":
-    launcher.start_forks("torch", *(f"transformers.models.{name}.modeling_{name}" for name in ("gpt2", "llama", "bert", "bloom", "vit", "qwen2")), "peft")
+    launcher.start_forks(
+        "torch",
+        *(f"transformers.models.{name}.modeling_{name}" for name in ("gpt2", "llama", "bert", "bloom", "vit", "qwen2")),
+        "peft",
+    )
     launcher.main()

@@ -5,6 +5,7 @@
 The copy gets all ranks' shares of a batch, this rank's network only its own. Each rank writes
 FOLDER/results-RANK.jsonl. On several ranks a failed case ends the run, because the ranks would no longer be in step.
 """
+
 import faulthandler
 import json
 import os

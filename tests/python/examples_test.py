@@ -1,5 +1,6 @@
-"""The programs in examples/ and README's: they learn, and go on after a kill with the losses and bits of a run that was not
-killed, on 1 and 2 ranks. The Trainer on several ranks."""
+"""The programs in examples/ and README's: they learn, and go on after a kill with the losses and bits of a run that was
+not killed, on 1 and 2 ranks. The Trainer on several ranks."""
+
 import os
 import pathlib
 import re
@@ -16,13 +17,16 @@ LIMIT_S = 300
 
 
 def steps_in(text):
-    """Pairs of a step and its loss as the examples print them; mpirun may put the words of another rank before the end of a line."""
+    """Pairs of a step and its loss as the examples print them; mpirun may put the words of another rank before the end
+    of a line.
+    """
     return [(int(step), float(loss)) for step, loss in re.findall(r"step (\d+) loss (-?\d+\.\d{4})", text)]
 
 
 def losses_in(text):
     """Of what transformers.Trainer logs."""
     return [float(loss) for loss in re.findall(r"\{'loss': '?([0-9.e+-]+)", text)]
+
 
 # What README's snippet leaves to the reader.
 README_BEFORE = """
@@ -70,7 +74,9 @@ class Examples(launcher.FolderTest):
         return worker.text()
 
     def check_killed(self, name, *arguments, last, **variables):
-        """The digest after a kill and a resume on 2 ranks is that of 2 ranks without; the losses are those of 1 rank."""
+        """The digest after a kill and a resume on 2 ranks is that of 2 ranks without; the losses are those of
+        1 rank.
+        """
         texts = {}
         for number, ranks in enumerate((1, 2)):
             texts[ranks] = self.run_example(ranks, name, self.folder / str(number), *arguments, **variables)
@@ -114,30 +120,52 @@ class Examples(launcher.FolderTest):
 
     def test_accelerate_goes_on_in_the_middle_of_an_epoch(self):
         texts, killed, resumed = self.check_killed("accelerate_loop.py", last="step 34 loss", STEPS="40")
-        self.assert_close([loss for _, loss in steps_in(texts[1])], [loss for _, loss in steps_in(texts[2])], delta=0.02)
+        self.assert_close(
+            [loss for _, loss in steps_in(texts[1])], [loss for _, loss in steps_in(texts[2])], delta=0.02
+        )
         rest = steps_in(resumed)
-        self.assertEqual(rest, steps_in(texts[2])[-len(rest):])
+        self.assertEqual(rest, steps_in(texts[2])[-len(rest) :])
         self.assertGreater(rest[0][0], 33)
         self.assertLess(steps_in(texts[1])[-1][1], 1)
 
     def test_lightning_goes_on_from_its_checkpoint(self):
         for mode in ((), ("--manual",)):
             with self.subTest(mode=mode):
+
                 def learned(text):
                     return set(re.findall("learned ([0-9.-]+)", text))
 
                 packages, folder = ("lightning",), self.folder / f"lightning-{len(mode)}"
-                whole = [self.run_example(ranks, "lightning_module.py", folder / str(ranks), *mode, packages=packages) for ranks in (1, 2)]
+                whole = [
+                    self.run_example(ranks, "lightning_module.py", folder / str(ranks), *mode, packages=packages)
+                    for ranks in (1, 2)
+                ]
                 self.assertEqual(learned(whole[0]), learned(whole[1]))
                 self.assertEqual(len(learned(whole[0])), 1)
                 losses = [loss for _, loss in steps_in(whole[0])]
                 self.assertLess(sum(losses[-20:]), sum(losses[:20]) / 2)
-                self.run_killed(2, "lightning_module.py", folder / "killed", *mode, packages=packages, last="step 24 loss")
+                self.run_killed(
+                    2, "lightning_module.py", folder / "killed", *mode, packages=packages, last="step 24 loss"
+                )
                 resumed = self.run_example(2, "lightning_module.py", folder / "killed", *mode, packages=packages)
                 self.assertEqual(learned(resumed), learned(whole[1]))
                 first = steps_in(resumed)[0]
                 self.assertEqual(first[0], 20)
-                self.assertEqual([first], [one for one in steps_in(whole[1]) if one[0] == first[0]][1:], "what follows that step")
+                self.assertEqual(
+                    [first], [one for one in steps_in(whole[1]) if one[0] == first[0]][1:], "what follows that step"
+                )
+
+    def test_products_in_float8_learn_and_go_on_to_the_same_bits(self):
+        packages, settings = ("transformers", "torchao"), {"STEPS": "10"}
+        whole = self.run_example(1, "float8.py", self.folder / "whole", packages=packages, **settings)
+        self.run_killed(1, "float8.py", self.folder / "killed", last="step 6 loss", packages=packages, **settings)
+        resumed = self.run_example(1, "float8.py", self.folder / "killed", packages=packages, **settings)
+        losses = [loss for _, loss in steps_in(whole)]
+        self.assertLess(losses[-1], losses[0] / 2)
+        rest = steps_in(resumed)
+        self.assertTrue(0 < len(rest) < 6, resumed)
+        self.assertEqual(rest, steps_in(whole)[-len(rest) :])
+        self.assertEqual(*(re.findall(r"masters ([0-9a-f]{16})", text) for text in (whole, resumed)))
 
     def test_trl_tunes_adapters_and_goes_on(self):
         packages = ("transformers", "trl", "peft", "datasets")
@@ -146,7 +174,7 @@ class Examples(launcher.FolderTest):
         self.assert_close(losses_in(texts[1])[:5], losses_in(texts[2])[:5])
         rest = losses_in(resumed)
         self.assertTrue(1 < len(rest) < 10, resumed)
-        self.assertEqual(rest, losses_in(texts[2])[-len(rest):])
+        self.assertEqual(rest, losses_in(texts[2])[-len(rest) :])
         self.assertTrue((self.folder / "killed/adapter/adapter_model.safetensors").exists())
 
     def test_the_trainer_goes_on_from_its_checkpoint_to_the_same_bits(self):
@@ -165,7 +193,12 @@ class Examples(launcher.FolderTest):
     def test_the_trainer_loads_the_best_model(self):
         program = self.folder / "best.py"
         text = (EXAMPLES / "transformers_trainer.py").read_text()
-        program.write_text(text.replace("load_best_model_at_end=True", "load_best_model_at_end=True, metric_for_best_model='eval_loss', greater_is_better=True"))
+        program.write_text(
+            text.replace(
+                "load_best_model_at_end=True",
+                "load_best_model_at_end=True, metric_for_best_model='eval_loss', greater_is_better=True",
+            )
+        )
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
                 said = self.run_example(ranks, program, self.folder / str(ranks), STEPS="8")
@@ -191,9 +224,16 @@ class Examples(launcher.FolderTest):
         self.assertTrue(20000 <= port < 30000)
         self.assertEqual(address(4, OMPI_COMM_WORLD_LOCAL_SIZE="4", PMIX_NAMESPACE="one"), (host, port))
         self.assertNotEqual(address(4, OMPI_COMM_WORLD_LOCAL_SIZE="4", PMIX_NAMESPACE="another")[1], port)
-        for nodes, first in (("gpu[07-09,12]", "gpu07"), ("gpu[3,5]", "gpu3"), ("alpha,beta[1-2]", "alpha"), ("a-1.site", "a-1.site")):
+        for nodes, first in (
+            ("gpu[07-09,12]", "gpu07"),
+            ("gpu[3,5]", "gpu3"),
+            ("alpha,beta[1-2]", "alpha"),
+            ("a-1.site", "a-1.site"),
+        ):
             self.assertEqual(address(8, SLURM_STEP_NODELIST=nodes)[0], first)
-        self.assertEqual(address(8, OMPI_COMM_WORLD_LOCAL_SIZE="4"), (None, 0), "several hosts, of which the launcher says nothing")
+        self.assertEqual(
+            address(8, OMPI_COMM_WORLD_LOCAL_SIZE="4"), (None, 0), "several hosts, of which the launcher says nothing"
+        )
         self.assertEqual(address(4, OMPI_COMM_WORLD_LOCAL_SIZE="4", MASTER_ADDR="given", MASTER_PORT="5")[0], "given")
 
     def test_the_trainer_on_2_ranks_has_the_losses_of_one_with_all_rows(self):
@@ -202,14 +242,37 @@ class Examples(launcher.FolderTest):
                 said = []
                 for ranks in (1, 2):
                     (self.folder / f"{accumulation}-{ranks}").mkdir()
-                    said.append(self.run_example(ranks, launcher.HERE / "trainer_worker.py", self.folder / f"{accumulation}-{ranks}", accumulation))
-                losses = [[float(loss) for loss in re.search(r"losses \[(.*)\]", text)[1].replace("'", "").split(",")] for text in said]
+                    said.append(
+                        self.run_example(
+                            ranks,
+                            launcher.HERE / "trainer_worker.py",
+                            self.folder / f"{accumulation}-{ranks}",
+                            accumulation,
+                        )
+                    )
+                losses = [
+                    [float(loss) for loss in re.search(r"losses \[(.*)\]", text)[1].replace("'", "").split(",")]
+                    for text in said
+                ]
                 self.assertEqual(len(losses[0]), 5)
                 for one, other in zip(*losses, strict=True):
                     self.assertAlmostEqual(one, other, delta=2e-4)
-                self.assertEqual([re.search("sums (.*)", text)[1] for text in said], ["None", "False"], "DistributedDataParallel adds nothing up")
+                self.assertEqual(
+                    [re.search("sums (.*)", text)[1] for text in said],
+                    ["None", "False"],
+                    "DistributedDataParallel adds nothing up",
+                )
 
 
 if __name__ == "__main__":
-    launcher.start_forks("torch", "transformers.models.gpt2.modeling_gpt2", "transformers.trainer", "accelerate", "lightning", "trl", "peft", "datasets")
+    launcher.start_forks(
+        "torch",
+        "transformers.models.gpt2.modeling_gpt2",
+        "transformers.trainer",
+        "accelerate",
+        "lightning",
+        "trl",
+        "peft",
+        "datasets",
+    )
     launcher.main()

@@ -1,4 +1,5 @@
 """docs/fine-tuning.md: its programs are saved under their names, and its commands run in order in one shell."""
+
 import os
 import pathlib
 import re
@@ -31,8 +32,11 @@ def script_of(page):
 class FineTuningPage(launcher.FolderTest):
     def run_script(self, script):
         """What the script prints. Every process that it leaves behind is killed."""
-        environment = launcher.environment(OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_vader_single_copy_mechanism="none",
-                                           CUDA_VISIBLE_DEVICES="")
+        environment = launcher.environment(
+            OMPI_MCA_rmaps_base_oversubscribe="1",
+            OMPI_MCA_btl_vader_single_copy_mechanism="none",
+            CUDA_VISIBLE_DEVICES="",
+        )
         environment["PATH"] = f"{pathlib.Path(sys.executable).parent}:{environment['PATH']}"
         if launcher.python() != sys.executable:
             programs = self.folder / "bin"
@@ -40,8 +44,15 @@ class FineTuningPage(launcher.FolderTest):
             (programs / "python").symlink_to(launcher.python())
             environment["PATH"] = f"{programs}:{environment['PATH']}"
         with open(self.folder / "output.txt", "w+") as output:
-            process = subprocess.Popen(["bash", "-c", script], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
-                                       stderr=subprocess.STDOUT, start_new_session=True)
+            process = subprocess.Popen(
+                ["bash", "-c", script],
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
             try:
                 code = process.wait(LIMIT_S)
             finally:
@@ -59,13 +70,21 @@ class FineTuningPage(launcher.FolderTest):
         shutil.copytree(ROOT / "docs", self.folder / "docs", ignore=shutil.ignore_patterns("figures"))
         script = script_of((ROOT / "docs/fine-tuning.md").read_text(encoding="utf-8"))
         # A run that is killed stands still at the words for which the page waits: later ones may be lost with it.
-        script, killed = re.subn(r"^(.*python )(.*\.log.*&\n.*grep -q (\".*?\"))", rf"\1'{launcher.HERE}/standing_still.py' \3 \2", script, flags=re.MULTILINE)
+        script, killed = re.subn(
+            r"^(.*python )(.*\.log.*&\n.*grep -q (\".*?\"))",
+            rf"\1'{launcher.HERE}/standing_still.py' \3 \2",
+            script,
+            flags=re.MULTILINE,
+        )
         self.assertEqual(killed, 3)
         said = self.run_script(script)
         folder = self.folder / "runs/fine-tuning"
         for how in ("full", "lora"):
             with self.subTest(how=how):
-                before, after = (list(map(int, re.findall(rf"{how}: step (\d+) ", text))) for text in ((folder / f"{how}.log").read_text(), said))
+                before, after = (
+                    list(map(int, re.findall(rf"{how}: step (\d+) ", text)))
+                    for text in ((folder / f"{how}.log").read_text(), said)
+                )
                 self.assertLess(before[-1], 40, "the run ended before it was killed")
                 # It was killed after it said step 5. The last step said is not durable, the one before perhaps not.
                 self.assertGreaterEqual(after[0], max(5, before[-1]) - 1, "the killed run did not go on")

@@ -3,6 +3,7 @@ failed rank are in the launcher's folder.
 
     fork_ranks_worker.py FOLDER
 """
+
 import gc
 import os
 import pathlib

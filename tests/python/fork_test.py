@@ -1,4 +1,5 @@
 """Forks of a process that trains, or will, end at once and leave its optimizer and its part in MPI alone."""
+
 import os
 import re
 
@@ -17,7 +18,9 @@ class Forks(launcher.FolderTest):
         self.assertEqual(worker.wait(), 0, worker.text())
         said = worker.text()
         self.assertEqual(re.findall("codes (.*)", said), ["[0, 0, 7, 7, 7, 0, 8, 3]", "[0, 0]"], said)
-        self.assertEqual(len(re.findall("child: RuntimeError: This process is a fork of one that trains", said)), 3, said)
+        self.assertEqual(
+            len(re.findall("child: RuntimeError: This process is a fork of one that trains", said)), 3, said
+        )
         self.assertIn("untouched True", said)
         model = networks.Layers(3, 200)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -25,7 +28,9 @@ class Forks(launcher.FolderTest):
             self.assertAlmostEqual(networks.descend(model.loss(step), optimizer), got, delta=1e-5)
 
     def test_forks_of_ranks_make_no_call_of_mpi_and_leave_no_note(self):
-        worker = launcher.Process(2, "fork_ranks_worker.py", self.folder, LD_PRELOAD=os.environ["NEARSTEP_MPI_IN_FORKS"])
+        worker = launcher.Process(
+            2, "fork_ranks_worker.py", self.folder, LD_PRELOAD=os.environ["NEARSTEP_MPI_IN_FORKS"]
+        )
         self.assertEqual(worker.wait(), 0, worker.text())
         said = worker.text()
         self.assertEqual(said.count("codes [0, 0, 1, 0, 0, 1, 0, 0, 1] notes [] step 1"), 2, said)

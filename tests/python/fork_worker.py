@@ -1,7 +1,8 @@
 """Forks after training began, and prints how each child ended and what the parent's next steps give.
 
-    fork_worker.py FOLDER
+fork_worker.py FOLDER
 """
+
 import concurrent.futures
 import gc
 import multiprocessing
@@ -60,7 +61,9 @@ files = lambda: {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("
 losses = [networks.descend(model.loss(0), opt)]
 opt.finish()
 before = files()
-codes = [child(work) for work in (lambda: None, drop, lambda: networks.descend(model.loss(1), opt), opt.close, begin_another)]
+codes = [
+    child(work) for work in (lambda: None, drop, lambda: networks.descend(model.loss(1), opt), opt.close, begin_another)
+]
 process = multiprocessing.get_context("fork").Process(target=gc.collect)
 process.start()
 process.join(LIMIT_S)

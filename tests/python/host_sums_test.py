@@ -1,5 +1,6 @@
-"""Sums of gradients in host memory: threads of the host add what waits there, the GPU adds the rest, and the bits are those of
-adding one gradient after the other. NEARSTEP_TEST_DEVICE=cuda: with a GPU."""
+"""Sums of gradients in host memory: threads of the host add what waits there, the GPU adds the rest, and the bits are
+those of adding one gradient after the other. NEARSTEP_TEST_DEVICE=cuda: with a GPU."""
+
 import random
 import threading
 import types
@@ -34,7 +35,9 @@ class HostSums(unittest.TestCase):
         torch.manual_seed(1)
         self.params = [torch.empty(shape, dtype=torch.bfloat16, device=DEVICE) for shape in SHAPES]
         self.blocks = [types.SimpleNamespace(tensors=[0, 1]), types.SimpleNamespace(tensors=[2, 3, 4])]
-        self.sums = host_sums.HostSums(None, DEVICE, self.params, self.blocks, DEVICE.type == "cuda" and _engine.has_gpu_kernels())
+        self.sums = host_sums.HostSums(
+            None, DEVICE, self.params, self.blocks, DEVICE.type == "cuda" and _engine.has_gpu_kernels()
+        )
         self.addCleanup(lambda: self.sums.close())
 
     def room(self, size=1 << 20):
@@ -85,8 +88,14 @@ class HostSums(unittest.TestCase):
             for i, place in enumerate(places):
                 last = gradients[i].pop()
                 # One parameter has a gradient less.
-                found, wanted = (self.take(place, last), in_order([*gradients[i], last])) if i else (self.take(place), in_order(gradients[i]))
-                self.assertEqual((found.dtype, found.shape, found.device.type), (torch.float32, wanted.shape, DEVICE.type))
+                found, wanted = (
+                    (self.take(place, last), in_order([*gradients[i], last]))
+                    if i
+                    else (self.take(place), in_order(gradients[i]))
+                )
+                self.assertEqual(
+                    (found.dtype, found.shape, found.device.type), (torch.float32, wanted.shape, DEVICE.type)
+                )
                 self.assertTrue(torch.equal(found, wanted), i)
 
     def counted(self):
@@ -153,7 +162,7 @@ class HostSums(unittest.TestCase):
     def test_one_gradient_keeps_its_format_and_is_added_to_in_place(self):
         self.room()
         for one in FORMATS:
-            gradient, = self.gradients(0, [one])
+            (gradient,) = self.gradients(0, [one])
             found = self.take(self.begin(0, [gradient]))
             self.assertEqual(found.dtype, one)
             self.assertTrue(torch.equal(found, gradient))
@@ -263,7 +272,11 @@ class HostSums(unittest.TestCase):
         room, chosen = waiting.WaitingRoom(torch.empty(64 * 512, dtype=torch.uint8)), random.Random(1)
         held = []
         for _ in range(2000):
-            if chosen.random() < 0.6 and (one := room.take(torch.empty(chosen.choice((0, 1, 300, 2000)), dtype=chosen.choice(FORMATS)))) is not None:
+            if (
+                chosen.random() < 0.6
+                and (one := room.take(torch.empty(chosen.choice((0, 1, 300, 2000)), dtype=chosen.choice(FORMATS))))
+                is not None
+            ):
                 held.append((one, chosen.randrange(100)))
                 one.fill_(held[-1][1])
             elif held:
@@ -282,7 +295,9 @@ class HostSums(unittest.TestCase):
                 for one in gradients:
                     one[count // 2 : count // 2 + 1] = float("inf")
                 sums = torch.full((count + 1,), 7.0)
-                place = sums[:count].view(first)[-count:] if count else sums[:0].view(first)  # at the end of the sums' memory
+                place = (
+                    sums[:count].view(first)[-count:] if count else sums[:0].view(first)
+                )  # at the end of the sums' memory
                 place.copy_(gradients[0])
                 pieces = [(one.data_ptr(), DTYPES[one.dtype]) for one in (place, *gradients[1:])]
                 _engine.add_on_host(sums.data_ptr(), pieces, count)
@@ -297,7 +312,10 @@ class HostSums(unittest.TestCase):
         self.assertEqual(waiting.bytes_of_waiting(params * 3), (2048 + 10240) * 3)
         self.assertEqual(waiting.bytes_of_waiting([]), 0)
         with unittest.mock.patch.object(waiting, "_engine", types.SimpleNamespace(free_host_memory=lambda: 1000)):
-            self.assertEqual([waiting.bounded_by_free(*of) for of in ((100, 0), (900, 0), (900, 600), (900, 2000))], [100, 250, 100, 0])
+            self.assertEqual(
+                [waiting.bounded_by_free(*of) for of in ((100, 0), (900, 0), (900, 600), (900, 2000))],
+                [100, 250, 100, 0],
+            )
         self.assertGreater(_engine.free_host_memory(), 0)
 
 

@@ -1,4 +1,5 @@
 """Trains a network with nearstep and a copy of it in memory with torch.optim, and compares them in every step."""
+
 import copy
 import os
 import pathlib
@@ -43,8 +44,20 @@ def expect_close(ours, theirs, tolerance):
         expect(difference <= tolerance, f"{name} differs by {difference}")
 
 
-def train_both(ours, theirs, opt, reference, loss_of, steps=STEPS, accumulation=1, schedulers=(), clip_norm=None, tolerance=1e-5,
-               weights=1e-4, begin=0):
+def train_both(
+    ours,
+    theirs,
+    opt,
+    reference,
+    loss_of,
+    steps=STEPS,
+    accumulation=1,
+    schedulers=(),
+    clip_norm=None,
+    tolerance=1e-5,
+    weights=1e-4,
+    begin=0,
+):
     """Compares the losses of every step from ``begin`` on, and the weights at the end, within the tolerances.
     loss_of(module, step, share): the loss of that share of RANKS * accumulation."""
     first = last = 0.0
@@ -87,8 +100,10 @@ def batches(name, shares):
 
 def groups_in_memory(module, decay):
     trained = [p for p in module.parameters() if p.requires_grad]
-    return [{"params": [p for p in trained if p.dim() >= 2], "weight_decay": decay},
-            {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0}]
+    return [
+        {"params": [p for p in trained if p.dim() >= 2], "weight_decay": decay},
+        {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0},
+    ]
 
 
 class LionInMemory(torch.optim.Optimizer):
@@ -101,5 +116,7 @@ class LionInMemory(torch.optim.Optimizer):
             for p in group["params"]:
                 m = self.state[p].setdefault("m", torch.zeros_like(p))
                 beta1, beta2 = group["betas"]
-                p.mul_(1 - group["lr"] * group["weight_decay"]).sub_(group["lr"] * torch.sign(beta1 * m + (1 - beta1) * p.grad))
+                p.mul_(1 - group["lr"] * group["weight_decay"]).sub_(
+                    group["lr"] * torch.sign(beta1 * m + (1 - beta1) * p.grad)
+                )
                 m.mul_(beta2).add_(p.grad, alpha=1 - beta2)

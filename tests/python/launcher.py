@@ -1,4 +1,5 @@
 """Starts the test workers on several ranks. Standard library only."""
+
 import atexit
 import importlib.util
 import os
@@ -43,13 +44,22 @@ def need(*names):
 
 def environment(**more):
     kept = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    return dict(kept, **open_mpi.environment(), OMP_NUM_THREADS="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1",
-                TOKENIZERS_PARALLELISM="false", PYTHONDONTWRITEBYTECODE="1", **more)
+    return dict(
+        kept,
+        **open_mpi.environment(),
+        OMP_NUM_THREADS="1",
+        TRANSFORMERS_VERBOSITY="error",
+        HF_HUB_OFFLINE="1",
+        TOKENIZERS_PARALLELISM="false",
+        PYTHONDONTWRITEBYTECODE="1",
+        **more,
+    )
 
 
 def start_forks(*modules):
-    """A process that has imported these modules, if they are installed; workers are forks of it (tests/support/forked.py).
-    PyTorch's first optimizer imports torch._dynamo, which would take each worker 1.2 CPU seconds."""
+    """A process that has imported these modules, if they are installed; workers are forks of it
+    (tests/support/forked.py). PyTorch's first optimizer imports torch._dynamo, which would take each worker 1.2 CPU
+    seconds."""
     if "NEARSTEP_START_FORK" in os.environ and not missing(*NEEDED):
         server = forked.Loaded("python", sys.executable, *modules, "torch._dynamo", environment=environment())
         atexit.register(server.close)
@@ -66,8 +76,21 @@ def command(ranks, script, *arguments):
     script = HERE / script
     words = [*([python()] if script.suffix == ".py" else []), str(script), *map(str, arguments)]
     if ranks > 1:
-        words = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--mca",
-                 "btl_vader_single_copy_mechanism", "none", "-np", str(ranks), *words]
+        words = [
+            "mpirun",
+            "--oversubscribe",
+            "--bind-to",
+            "none",
+            "--mca",
+            "mpi_yield_when_idle",
+            "1",
+            "--mca",
+            "btl_vader_single_copy_mechanism",
+            "none",
+            "-np",
+            str(ranks),
+            *words,
+        ]
     return words
 
 
@@ -76,8 +99,14 @@ class Process:
 
     def __init__(self, ranks, script, *arguments, **variables):
         self.output = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(command(ranks, script, *arguments), env=environment(**variables), stdin=subprocess.DEVNULL,
-                                        stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True)
+        self.process = subprocess.Popen(
+            command(ranks, script, *arguments),
+            env=environment(**variables),
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
     def signal(self, number):
         os.killpg(self.process.pid, number)

@@ -1,5 +1,6 @@
 """Ranks that PyTorch starts: every form of parallelism beside torch.optim.AdamW, kills, and restarts on other ranks
 and meshes."""
+
 import re
 import subprocess
 import sys
@@ -8,17 +9,44 @@ import unittest
 import launcher
 
 launcher.need()
-FORMS = {2: ("plain", "ddp", "fsdp", "offloaded", "from_meta", "tensor_parallel", "own_clipping", "accumulated",
-             "replaced", "checkpointed", "saved"),
-         4: ("plain", "hsdp", "tensor_parallel_in_shards", "checkpointed"), 1: ("fsdp", "replaced")}
+OF_ALL = ("plain", "ddp", "fsdp", "experts", "mixed", "recomputed", "compiled", "replicated", "checkpointed")
+OF_TWO = (
+    "offloaded",
+    "from_meta",
+    "tensor_parallel",
+    "own_clipping",
+    "accumulated",
+    "replaced",
+    "saved",
+    "refused",
+    "left",
+)
+FORMS = {2: OF_ALL + OF_TWO, 4: (*OF_ALL, "hsdp", "tensor_parallel_in_shards"), 1: ("fsdp", "ddp", "replaced")}
+# Forms that compute the same with the same division of the parameters.
+EQUAL = {2: (("plain", "ddp"), ("fsdp", "recomputed", "compiled", "from_meta", "replaced")), 4: (("hsdp", "compiled"),)}
+MOVES = (  # the first one process has a state of the whole model
+    (1, "plain"),
+    (2, "fsdp"),
+    (2, "nearstep-run"),
+    (4, "tensor_parallel_in_shards"),
+    (2, "ddp"),
+)
+ONCE_MORE = ("experts", "mixed", "replicated", "tensor_parallel")
 
 
 class Local(launcher.FolderTest):
-    def train(self, name, ranks, form, steps, kill="", fails=False):
+    def train(self, name, ranks, form, steps, kill="", fails=False, by_mpi=False):
         """Rows of the worker's lines: the form, the first step, the digest, the difference from AdamW in memory, and
         the forwards."""
-        worker = launcher.Process(1, "local_worker.py", self.folder / name, ranks, form, steps,
-                                  *([kill] if kill else []))
+        worker = launcher.Process(
+            ranks if by_mpi else 1,
+            "local_worker.py",
+            self.folder / name,
+            ranks,
+            form,
+            steps,
+            *([kill] if kill else []),
+        )
         code = worker.wait(300)
         self.assertEqual(code != 0, fails, worker.text())
         rows = [line.split() for line in worker.text().splitlines() if line and line.split()[0] in form.split(",")]
@@ -36,7 +64,11 @@ class Local(launcher.FolderTest):
             with self.subTest(ranks=ranks):
                 rows = self.train(f"{ranks}-once", ranks, ",".join(forms) + ",", 4)
                 found.update({(ranks, form): row for form, row in zip(forms, rows)})
-        self.assertEqual(self.train("again", 4, "hsdp", 4), [found[4, "hsdp"]])
+        for ranks, groups in EQUAL.items():
+            for first, *others in groups:
+                self.assertEqual({found[ranks, form][1] for form in others}, {found[ranks, first][1]}, (ranks, first))
+        again = self.train("again", 2, ",".join(ONCE_MORE), 4)
+        self.assertEqual(again, [found[2, form] for form in ONCE_MORE])
         for form, kill in (("fsdp", "0@2@after"), ("ddp", "1@2@before")):
             with self.subTest(form=form, kill=kill):
                 self.train(kill, 2, form, 4, kill, fails=True)
@@ -44,28 +76,44 @@ class Local(launcher.FolderTest):
                 self.assertIn(start, (1, 2))  # a step that has ended may not be durable yet when the next one begins
                 self.assertEqual(rest, list(found[2, form][1:]))
 
-    def test_goes_on_on_other_ranks_and_meshes(self):
+    def test_goes_on_on_other_ranks_and_meshes_and_under_other_launchers(self):
         steps = 0
-        for ranks, form in ((2, "fsdp"), (1, "plain"), (4, "tensor_parallel_in_shards"), (2, "ddp")):
+        for ranks, form in MOVES:
+            by_mpi = form == "nearstep-run"
             with self.subTest(ranks=ranks, form=form):
-                [(start, _, seen)] = self.train("moved", ranks, form, steps + 2)
+                [(start, _, seen)] = self.train("moved", ranks, "plain" if by_mpi else form, steps + 2, by_mpi=by_mpi)
                 self.assertEqual((start, seen), (steps, steps + 2))
                 steps += 2
         for ranks in (2, 1):  # parameters without a module
             [(start, *_)] = self.train("replaced", ranks, "replaced", 6 - 2 * ranks)
             self.assertEqual(start, 0 if ranks == 2 else 2)
         folders = {path.name for path in (self.folder / "moved/state").iterdir()}
-        self.assertEqual(folders, {f"rank-{rank}-of-2.layout-3" for rank in range(2)})
-
+        self.assertEqual(folders, {f"rank-{rank}-of-2.layout-1" for rank in range(2)})
 
     def launch(self, starter, ranks, script, *words, **variables):
-        many = ("--nproc-per-node", ranks) if starter == "torch.distributed.run" else (
-            "--multi_gpu", "--num_machines", 1, "--num_processes", ranks, "--mixed_precision", "no",
-            "--dynamo_backend", "no")
+        many = (
+            ("--nproc-per-node", ranks)
+            if starter == "torch.distributed.run"
+            else (
+                "--multi_gpu",
+                "--num_machines",
+                1,
+                "--num_processes",
+                ranks,
+                "--mixed_precision",
+                "no",
+                "--dynamo_backend",
+                "no",
+            )
+        )
         port = ("--standalone",) if starter == "torch.distributed.run" else ("--main_process_port", 0)
-        done = subprocess.run([sys.executable, "-m", starter, *map(str, (*many, *port, script, *words))], text=True,
-                              capture_output=True,
-                              env=launcher.environment(**variables), timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-m", starter, *map(str, (*many, *port, script, *words))],
+            text=True,
+            capture_output=True,
+            env=launcher.environment(**variables),
+            timeout=300,
+        )
         self.assertEqual(done.returncode, 0, done.stderr[-4000:])
         return done.stdout
 
@@ -80,10 +128,12 @@ class Local(launcher.FolderTest):
     @unittest.skipIf(launcher.missing("accelerate"), "accelerate is not installed")
     def test_accelerate_launch(self):
         script = self.folder / "train.py"
-        script.write_text("import torch, nearstep, sys\nmodel = torch.nn.Linear(4, 4)\nopt = nearstep.AdamW(model, "
-                          "path=sys.argv[1])\n"
-                          "model(torch.ones(2, 4)).sum().backward()\nopt.step()\nprint(f'step {opt.steps} of "
-                          "{opt.ranks} ranks')\n")
+        script.write_text(
+            "import torch, nearstep, sys\nmodel = torch.nn.Linear(4, 4)\nopt = nearstep.AdamW(model, "
+            "path=sys.argv[1])\n"
+            "model(torch.ones(2, 4)).sum().backward()\nopt.step()\nprint(f'step {opt.steps} of "
+            "{opt.ranks} ranks')\n"
+        )
         said = self.launch("accelerate.commands.launch", 2, script, self.folder / "state")
         self.assertEqual(said.count("step 1 of 2 ranks"), 2)
 

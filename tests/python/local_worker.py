@@ -6,22 +6,24 @@ Prints the first step, the digest, and by how much the parameters differ from th
 most. FORM: of _FORMS. KILL: RANK@STEP@WHERE; that rank kills itself in that step, before it meets the others or when
 they have agreed.
 """
+
 import os
 import pathlib
 import signal
 import socket
 import sys
-import unittest.mock
+import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 
 import nearstep
 from nearstep._local import optimizer as local
-from nearstep._local import waits, wanted
+from nearstep._local import parts, waits
 
-WIDTH, ROWS = 24, 8
-CLIP = 0.4
+WIDTH, ROWS = 184, 8  # a layer is a block of the optimizer's
+CLIP, EPS = 0.4, 1e-3  # a larger eps than usual: otherwise tiny gradients, which are noise, count as much as others
 
 
 class Net(torch.nn.Module):
@@ -30,8 +32,10 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(3)
-        self.layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH - 2), torch.nn.GELU(),
-                                                              torch.nn.Linear(WIDTH - 2, WIDTH)) for _ in range(3))
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH - 2), torch.nn.GELU(), torch.nn.Linear(WIDTH - 2, WIDTH))
+            for _ in range(3)
+        )
         self.norm = torch.nn.LayerNorm(WIDTH)
         self.head = torch.nn.Linear(WIDTH, 5)
         self.scale = torch.nn.Parameter(torch.ones(1))
@@ -44,12 +48,38 @@ class Net(torch.nn.Module):
         return self.head(self.norm(x)) * self.scale
 
 
+class Experts(torch.nn.Module):
+    """Matrices of which each rank of a mesh has some; the ranks have the same rows."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.matrices = torch.nn.Parameter(torch.randn(4, WIDTH, WIDTH) / WIDTH)
+
+    def forward(self, x):
+        w = self.matrices
+        if not hasattr(w, "device_mesh"):
+            return torch.matmul(x, w).sum(0)
+        rows = DTensor.from_local(x, w.device_mesh, [Replicate()])
+        return torch.bmm(rows.unsqueeze(0).expand(w.shape[0], -1, -1), w).sum(0).full_tensor()
+
+
+class Mixture(Net):
+    def __init__(self):
+        super().__init__()
+        self.experts = Experts()
+
+    def forward(self, x):
+        return super().forward(x + self.experts(x))
+
+
 def loss_of(model, step, share=0, shares=1):
     x, y = torch.randn(2, ROWS, WIDTH, generator=torch.Generator().manual_seed(step)).chunk(shares, 1)[share]
     return (model(x) - y[:, :5]).square().mean()
 
 
 # --- Forms: each takes the model and the number of ranks, and returns the model and the shares of a batch ---
+
 
 def plain(model, ranks):
     return model, ranks
@@ -90,8 +120,6 @@ def from_meta(model, ranks):
     _shard(empty, _mesh(ranks))
     empty.to_empty(device="cpu")
     for p, value in zip(empty.parameters(), model.parameters()):
-        from torch.distributed.tensor import distribute_tensor
-
         p.data.copy_(distribute_tensor(value.detach(), p.device_mesh, p.placements))
     empty.seen.zero_()
     return empty, ranks
@@ -119,6 +147,51 @@ def tensor_parallel_in_shards(model, ranks):
     return _shard(model, mesh["data"]), 2
 
 
+def experts(model, ranks):
+    """They are divided over a mesh of their own, and the copies of each over the rest of the ranks."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = _mesh(ranks // 2, 2, names=("copies", "experts"))
+    of = model.experts
+    of.matrices = torch.nn.Parameter(distribute_tensor(of.matrices.detach(), mesh["experts"], [Shard(0)]))
+    fully_shard(of, mesh=mesh["copies"])
+    return _shard(model, _mesh(ranks)), ranks // 2
+
+
+def mixed(model, ranks):
+    """fp32 shards, computed with in bf16, and gathered once more in backward from fewer ranks."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    return fsdp(model, ranks, mp_policy=policy, reshard_after_forward=2 if ranks == 4 else True)
+
+
+def recomputed(model, ranks):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    for i, layer in enumerate(model.layers):
+        model.layers[i] = checkpoint_wrapper(layer)
+    return fsdp(model, ranks)
+
+
+def compiled(model, ranks):
+    for layer in model.layers:
+        layer.compile(backend="aot_eager")
+    return hsdp(model, ranks) if ranks == 4 else fsdp(model, ranks)
+
+
+def replicated(model, ranks):
+    """A copy of the head on each rank, as a DTensor; the rest as plain parameters."""
+    mesh = _mesh(ranks)
+    distribute_module(
+        model.head,
+        mesh,
+        input_fn=lambda _, given, mesh: tuple(DTensor.from_local(x, mesh, [Replicate()]) for x in given),
+        output_fn=lambda _, made, __: made.to_local(),
+    )
+    return model, 1
+
+
 def own_clipping(model, ranks):
     return fsdp(model, ranks)
 
@@ -127,11 +200,30 @@ def accumulated(model, ranks):
     return fsdp(model, ranks)
 
 
-_FORMS = {form.__name__: form for form in (plain, ddp, fsdp, offloaded, from_meta, hsdp, tensor_parallel,
-                                           tensor_parallel_in_shards, own_clipping, accumulated)}
+_FORMS = {
+    form.__name__: form
+    for form in (
+        plain,
+        ddp,
+        fsdp,
+        offloaded,
+        from_meta,
+        hsdp,
+        tensor_parallel,
+        tensor_parallel_in_shards,
+        own_clipping,
+        accumulated,
+        experts,
+        mixed,
+        recomputed,
+        compiled,
+        replicated,
+    )
+}
 
 
 # --- Training ---
+
 
 def _kill_when(kill, rank):
     if not kill or int(kill.split("@")[0]) != rank:
@@ -151,7 +243,7 @@ def _descend(model, opt, form, step, share, shares):
 
 
 def make_optimizer(model, folder, clip_norm=CLIP):
-    return nearstep.AdamW(model, lr=1e-2, weight_decay=0.1, clip_norm=clip_norm, path=folder / "state")
+    return nearstep.AdamW(model, lr=1e-3, eps=EPS, weight_decay=0.1, clip_norm=clip_norm, path=folder / "state")
 
 
 def replaced(model, ranks, folder):
@@ -162,15 +254,35 @@ def replaced(model, ranks, folder):
     return model, ranks, opt
 
 
+def _reference(form, ranks):
+    """Trains as torch.optim.AdamW does: on this rank alone, or, where the form computes in bf16, on all."""
+    model = Mixture() if form == "experts" else Net()
+    return _FORMS[form](model, ranks) if form == "mixed" else (model, 1)
+
+
+def _local(p):
+    return p.to_local() if hasattr(p, "to_local") else p
+
+
+def _read_alone(model, rank, step):
+    """One rank uses parameters between step() and the next forward, and the others wait for it."""
+    if step % 2 and rank == 0:
+        for p in list(model.parameters())[:: step + 1]:
+            _local(p).sum()
+    if step % 2:
+        dist.barrier()
+
+
 def train(rank, folder, ranks, form, steps, kill):
-    reference = Net()
-    theirs = torch.optim.AdamW(reference.parameters(), lr=1e-2, weight_decay=0.1)
-    model, shares, *made = replaced(Net(), ranks, folder) if form == "replaced" else _FORMS[form](Net(), ranks)
+    reference, their_shares = _reference(form, ranks)
+    theirs = torch.optim.AdamW(reference.parameters(), lr=1e-3, eps=EPS, weight_decay=0.1)
+    ours = Mixture() if form == "experts" else Net()
+    model, shares, *made = replaced(ours, ranks, folder) if form == "replaced" else _FORMS[form](ours, ranks)
     share = rank // (ranks // shares)
     opt = made[0] if made else make_optimizer(model, folder, None if form == "own_clipping" else CLIP)
     start, (kill_at, where) = opt.resume(), _kill_when(kill, rank)
     for step in range(steps):
-        loss_of(reference, step).backward()
+        loss_of(reference, step, share if their_shares > 1 else 0, their_shares).backward()
         torch.nn.utils.clip_grad_norm_(reference.parameters(), CLIP)
         theirs.step()
         theirs.zero_grad()
@@ -181,12 +293,16 @@ def train(rank, folder, ranks, form, steps, kill):
             os.kill(os.getpid(), signal.SIGKILL)
         if step == kill_at:
             local.Part.take = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        held = [p for p in model.parameters() if _local(p).numel()]
         opt.step()
         opt.zero_grad()
-        if form == "fsdp" and ranks > 1 and not any(map(waits.is_awaited, model.parameters())):
-            raise AssertionError("step() waits for the update")
-    pairs = [(p.full_tensor() if hasattr(p, "full_tensor") else p.detach(), q.detach()) for p,
-             q in zip(model.parameters(), reference.parameters())]
+        if dist.is_initialized() and ranks > 1:
+            expect(all(map(waits.is_awaited, held)), "step() waits for the update")
+            _read_alone(model, rank, step)
+    pairs = [
+        tuple(one.full_tensor() if hasattr(one, "full_tensor") else one.detach() for one in pair)
+        for pair in zip(model.parameters(), reference.parameters())
+    ]
     worst = max((p - q).abs().max().item() for p, q in pairs)
     digest, seen = opt.masters_digest(), int((model.module if form == "ddp" else model).seen)
     opt.close()
@@ -201,7 +317,7 @@ def checkpointed(rank, folder, ranks):
 
     def make(form, kind, **settings):
         model, _ = form(Net(), ranks)
-        return model, kind(model if settings else model.parameters(), lr=1e-2, weight_decay=0.1, **settings)
+        return model, kind(model if settings else model.parameters(), lr=1e-3, eps=EPS, weight_decay=0.1, **settings)
 
     def train(model, opt, steps):
         for step in steps:
@@ -222,8 +338,13 @@ def checkpointed(rank, folder, ranks):
         set_state_dict(target, mine, model_state_dict=model, optim_state_dict=state)
         train(source, theirs, range(3, 6))
         train(target, mine, range(3, 6))
-        worst = max(worst, *((p.full_tensor() - q.full_tensor()).abs().max().item() for p,
-                             q in zip(source.parameters(), target.parameters())))
+        worst = max(
+            worst,
+            *(
+                (p.full_tensor() - q.full_tensor()).abs().max().item()
+                for p, q in zip(source.parameters(), target.parameters())
+            ),
+        )
         digest += str(ours[1].masters_digest())
         if ours[1].steps != 6:
             raise AssertionError(f"{ours[1].steps} steps")
@@ -235,6 +356,7 @@ def checkpointed(rank, folder, ranks):
 def saved(rank, folder, ranks):
     """A run goes back to its checkpoint, a step with a gradient that is infinite on one rank is none, and ranks that
     differ are refused."""
+
     def make(name):
         model, _ = ddp(Net(), ranks)
         return model, nearstep.AdamW(model, lr=1e-2, path=folder / name)
@@ -253,8 +375,9 @@ def saved(rank, folder, ranks):
     path = opt.save(folder / "checkpoints", extra={"rows": 16})
     shown = opt.state_dict()
     digest = train(model, opt, range(2, 4))
-    expect(train(model, opt, [4], spoilt=True) == digest and opt.steps == 5,
-           "a step that is not finite changes nothing")
+    expect(
+        train(model, opt, [4], spoilt=True) == digest and opt.steps == 5, "a step that is not finite changes nothing"
+    )
     opt.close()
     for name, go_back in (("other", lambda one: one.resume(path)), ("third", lambda one: one.load_state_dict(shown))):
         model, opt = make(name)
@@ -267,20 +390,64 @@ def saved(rank, folder, ranks):
         raise AssertionError("another learning rate on each rank")
     except RuntimeError as error:
         expect("learning rate" in str(error), str(error))
-    alone = torch.nn.Linear(4, 4)
-    patch = unittest.mock.patch
-    with patch.object(wanted.world, "are_several", lambda: False), patch.dict(os.environ, WORLD_SIZE="1"), \
-            patch.object(nearstep._ranks, "check_group", lambda: None):
-        one = nearstep.AdamW(alone, path=folder / f"alone-{rank}")
-        one.resume()
-        one.close()
-    try:
-        nearstep.AdamW(alone, path=folder / f"alone-{rank}")
-        raise AssertionError("the state of one process is that of several")
-    except ValueError as error:
-        expect("one process" in str(error), str(error))
     if rank == 0:
         print("saved", 0, digest, 0, 0, flush=True)
+
+
+def refused(rank, folder, ranks):
+    """What does not go with ranks that PyTorch started ends with a sentence that says what to use."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    def flat():
+        return FullyShardedDataParallel(torch.nn.Linear(4, 4), device_id=torch.device("cpu"))
+
+    def stage():
+        return torch.nn.Linear(4, 4 + rank)
+
+    def wrapped_late(model, **settings):
+        inner = torch.nn.Sequential(model)
+        opt = nearstep.AdamW(inner, **settings)
+        inner[0] = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+        opt.resume()
+
+    for number, (words, make, use, settings) in enumerate(
+        (
+            (("FullyShardedDataParallel", "fully_shard()"), flat, nearstep.AdamW, {}),
+            (("FullyShardedDataParallel", "fully_shard()"), lambda: torch.nn.Linear(4, 4), wrapped_late, {}),
+            (("stages", "fully_shard()"), stage, lambda *a, **s: nearstep.AdamW(*a, **s).resume(), {}),
+            (("stream=", "CPUOffloadPolicy"), stage, nearstep.AdamW, {"stream": nearstep.Stream(slots=2)}),
+            (("weights=", "checkpoint"), stage, nearstep.AdamW, {"weights": str(folder)}),
+            (("gpu_memory_gb=", "PyTorch"), stage, nearstep.AdamW, {"gpu_memory_gb": 4}),
+            (('clipping="delayed"', "step()"), stage, nearstep.AdamW, {"clipping": "delayed", "clip_norm": 1.0}),
+        )
+    ):
+        try:
+            use(make(), path=folder / f"refused-{number}", **settings)
+        except ValueError as error:
+            expect(all(word in str(error) for word in words), str(error))
+        else:
+            raise AssertionError(words)
+    if rank == 0:
+        print("refused", 0, 0, 0, 0, flush=True)
+
+
+def left(rank, folder, ranks):
+    """A program ends its process groups while ranks bring each other new values, and never closes its optimizer."""
+    model, reference = Net(), Net()
+    theirs = torch.optim.AdamW(reference.parameters(), lr=1e-3, eps=EPS, weight_decay=0.1)
+    opt = make_optimizer(ddp(model, ranks)[0], folder)
+    loss_of(model, 0).backward()
+    loss_of(reference, 0).backward()
+    torch.nn.utils.clip_grad_norm_(reference.parameters(), CLIP)
+    theirs.step()
+    opt.resume()
+    gather = parts.Bucket.gather
+    parts.Bucket.gather = lambda *given: time.sleep(0.2) or gather(*given)
+    opt.step()
+    dist.destroy_process_group()
+    worst = max((p - q).abs().max().item() for p, q in zip(model.parameters(), reference.parameters()))
+    if rank == 0:
+        print("left", 0, 0, worst, 0, flush=True)
 
 
 def expect(is_true, what):
@@ -288,7 +455,18 @@ def expect(is_true, what):
         raise AssertionError(what)
 
 
+_OTHERS = {form.__name__: form for form in (checkpointed, saved, refused, left)}
+
+
+def train_by_mpi(folder, form, steps):
+    rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
+    train(rank, pathlib.Path(folder), ranks, form, int(steps), "")
+
+
 def main(folder, ranks, form, steps, kill=""):
+    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+        train_by_mpi(folder, form, steps)
+        return
     ranks, processes = int(ranks), []
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -296,13 +474,19 @@ def main(folder, ranks, form, steps, kill=""):
     for rank in range(ranks):
         processes.append(os.fork())
         if processes[-1] == 0:
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
-                              MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+            os.environ.update(
+                RANK=str(rank),
+                LOCAL_RANK=str(rank),
+                WORLD_SIZE=str(ranks),
+                LOCAL_WORLD_SIZE=str(ranks),
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=str(port),
+            )
             if ranks > 1 or form != "plain":
                 dist.init_process_group("gloo")
             for one in filter(None, form.split(",")):
-                if one in ("checkpointed", "saved"):
-                    (saved if one == "saved" else checkpointed)(rank, pathlib.Path(folder) / one, ranks)
+                if one in _OTHERS:
+                    _OTHERS[one](rank, pathlib.Path(folder) / one, ranks)
                     continue
                 train(rank, pathlib.Path(folder) / (one if "," in form else ""), ranks, one, int(steps), kill)
             if dist.is_initialized():

@@ -1,4 +1,5 @@
 """Tiny networks of transformers, and batches for them."""
+
 import torch
 
 VOCABULARY = 96
@@ -8,22 +9,64 @@ LENGTH = 12
 def make(name):
     """A network with two layers of width 64 and no dropout, always with the same start values."""
     import transformers as t
+
     torch.manual_seed(5)
     if name == "gpt2":
-        return t.GPT2LMHeadModel(t.GPT2Config(n_layer=2, n_head=4, n_embd=64, vocab_size=VOCABULARY, n_positions=32, resid_pdrop=0,
-                                              embd_pdrop=0, attn_pdrop=0, bos_token_id=0, eos_token_id=0))
+        return t.GPT2LMHeadModel(
+            t.GPT2Config(
+                n_layer=2,
+                n_head=4,
+                n_embd=64,
+                vocab_size=VOCABULARY,
+                n_positions=32,
+                resid_pdrop=0,
+                embd_pdrop=0,
+                attn_pdrop=0,
+                bos_token_id=0,
+                eos_token_id=0,
+            )
+        )
     if name == "bert":
-        return t.BertForMaskedLM(t.BertConfig(num_hidden_layers=2, num_attention_heads=4, hidden_size=64, intermediate_size=128,
-                                              vocab_size=VOCABULARY, hidden_dropout_prob=0, attention_probs_dropout_prob=0))
+        return t.BertForMaskedLM(
+            t.BertConfig(
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                hidden_size=64,
+                intermediate_size=128,
+                vocab_size=VOCABULARY,
+                hidden_dropout_prob=0,
+                attention_probs_dropout_prob=0,
+            )
+        )
     if name == "bloom":
-        return t.BloomForCausalLM(t.BloomConfig(n_layer=2, n_head=4, hidden_size=64, vocab_size=VOCABULARY, hidden_dropout=0,
-                                                attention_dropout=0))
+        return t.BloomForCausalLM(
+            t.BloomConfig(
+                n_layer=2, n_head=4, hidden_size=64, vocab_size=VOCABULARY, hidden_dropout=0, attention_dropout=0
+            )
+        )
     if name == "vit":
-        return t.ViTForImageClassification(t.ViTConfig(num_hidden_layers=2, num_attention_heads=4, hidden_size=64, intermediate_size=128,
-                                                       image_size=16, patch_size=4, num_labels=10, hidden_dropout_prob=0,
-                                                       attention_probs_dropout_prob=0))
-    shape = dict(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=64, intermediate_size=128,
-                 vocab_size=VOCABULARY, attention_dropout=0)
+        return t.ViTForImageClassification(
+            t.ViTConfig(
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                hidden_size=64,
+                intermediate_size=128,
+                image_size=16,
+                patch_size=4,
+                num_labels=10,
+                hidden_dropout_prob=0,
+                attention_probs_dropout_prob=0,
+            )
+        )
+    shape = dict(
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        hidden_size=64,
+        intermediate_size=128,
+        vocab_size=VOCABULARY,
+        attention_dropout=0,
+    )
     if name == "llama":
         return t.LlamaForCausalLM(t.LlamaConfig(**shape))
     if name == "qwen2":
@@ -31,7 +74,9 @@ def make(name):
     if name == "mixtral":
         return t.MixtralForCausalLM(t.MixtralConfig(**shape, num_local_experts=12))
     if name == "qwen2_moe":
-        return t.Qwen2MoeForCausalLM(t.Qwen2MoeConfig(**shape, num_experts=4, moe_intermediate_size=32, shared_expert_intermediate_size=32))
+        return t.Qwen2MoeForCausalLM(
+            t.Qwen2MoeConfig(**shape, num_experts=4, moe_intermediate_size=32, shared_expert_intermediate_size=32)
+        )
     raise KeyError(name)
 
 
@@ -45,8 +90,10 @@ def descend(loss, optimizer):
 
 def inputs(name, count, generator):
     if name == "vit":
-        return {"pixel_values": torch.randn(count, 3, 16, 16, generator=generator),
-                "labels": torch.randint(0, 10, (count,), generator=generator)}
+        return {
+            "pixel_values": torch.randn(count, 3, 16, 16, generator=generator),
+            "labels": torch.randint(0, 10, (count,), generator=generator),
+        }
     tokens = torch.randint(0, VOCABULARY, (count, LENGTH), generator=generator)
     return {"input_ids": tokens, "labels": tokens}
 
@@ -57,7 +104,9 @@ class Layers(torch.nn.Module):
     def __init__(self, count=3, width=256):
         super().__init__()
         torch.manual_seed(7)
-        self.layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Tanh()) for _ in range(count))
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Tanh()) for _ in range(count)
+        )
         self.width = width
 
     def forward(self, x):

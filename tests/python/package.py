@@ -1,5 +1,6 @@
-"""For tests of the Python package in one process, on one rank: makes optimizers, trains with them, and checks refusals. Where PyTorch
-or nearstep is missing, the program that imports this ends as one that was skipped."""
+"""For tests of the Python package in one process, on one rank: makes optimizers, trains with them, and checks refusals.
+Where PyTorch or nearstep is missing, the program that imports this ends as one that was skipped."""
+
 import contextlib
 import io
 
@@ -25,7 +26,12 @@ class Package(launcher.FolderTest):
     def make(self, model=None, cls=None, **settings):
         """A model and its optimizer."""
         model = model or networks.Layers(2, 160)
-        settings = {"path": self.path, "lr": 1e-3, "config": {"checkpoint.path": str(self.folder / "checkpoints")}, **settings}
+        settings = {
+            "path": self.path,
+            "lr": 1e-3,
+            "config": {"checkpoint.path": str(self.folder / "checkpoints")},
+            **settings,
+        }
         opt = (cls or nearstep.AdamW)(model, **settings)
         self.opened.append(opt)
         return model, opt

@@ -1,11 +1,16 @@
-"""What an ordinary PyTorch loop does to buffers, random generators and the optimizer: nearstep does the same, or raises at that line."""
+"""What an ordinary PyTorch loop does to buffers, random generators and the optimizer: nearstep does the same, or raises
+at that line.
+"""
+
 import gc
+import io
 import json
 import os
 import pathlib
 import pickle
 import subprocess
 import sys
+import unittest.mock
 import weakref
 
 import launcher
@@ -70,8 +75,15 @@ class Buffers(Loop):
             with torch.inference_mode():
                 return torch.ones(600, 600, device=DEVICE)
 
-        starts = {"sparse": lambda: torch.eye(8, device=DEVICE).to_sparse(), "rows": lambda: torch.eye(8, device=DEVICE).to_sparse_csr(), "none": lambda: None, "inference": in_inference,
-                  "one_for_all": lambda: torch.ones(1, device=DEVICE).expand(5, 5), "complex": lambda: torch.ones(3, dtype=torch.complex64, device=DEVICE), "meta": lambda: torch.empty(3, device="meta")}
+        starts = {
+            "sparse": lambda: torch.eye(8, device=DEVICE).to_sparse(),
+            "rows": lambda: torch.eye(8, device=DEVICE).to_sparse_csr(),
+            "none": lambda: None,
+            "inference": in_inference,
+            "one_for_all": lambda: torch.ones(1, device=DEVICE).expand(5, 5),
+            "complex": lambda: torch.ones(3, dtype=torch.complex64, device=DEVICE),
+            "meta": lambda: torch.empty(3, device="meta"),
+        }
 
         def make(name):
             model = network()
@@ -188,10 +200,33 @@ class Buffers(Loop):
         length = int.from_bytes(content[:8], "little")
         about, rest = json.loads(content[8 : 8 + length]), content[8 + length :]
         before = torch.get_rng_state(), numpy.random.get_state()[1].tolist()
-        harms = [{"buffers": 5}, {"random": 5}, {"random": {"names": [], "python": [1], "numpy": None}}, {"random": {**about["random"], "numpy": ["MT19937", [1], 5]}},
-                 {"random": {**about["random"], "python": [3, [1], None]}}, [1]]
-        for change in ({"shape": [1e400]}, {"shape": [-1, -1]}, {"shape": [2**62]}, {"dtype": "nn"}, {"is_saved": True}, {"name": "torch"}):
-            harms.append({"buffers": [{**about["buffers"][0], **change}, *about["buffers"][1:-1], {**about["buffers"][-1], "name": "x"}] if "name" in change else [{**about["buffers"][0], **change}]})
+        harms = [
+            {"buffers": 5},
+            {"random": 5},
+            {"random": {"names": [], "python": [1], "numpy": None}},
+            {"random": {**about["random"], "numpy": ["MT19937", [1], 5]}},
+            {"random": {**about["random"], "python": [3, [1], None]}},
+            [1],
+        ]
+        for change in (
+            {"shape": [1e400]},
+            {"shape": [-1, -1]},
+            {"shape": [2**62]},
+            {"dtype": "nn"},
+            {"is_saved": True},
+            {"name": "torch"},
+        ):
+            harms.append(
+                {
+                    "buffers": [
+                        {**about["buffers"][0], **change},
+                        *about["buffers"][1:-1],
+                        {**about["buffers"][-1], "name": "x"},
+                    ]
+                    if "name" in change
+                    else [{**about["buffers"][0], **change}]
+                }
+            )
         for harm in harms:
             with self.subTest(harm=str(harm)[:60]):
                 text = json.dumps({**about, **harm} if isinstance(harm, dict) else harm).encode()
@@ -199,6 +234,27 @@ class Buffers(Loop):
                     kept.restore(len(text).to_bytes(8, "little") + text + rest, torch.device("cpu"))
         self.assertTrue(torch.equal(torch.get_rng_state(), before[0]))
         self.assertEqual(numpy.random.get_state()[1].tolist(), before[1])
+
+    def test_values_of_other_archives_are_not_given_to_torch_load(self):
+        """PyTorch before 2.6 runs what these hold, whatever weights_only says."""
+        from nearstep._saving import program
+
+        def written(write):
+            file = io.BytesIO()
+            write(file)
+            return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+
+        value = torch.ones(3)
+        self.assertTrue(torch.equal(program._loaded(written(lambda file: torch.save(value, file))), value))
+        with unittest.mock.patch("torch.load") as load:
+            for write in (
+                lambda file: torch.save(value, file, _use_new_zipfile_serialization=False),
+                lambda file: torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), file),
+                lambda file: file.write(b"anything else"),
+            ):
+                with self.assertRaisesRegex(ValueError, "torch.save"):
+                    program._loaded(written(write))
+            load.assert_not_called()
 
     def test_random_generators_come_back_on_request(self):
         import random
@@ -258,7 +314,7 @@ class Buffers(Loop):
             return take_step(model, optimizer, step)
 
         ours, opt = self.compare(loop, cls="Adam", lr=1e-3)
-        other, = others
+        (other,) = others
         theirs = other.param_groups[0]["params"]
         for p, q in zip(theirs, ours.parameters()):
             self.assertEqual(float(opt.state[q]["step"]), 6)
@@ -267,13 +323,20 @@ class Buffers(Loop):
         self.assertEqual(type(opt.state[q]["exp_avg"] * 2), torch.Tensor)
         self.assertEqual(type(pickle.loads(pickle.dumps(opt.state[q]["exp_avg"]))), torch.Tensor)
         torch.zeros(q.shape).copy_(opt.state[q]["exp_avg"])
-        for write in (lambda m: m.zero_(), lambda m: m.data.mul_(0.1), lambda m: m.__imul__(2), lambda m: m.__setitem__(0, 0.0), lambda m: torch._foreach_mul_([m], 2.0),
-                      lambda m: torch.mul(m, 2, out=m)):
+        for write in (
+            lambda m: m.zero_(),
+            lambda m: m.data.mul_(0.1),
+            lambda m: m.__imul__(2),
+            lambda m: m.__setitem__(0, 0.0),
+            lambda m: torch._foreach_mul_([m], 2.0),
+            lambda m: torch.mul(m, 2, out=m),
+        ):
             for name in ("exp_avg", "step"):
                 self.refuses(RuntimeError, "fresh=True", lambda: write(opt.state[q][name]))
         for clear in (opt.state.clear, lambda: opt.state.pop(q), lambda: setattr(opt, "state", {})):
             self.refuses(RuntimeError, "fresh=True", clear)
         from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
         before = opt.steps, opt.masters_digest()
         get_optimizer_state_dict(ours, opt)
         self.assertEqual((opt.steps, opt.masters_digest()), before)
@@ -285,7 +348,9 @@ class Buffers(Loop):
                 take_step(model, optimizer, step)
 
         def ours(**settings):
-            return lambda model: nearstep.SGD(model, lr=0.1, path=self.folder / str(len(list(self.folder.iterdir()))), **settings)
+            return lambda model: nearstep.SGD(
+                model, lr=0.1, path=self.folder / str(len(list(self.folder.iterdir()))), **settings
+            )
 
         theirs = network()
         fit(theirs, lambda model: torch.optim.SGD(model.parameters(), lr=0.1), range(3))
@@ -303,10 +368,14 @@ class Buffers(Loop):
     def test_parameters_that_share_memory_are_refused(self):
         model = network()
         model[3][0].weight.data = model[0].weight.data
-        self.refuses(ValueError, ("0.weight", "3.0.weight"), lambda: nearstep.SGD(model, lr=0.1, path=self.folder / "state"))
+        self.refuses(
+            ValueError, ("0.weight", "3.0.weight"), lambda: nearstep.SGD(model, lr=0.1, path=self.folder / "state")
+        )
         model = network()
         model[0].bias.data = model[0].weight.data[3]
-        self.refuses(ValueError, ("0.weight", "0.bias"), lambda: nearstep.SGD(model, lr=0.1, path=self.folder / "state"))
+        self.refuses(
+            ValueError, ("0.weight", "0.bias"), lambda: nearstep.SGD(model, lr=0.1, path=self.folder / "state")
+        )
         flat = torch.zeros(8)  # parts of one memory
         nearstep.SGD([torch.nn.Parameter(flat[:4]), torch.nn.Parameter(flat[4:])], lr=0.1, path=self.folder / "state")
 
@@ -319,12 +388,18 @@ class Buffers(Loop):
         late = opt.state_dict()
         for step in range(2, 4):
             take_step(model, opt, step)
-        self.refuses(RuntimeError, ("step 2", "opt.save()"), lambda: pickle.dumps(late)) if not pathlib.Path(json.loads(late["param_groups"][0]["nearstep"])["checkpoint"]).exists() else None
+        self.refuses(RuntimeError, ("step 2", "opt.save()"), lambda: pickle.dumps(late)) if not pathlib.Path(
+            json.loads(late["param_groups"][0]["nearstep"])["checkpoint"]
+        ).exists() else None
         torch.save(opt.state_dict(), self.folder / "later.pt")
         other, second = self.make(network(5), path=self.folder / "second")
         second.load_state_dict(torch.load(self.folder / "saved.pt", weights_only=True)["optimizer"])
         self.assertEqual((second.steps, second.masters_digest()), (2, digest))
-        self.refuses(RuntimeError, "step 2", lambda: opt.load_state_dict(torch.load(self.folder / "saved.pt", weights_only=True)["optimizer"]))
+        self.refuses(
+            RuntimeError,
+            "step 2",
+            lambda: opt.load_state_dict(torch.load(self.folder / "saved.pt", weights_only=True)["optimizer"]),
+        )
 
     # --- A process that goes on ---
 
@@ -358,9 +433,19 @@ class Buffers(Loop):
         self.assertFalse(self.path.exists())
 
     def test_skipped_steps_are_said(self):
-        script = ("import torch, nearstep, sys\nmodel = torch.nn.Linear(8, 8)\nopt = nearstep.AdamW(model, path=sys.argv[1])\nfor step in range(30):\n"
-                  "    loss = model(torch.ones(1, 8)).sum()\n    (loss if step < 5 else loss * float('nan')).backward()\n    opt.step()\n    opt.zero_grad()\nopt.close()\n")
-        done = subprocess.run([sys.executable, "-c", script, self.folder / "nan"], env=launcher.environment(), text=True, capture_output=True, check=True)
+        script = (
+            "import torch, nearstep, sys\nmodel = torch.nn.Linear(8, 8)\nopt = nearstep.AdamW(model, "
+            "path=sys.argv[1])\nfor step in range(30):\n"
+            "    loss = model(torch.ones(1, 8)).sum()\n    (loss if step < 5 else loss * float('nan')).backward()\n  "
+            "  opt.step()\n    opt.zero_grad()\nopt.close()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, self.folder / "nan"],
+            env=launcher.environment(),
+            text=True,
+            capture_output=True,
+            check=True,
+        )
         lines = [line for line in done.stderr.splitlines() if "skipped" in line]
         self.assertRegex(lines[0], r"[1-4] steps? (was|were) skipped")  # it is seen when the step has ended
         self.assertLess(len(lines), 8)

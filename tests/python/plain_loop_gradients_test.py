@@ -1,4 +1,5 @@
 """What an ordinary PyTorch loop does to gradients and steps: nearstep does the same, or raises at that line."""
+
 import copy
 import pickle
 
@@ -6,7 +7,11 @@ import launcher
 from plain_loop import DEVICE, Loop, backward, batch, network, take_step
 
 import torch
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm  # before the optimizer is made, as scripts do
+from torch.nn.utils import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    get_total_norm,
+)  # before the optimizer is made, as scripts do
 
 import nearstep
 
@@ -23,12 +28,29 @@ class Gradients(Loop):
             self.assertEqual((p.grad.shape, p.grad.dtype, p.grad is None), (p.shape, p.dtype, False))
             self.assertIn("gradient", repr(p.grad))
             uses = (
-                lambda: clip_grad_norm_(params, 1.0), lambda: clip_grad_value_(params, 1.0), lambda: get_total_norm([p.grad for p in params]),
-                lambda: p.grad.norm(), lambda: p.grad.mul_(0.5), lambda: p.grad + 1, lambda: p.grad.clone(), lambda: p.grad.data, lambda: p.grad.detach(),
-                lambda: p.grad.isnan().any(), lambda: p.grad[0], lambda: p.grad.cpu().numpy(), lambda: p.grad.tolist(), lambda: p.grad.copy_(torch.ones_like(p)),
-                lambda: torch._foreach_mul_([p.grad for p in params], 0.5), lambda: torch.nn.utils.parameters_to_vector([p.grad for p in params]),
-                lambda: copy.deepcopy(p.grad), lambda: pickle.dumps(p.grad), lambda: p.grad.view(-1), lambda: p.grad.data_ptr(),
-                lambda: setattr(p.grad, "data", torch.ones_like(p)), lambda: torch.stack([p.grad]), lambda: p.grad.untyped_storage(),
+                lambda: clip_grad_norm_(params, 1.0),
+                lambda: clip_grad_value_(params, 1.0),
+                lambda: get_total_norm([p.grad for p in params]),
+                lambda: p.grad.norm(),
+                lambda: p.grad.mul_(0.5),
+                lambda: p.grad + 1,
+                lambda: p.grad.clone(),
+                lambda: p.grad.data,
+                lambda: p.grad.detach(),
+                lambda: p.grad.isnan().any(),
+                lambda: p.grad[0],
+                lambda: p.grad.cpu().numpy(),
+                lambda: p.grad.tolist(),
+                lambda: p.grad.copy_(torch.ones_like(p)),
+                lambda: torch._foreach_mul_([p.grad for p in params], 0.5),
+                lambda: torch.nn.utils.parameters_to_vector([p.grad for p in params]),
+                lambda: copy.deepcopy(p.grad),
+                lambda: pickle.dumps(p.grad),
+                lambda: p.grad.view(-1),
+                lambda: p.grad.data_ptr(),
+                lambda: setattr(p.grad, "data", torch.ones_like(p)),
+                lambda: torch.stack([p.grad]),
+                lambda: p.grad.untyped_storage(),
             )
             for use in uses:
                 self.refuses(RuntimeError, "clip_norm", use)
@@ -55,7 +77,11 @@ class Gradients(Loop):
         torch.testing.assert_close(opt.stats()["norm"], float(wanted[-1]), rtol=1e-4, atol=0)
         self.assertEqual(float(got[0]), 0)
         for number, norm in enumerate(got[2:], 2):
-            self.assertLess(abs(wanted[number - 2:number] - norm).min(), 1e-4, "of the last finished step, which is one of the two before")
+            self.assertLess(
+                abs(wanted[number - 2 : number] - norm).min(),
+                1e-4,
+                "of the last finished step, which is one of the two before",
+            )
         self.assertEqual(opt.steps, 12)
 
     def test_clipping_by_pytorch_that_cannot_be_taken_over(self):
@@ -65,7 +91,11 @@ class Gradients(Loop):
         backward(model, 0)
         backward(other, 0)
         clip = torch.nn.utils.clip_grad_norm_
-        for use in (lambda: clip(params[1:], 1.0), lambda: clip(params + list(other.parameters()), 1.0), lambda: clip(params, 1.0, norm_type=1)):
+        for use in (
+            lambda: clip(params[1:], 1.0),
+            lambda: clip(params + list(other.parameters()), 1.0),
+            lambda: clip(params, 1.0, norm_type=1),
+        ):
             self.refuses(RuntimeError, ("clip_norm=...", "keep_gradients=True"), use)
         for limit in (0, -1.0, float("nan")):
             self.refuses(RuntimeError, ("max_norm=", "keep_gradients=True"), lambda: clip(params, limit))
@@ -214,8 +244,13 @@ class Gradients(Loop):
         self.compare(loop, cls="Adam", lr=1e-3)
 
     def test_batches_that_are_dropped(self):
-        for drop in (lambda model, optimizer: model.zero_grad(), lambda model, optimizer: optimizer.zero_grad(), lambda model, optimizer: model.zero_grad(set_to_none=False),
-                     lambda model, optimizer: [setattr(p, "grad", None) for p in model.parameters()]):
+        for drop in (
+            lambda model, optimizer: model.zero_grad(),
+            lambda model, optimizer: optimizer.zero_grad(),
+            lambda model, optimizer: model.zero_grad(set_to_none=False),
+            lambda model, optimizer: [setattr(p, "grad", None) for p in model.parameters()],
+        ):
+
             def loop(model, optimizer, step):
                 (9 * model(batch(99)).square().sum()).backward()
                 drop(model, optimizer)
@@ -225,10 +260,19 @@ class Gradients(Loop):
             self.assertEqual(opt.steps, 4)
 
     def test_a_step_that_was_given_up_leaves_no_trace(self):
-        for settings in ({}, {"clip_norm": 0.1}, {"codec": "q4"}, {"config": {"csd.subgroup_tiles": 1}}, {"state": "compact"}, {"accumulation": 1}):
+        for settings in (
+            {},
+            {"clip_norm": 0.1},
+            {"codec": "q4"},
+            {"config": {"csd.subgroup_tiles": 1}},
+            {"state": "compact"},
+            {"accumulation": 1},
+        ):
             digests = []
             for drops in (False, True):
-                model, opt = self.make(network(), path=self.folder / f"{len(self.opened)}", **{"config": {}, **settings})
+                model, opt = self.make(
+                    network(), path=self.folder / f"{len(self.opened)}", **{"config": {}, **settings}
+                )
                 for step in range(4):
                     if drops:
                         opt._intake._cautious = 0
@@ -249,13 +293,19 @@ class Gradients(Loop):
     def test_generator_and_discriminator(self):
         for passes in (1, 2):
             results = []
-            for make in (lambda net, name: torch.optim.Adam(net.parameters(), lr=1e-3), lambda net, name: self.make(net, nearstep.Adam, path=self.folder / f"{name}{passes}")[1]):
+            for make in (
+                lambda net, name: torch.optim.Adam(net.parameters(), lr=1e-3),
+                lambda net, name: self.make(net, nearstep.Adam, path=self.folder / f"{name}{passes}")[1],
+            ):
                 generator, discriminator = network(1), network(2)
                 optimizer_g, optimizer_d = make(generator, "g"), make(discriminator, "d")
                 for step in range(5):
                     discriminator.zero_grad()
                     fake = generator(batch(step))
-                    losses = [(discriminator(batch(10 + step)) - 1).square().mean(), discriminator(fake.detach()).square().mean()]
+                    losses = [
+                        (discriminator(batch(10 + step)) - 1).square().mean(),
+                        discriminator(fake.detach()).square().mean(),
+                    ]
                     for loss in losses if passes == 2 else [sum(losses)]:
                         loss.backward()
                     optimizer_d.step()
@@ -269,6 +319,7 @@ class Gradients(Loop):
 
     def test_a_number_of_passes_for_tensors_without_a_module(self):
         for accumulation in (1, 2):
+
             def loop(model, optimizer, step):
                 for i in range(accumulation):
                     loss = backward(model, 10 * step + i)
@@ -284,7 +335,10 @@ class Gradients(Loop):
 
         for change in (shorten, lambda opt: opt.param_groups.reverse(), lambda opt: opt.param_groups.clear()):
             model = network()
-            groups = [{"params": model[0].parameters()}, {"params": [*model[2].parameters(), *model[3].parameters()], "lr": 1.0}]
+            groups = [
+                {"params": model[0].parameters()},
+                {"params": [*model[2].parameters(), *model[3].parameters()], "lr": 1.0},
+            ]
             _, opt = self.make(groups, nearstep.SGD, lr=0.1, path=self.folder / f"state-{len(self.opened)}", config={})
             take_step(model, opt, 0)
             change(opt)
@@ -309,6 +363,7 @@ class Gradients(Loop):
 
         self.compare(loop, steps=8, cls="Adam", lr=1e-3)
         self.compare(loop, steps=8, cls="Adam", lr=1e-3, accumulation=1)
+
 
 if __name__ == "__main__":
     launcher.main()

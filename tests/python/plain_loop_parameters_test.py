@@ -1,4 +1,5 @@
 """What an ordinary PyTorch loop does to parameters and modules: nearstep does the same, or raises at that line."""
+
 import copy
 import io
 import pickle
@@ -22,7 +23,9 @@ class Parameters(Loop):
             theirs = network()
             with nearstep.empty(DEVICE):
                 ours = layers()
-            _, opt = self.make(ours, nearstep.SGD, lr=0.1, path=self.folder / str(backward_passes), accumulation=backward_passes)
+            _, opt = self.make(
+                ours, nearstep.SGD, lr=0.1, path=self.folder / str(backward_passes), accumulation=backward_passes
+            )
             opt.resume()
             ours.load_state_dict(theirs.state_dict())
             for model, optimizer in ((theirs, torch.optim.SGD(theirs.parameters(), lr=0.1)), (ours, opt)):
@@ -90,9 +93,12 @@ class Parameters(Loop):
 
         def swap(model, step):
             if step == 2:
-                torch.utils.swap_tensors(model[3][0].weight, torch.nn.Parameter(torch.full((WIDTH, WIDTH), 0.01, device=DEVICE)))
+                torch.utils.swap_tensors(
+                    model[3][0].weight, torch.nn.Parameter(torch.full((WIDTH, WIDTH), 0.01, device=DEVICE))
+                )
 
         for write in (average, renormalise, clamp, evaluate_then_write, load, fill, initialise, set_, swap):
+
             def loop(model, optimizer, step):
                 loss = take_step(model, optimizer, step)
                 seen = write(model, step)
@@ -141,7 +147,9 @@ class Parameters(Loop):
             "numpy": lambda model, held: [torch.from_numpy(p.detach().cpu().numpy().copy()) for p in held],
             "vector": lambda model, held: [torch.nn.utils.parameters_to_vector(held)],
             "foreach": lambda model, held: torch._foreach_mul(held, 1.0),
-            "function": lambda model, held: [torch.func.functional_call(model, dict(model.named_parameters()), batch(0))],
+            "function": lambda model, held: [
+                torch.func.functional_call(model, dict(model.named_parameters()), batch(0))
+            ],
             "attribute": lambda model, held: [model[2][0].weight.t().contiguous()],
             "averaged": lambda model, held: list(torch.optim.swa_utils.AveragedModel(model).module.parameters()),
             "groups": lambda model, held: [p.detach().clone() for p in held],
@@ -151,7 +159,10 @@ class Parameters(Loop):
             "asarray": lambda model, held: [torch.asarray(p, requires_grad=True).clone() for p in held],
             "tensor": lambda model, held: [torch.tensor(p.detach().tolist()) for p in held],
             "dlpack": lambda model, held: [torch.from_dlpack(p.detach()).clone() for p in held],
-            "storage": lambda model, held: [torch.empty(0, device=DEVICE).set_(p.untyped_storage(), p.storage_offset(), p.shape).clone() for p in held],
+            "storage": lambda model, held: [
+                torch.empty(0, device=DEVICE).set_(p.untyped_storage(), p.storage_offset(), p.shape).clone()
+                for p in held
+            ],
         }
 
         def saved(value):
@@ -217,6 +228,7 @@ class Parameters(Loop):
             "fake": described,
         }
         for name, use in uses.items():
+
             def loop(model, optimizer, step):
                 loss = take_step(model, optimizer, step)
                 seen = use(model, batch(step))
@@ -283,7 +295,9 @@ class Parameters(Loop):
     def test_transforms_of_functions(self):
         def per_sample(model, step):
             loss = torch.func.grad(lambda params, x: (torch.func.functional_call(model, params, x) - 1).square().mean())
-            return torch.func.vmap(loss, in_dims=(None, 0))({name: p.detach() for name, p in model.named_parameters()}, batch(step))["0.bias"]
+            return torch.func.vmap(loss, in_dims=(None, 0))(
+                {name: p.detach() for name, p in model.named_parameters()}, batch(step)
+            )["0.bias"]
 
         def gradient(of):
             return of(torch.ones(WIDTH, device=DEVICE, requires_grad=True))[0]
@@ -294,18 +308,25 @@ class Parameters(Loop):
         self.addCleanup(torch._dynamo.reset)
         uses = {
             "grad": lambda model, step: torch.func.grad(lambda w: (w**3).sum())(model[0].weight),
-            "captured": lambda model, step: torch.func.grad(lambda x: (x * model[0].weight).square().sum())(batch(step)[0]),
+            "captured": lambda model, step: torch.func.grad(lambda x: (x * model[0].weight).square().sum())(
+                batch(step)[0]
+            ),
             "vmap": lambda model, step: torch.func.vmap(lambda w: (w**3).sum())(model[0].weight),
-            "jvp": lambda model, step: torch.func.jvp(lambda w: w.square().sum(), (model[0].weight,), (torch.ones_like(model[0].weight),))[1],
+            "jvp": lambda model, step: torch.func.jvp(
+                lambda w: w.square().sum(), (model[0].weight,), (torch.ones_like(model[0].weight),)
+            )[1],
             "jacrev": lambda model, step: torch.func.jacrev(lambda x: model(x).sum())(batch(step)[0]),
             "per_sample": per_sample,
             "functionalize": lambda model, step: torch.func.functionalize(lambda w: w.square())(model[0].weight),
             "vjp": lambda model, step: torch.func.vjp(lambda x: 2 * x, batch(step)[0])[1](model[0].bias)[0],
-            "gradient_of_outputs": lambda model, step: gradient(lambda x: torch.autograd.grad(2 * x, x, grad_outputs=model[0].bias)),
+            "gradient_of_outputs": lambda model, step: gradient(
+                lambda x: torch.autograd.grad(2 * x, x, grad_outputs=model[0].bias)
+            ),
             "compiled_grad": lambda model, step: compiled(torch.func.grad(lambda w: (w**3).sum()))(batch(step)),
             "compiled_vmap": lambda model, step: compiled(torch.func.vmap(lambda w: (w**3).sum()))(batch(step)),
         }
         for name, use in uses.items():
+
             def loop(model, optimizer, step):
                 first = use(model, step) if step == 0 else torch.zeros(())
                 loss = take_step(model, optimizer, step)
@@ -334,6 +355,7 @@ class Parameters(Loop):
             return model
 
         import torch.nn.utils.prune  # noqa: F401
+
         self.compare(make=with_hooks, rtol=1e-3)
 
     def test_script_modules(self):
@@ -347,6 +369,7 @@ class Parameters(Loop):
 
     def test_compiled_modules_are_not_compiled_again_in_each_step(self):
         for whole in (True, False):
+
             def make():
                 model = network()
                 if whole:
@@ -372,6 +395,7 @@ class Parameters(Loop):
 
         def loop(model, optimizer, step):
             if id(model) not in compiled:
+
                 def train(x):
                     optimizer.zero_grad()
                     loss = (model(x) - 1).square().mean()
@@ -379,7 +403,10 @@ class Parameters(Loop):
                     optimizer.step()
                     return loss.detach()
 
-                compiled[id(model)] = (torch.compile(train, backend="eager"), torch.compile(lambda: sum(p.square().sum() for p in model.parameters()), backend="eager"))
+                compiled[id(model)] = (
+                    torch.compile(train, backend="eager"),
+                    torch.compile(lambda: sum(p.square().sum() for p in model.parameters()), backend="eager"),
+                )
             train, read = compiled[id(model)]
             return train(batch(step)), read().detach()
 
@@ -387,8 +414,10 @@ class Parameters(Loop):
         self.compare(loop, steps=3)
 
     def test_a_parameter_that_was_replaced(self):
-        for replace in (lambda model: setattr(model[0], "weight", torch.nn.Parameter(torch.zeros(WIDTH, WIDTH, device=DEVICE))),
-                        lambda model: model.load_state_dict(network(3).state_dict(), assign=True)):
+        for replace in (
+            lambda model: setattr(model[0], "weight", torch.nn.Parameter(torch.zeros(WIDTH, WIDTH, device=DEVICE))),
+            lambda model: model.load_state_dict(network(3).state_dict(), assign=True),
+        ):
             model, opt = self.make(network(), path=self.folder / f"{len(self.opened)}")
             take_step(model, opt, 0)
             replace(model)

@@ -1,6 +1,8 @@
-"""For tests of what PyTorch's own tests expect of its optimizers and schedulers, of nearstep's: options, wrong arguments and schedulers are those that
-the installed PyTorch ships for such tests, and the results are compared with its own optimizers'. Whatever does not apply is in LACKS and
-DIFFERS with its reason, and raises. Prints how many cases hold. One process, one rank."""
+"""For tests of what PyTorch's own tests expect of its optimizers and schedulers, of nearstep's: options, wrong
+arguments and schedulers are those that the installed PyTorch ships for such tests, and the results are compared with
+its own optimizers'. Whatever does not apply is in LACKS and DIFFERS with its reason, and raises. Prints how many cases
+hold. One process, one rank."""
+
 import collections
 import contextlib
 import copy
@@ -53,7 +55,9 @@ OTHERS = [  # schedulers beside those that PyTorch ships for these tests
     lambda opt: schedulers.MultiStepLR(opt, [2, 4], gamma=0.5),
     lambda opt: schedulers.CosineAnnealingLR(opt, 5),
     lambda opt: schedulers.CosineAnnealingWarmRestarts(opt, 2),
-    lambda opt: schedulers.OneCycleLR(opt, 0.05, total_steps=12, cycle_momentum=not opt.defaults.keys().isdisjoint({"betas", "momentum"})),
+    lambda opt: schedulers.OneCycleLR(
+        opt, 0.05, total_steps=12, cycle_momentum=not opt.defaults.keys().isdisjoint({"betas", "momentum"})
+    ),
     lambda opt: schedulers.CyclicLR(opt, 1e-3, 1e-2, 2, cycle_momentum=False),
     lambda opt: schedulers.SequentialLR(opt, [schedulers.ConstantLR(opt), schedulers.ExponentialLR(opt, 0.9)], [3]),
 ]
@@ -63,7 +67,10 @@ unlike: collections.Counter = collections.Counter()
 
 
 def tearDownModule():
-    print(f"\n{sum(held.values())} cases of {len(held)} properties that PyTorch {torch.__version__}'s own tests expect of optimizers hold:")
+    print(
+        f"\n{sum(held.values())} cases of {len(held)} properties that PyTorch {torch.__version__}'s own tests expect "
+        "of optimizers hold:"
+    )
     for name, count in sorted(held.items()):
         print(f"{count:5} {name}")
     print(f"{sum(unlike.values())} cases do not apply; that each does what is said here was checked:")
@@ -89,7 +96,9 @@ def every_input(info):
 
 def inputs():
     """Those that nearstep takes, too."""
-    return [(info, desc, settings) for info in INFOS for desc, settings in every_input(info) if not lacking(info, settings)]
+    return [
+        (info, desc, settings) for info in INFOS for desc, settings in every_input(info) if not lacking(info, settings)
+    ]
 
 
 class Line:
@@ -145,7 +154,13 @@ class Cases(Package):
             self.opened.pop().close()
 
     def opt(self, info, params, settings=None):
-        opt = ours(info)(params, **copy.deepcopy(settings or {}), path=self.folder / str(next(self.numbers)), devices=1, durability="none")
+        opt = ours(info)(
+            params,
+            **copy.deepcopy(settings or {}),
+            path=self.folder / str(next(self.numbers)),
+            devices=1,
+            durability="none",
+        )
         self.opened.append(opt)
         return opt
 
@@ -154,10 +169,22 @@ class Cases(Package):
     def equal(self, a, b, **tolerance):
         torch.testing.assert_close(a, b, **(tolerance or {"rtol": 1e-4, "atol": 1e-6}))
 
-    def descend(self, info, settings, make_schedulers=(), contiguous=True, groups=lambda line: line.params, theirs=None, **tolerance):
+    def descend(
+        self,
+        info,
+        settings,
+        make_schedulers=(),
+        contiguous=True,
+        groups=lambda line: line.params,
+        theirs=None,
+        **tolerance,
+    ):
         """Both optimizers with the same schedulers; ``theirs``: other settings for PyTorch's."""
         lines = Line(contiguous), Line(contiguous)
-        opts = info.optim_cls(groups(lines[0]), **copy.deepcopy(settings if theirs is None else theirs)), self.opt(info, groups(lines[1]), settings)
+        opts = (
+            info.optim_cls(groups(lines[0]), **copy.deepcopy(settings if theirs is None else theirs)),
+            self.opt(info, groups(lines[1]), settings),
+        )
         each = [[make(opt) for make in make_schedulers] for opt in opts]
         first = lines[1].loss().item()
         for _ in range(STEPS):

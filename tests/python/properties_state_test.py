@@ -1,4 +1,5 @@
 """state_dict(), hooks and what does not apply, as PyTorch's own tests expect it: properties.py."""
+
 import copy
 import io
 import json
@@ -16,7 +17,9 @@ class State(Cases):
     def test_state_dict_leads_another_optimizer_to_the_same_step(self):
         for info, desc, settings in inputs():
             for names in ((False, False), (False, True), (True, False), (True, True)):
-                with self.case("state_dict() is deterministic, and another optimizer goes on from it", info.name, desc, names):
+                with self.case(
+                    "state_dict() is deterministic, and another optimizer goes on from it", info.name, desc, names
+                ):
                     self.go_on(info, settings, *names)
 
     def go_on(self, info, settings, *are_named):
@@ -34,7 +37,13 @@ class State(Cases):
             file.seek(0)
             loaded = torch.load(file, weights_only=weights_only)
             place = json.loads(state["param_groups"][0]["nearstep"])
-            self.assertEqual(loaded, {**state, "param_groups": [{**state["param_groups"][0], "nearstep": place}, *state["param_groups"][1:]]})
+            self.assertEqual(
+                loaded,
+                {
+                    **state,
+                    "param_groups": [{**state["param_groups"][0], "nearstep": place}, *state["param_groups"][1:]],
+                },
+            )
         for group in loaded["param_groups"]:  # as in older files
             group.pop("foreach", None)
         other = self.opt(info, named(lines[1], are_named[1]), settings)
@@ -72,7 +81,9 @@ class State(Cases):
 
                 handle = opt.register_state_dict_post_hook(after)
                 wrapped = opt.state_dict()
-                self.assertEqual((wrapped.keys(), wrapped["note"], wrapped["ours"]["state"]), ({"ours", "note"}, "before", {}))
+                self.assertEqual(
+                    (wrapped.keys(), wrapped["note"], wrapped["ours"]["state"]), ({"ours", "note"}, "before", {})
+                )
                 handle.remove()
                 self.assertEqual(opt.state_dict()["state"].keys(), {0, 1})
 
@@ -95,7 +106,9 @@ class State(Cases):
 
                 other.register_load_state_dict_pre_hook(rate(0.002))
                 other.register_load_state_dict_pre_hook(rate(0.003), prepend=True)
-                other.register_load_state_dict_post_hook(lambda one: seen.append((one.steps, one.has_begun, lines[1].weight.equal(lines[0].weight))))
+                other.register_load_state_dict_post_hook(
+                    lambda one: seen.append((one.steps, one.has_begun, lines[1].weight.equal(lines[0].weight)))
+                )
                 other.load_state_dict({"ours": opt.state_dict()})
                 self.assertEqual((rates(other), seen), ([0.002], [0.003, 0.002, (1, True, True)]))
 
@@ -109,8 +122,12 @@ class State(Cases):
                     for p in line.params:
                         p.requires_grad_(is_trained)
                     opt = self.opt(info, line.params, settings)
-                    handles = [register_optimizer_step_pre_hook(lambda *_: data.append(0)), register_optimizer_step_post_hook(lambda *_: data.append(5)),
-                               opt.register_step_pre_hook(lambda *_: data.append(1)), opt.register_step_post_hook(lambda *_: data.append(2))]
+                    handles = [
+                        register_optimizer_step_pre_hook(lambda *_: data.append(0)),
+                        register_optimizer_step_post_hook(lambda *_: data.append(5)),
+                        opt.register_step_pre_hook(lambda *_: data.append(1)),
+                        opt.register_step_post_hook(lambda *_: data.append(2)),
+                    ]
                     for wanted in ([0, 1, 2, 5], [0, 1, 2, 5] * 2):
                         if is_trained:
                             line.closure(opt)()
@@ -126,12 +143,18 @@ class State(Cases):
 
     def test_what_does_not_apply_raises(self):
         for info in INFOS:
+
             def refuse(name, kind, words, work):
                 with self.case(name, info.name, of=unlike):
                     self.refuses(kind, words, work)
 
             for dtype in (torch.complex64, torch.float64):
-                refuse("complex and float64 parameters", ValueError, str(dtype), lambda: self.opt(info, [torch.nn.Parameter(torch.ones(3, dtype=dtype))]))
+                refuse(
+                    "complex and float64 parameters",
+                    ValueError,
+                    str(dtype),
+                    lambda: self.opt(info, [torch.nn.Parameter(torch.ones(3, dtype=dtype))]),
+                )
             embedding = torch.nn.Embedding(9, 4, sparse=True)
             opt = self.opt(info, embedding.parameters())
             refuse("sparse gradients", ValueError, "sparse", lambda: embedding(torch.tensor([1, 2])).sum().backward())
@@ -142,10 +165,27 @@ class State(Cases):
             for _ in range(2):  # before and after the first step
                 refuse("deepcopy and pickle", TypeError, "cannot be copied", lambda: copy.deepcopy(opt))
                 refuse("deepcopy and pickle", TypeError, "cannot be pickled", lambda: pickle.dumps(opt))
-                refuse("add_param_group() later", RuntimeError, "all parameter groups", lambda: opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]}))
-                refuse("entries of one's own in opt.state", RuntimeError, "in storage", lambda: opt.state.update(test=1))
-                refuse("entries of one's own in opt.state", RuntimeError, "in storage", lambda: opt.state.__setitem__("test", 1))
-                refuse("a state of torch.optim's", ValueError, "opt.state_dict()", lambda: opt.load_state_dict(info.optim_cls(Line().params).state_dict()))
+                refuse(
+                    "add_param_group() later",
+                    RuntimeError,
+                    "all parameter groups",
+                    lambda: opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]}),
+                )
+                refuse(
+                    "entries of one's own in opt.state", RuntimeError, "in storage", lambda: opt.state.update(test=1)
+                )
+                refuse(
+                    "entries of one's own in opt.state",
+                    RuntimeError,
+                    "in storage",
+                    lambda: opt.state.__setitem__("test", 1),
+                )
+                refuse(
+                    "a state of torch.optim's",
+                    ValueError,
+                    "opt.state_dict()",
+                    lambda: opt.load_state_dict(info.optim_cls(Line().params).state_dict()),
+                )
                 opt.step(line.closure(opt))
 
 

@@ -1,12 +1,31 @@
 """Options, wrong arguments, updates and schedulers as PyTorch's own tests expect them: properties.py."""
+
 import copy
 import inspect
 import pickle
 import warnings
 
 import launcher
-from properties import (ALIKE, Cases, every_input, INFOS, inputs, lacking, LACKS, Line, network, OptimizerErrorEnum, OTHERS, ours, rates,  # noqa: F401
-                        schedulers, STEPS, advance, tearDownModule, unlike)
+from properties import (
+    ALIKE,
+    Cases,
+    every_input,
+    INFOS,
+    inputs,
+    lacking,
+    LACKS,
+    Line,
+    network,
+    OptimizerErrorEnum,
+    OTHERS,
+    ours,
+    rates,  # noqa: F401
+    schedulers,
+    STEPS,
+    advance,
+    tearDownModule,
+    unlike,
+)
 
 import torch
 
@@ -17,24 +36,41 @@ class Updates(Cases):
     def test_pytorch_ships_cases_of_each_optimizer(self):
         self.assertEqual({info.name for info in INFOS}, {"Adagrad", "Adam", "AdamW", "SGD"})  # PyTorch has no Lion
         self.assertEqual({info.name for info, _, _ in inputs()}, {info.name for info in INFOS})
-        self.assertTrue(all(info.scheduler_inputs and info.optim_error_inputs_func(device="cpu", dtype=torch.float32) for info in INFOS))
+        self.assertTrue(
+            all(
+                info.scheduler_inputs and info.optim_error_inputs_func(device="cpu", dtype=torch.float32)
+                for info in INFOS
+            )
+        )
 
     def test_options_that_nearstep_lacks(self):
         known = {name for info in INFOS for name in inspect.signature(info.optim_cls).parameters}
         self.assertEqual(LACKS.keys() - known, set(), "no optimizer of PyTorch's has it any more")
         for info in INFOS:
             shipped = [(name, settings) for _, settings in every_input(info) for name in lacking(info, settings)]
-            shipped += [(name, {name: True}) for name in ("capturable", *info.supported_impls) if name in inspect.signature(info.optim_cls).parameters]
+            shipped += [
+                (name, {name: True})
+                for name in ("capturable", *info.supported_impls)
+                if name in inspect.signature(info.optim_cls).parameters
+            ]
             for name, settings in shipped:
                 with self.case(name, info.name, settings, of=unlike):
-                    self.refuses(TypeError, name, lambda: ours(info)(Line().params, **{name: settings[name]}, path=self.path))
+                    self.refuses(
+                        TypeError, name, lambda: ours(info)(Line().params, **{name: settings[name]}, path=self.path)
+                    )
                     info.optim_cls([{"params": Line().params, name: settings[name]}])  # PyTorch's takes it in a group
                     if name not in ALIKE:
-                        self.refuses(TypeError, name, lambda: ours(info)([{"params": Line().params, name: settings[name]}], path=self.path))
+                        self.refuses(
+                            TypeError,
+                            name,
+                            lambda: ours(info)([{"params": Line().params, name: settings[name]}], path=self.path),
+                        )
                         opt = self.opt(info, Line().params)
                         opt.param_groups[0][name] = settings[name]
                         self.refuses(TypeError, name, lambda: self.take_step(opt))
-                        self.opt(info, [{"params": Line().params, "foreach": True, "name": "all", name: False}])  # as PyTorch's without it
+                        self.opt(
+                            info, [{"params": Line().params, "foreach": True, "name": "all", name: False}]
+                        )  # as PyTorch's without it
         self.assertFalse(self.path.exists())
 
     def take_step(self, opt):
@@ -55,12 +91,20 @@ class Updates(Cases):
                         numbers = {**given.kwargs, "betas": tuple(map(float, given.kwargs["betas"]))}
                         self.descend(info, given.kwargs, theirs=numbers)
                 elif issubclass(error.error_type, Warning):
-                    with self.case("a mistake is a warning", info.name, given.desc), self.assertWarnsRegex(error.error_type, error.error_regex):
+                    with (
+                        self.case("a mistake is a warning", info.name, given.desc),
+                        self.assertWarnsRegex(error.error_type, error.error_regex),
+                    ):
                         self.opt(info, params, given.kwargs)
                 else:
-                    with self.case("a mistake is an error of the same type", info.name, given.desc), self.assertRaises(error.error_type):
+                    with (
+                        self.case("a mistake is an error of the same type", info.name, given.desc),
+                        self.assertRaises(error.error_type),
+                    ):
                         opt = self.opt(info, params, given.kwargs)
-                        self.assertIs(error.error_on, OptimizerErrorEnum.STEP_ERROR, "no error when the optimizer is made")
+                        self.assertIs(
+                            error.error_on, OptimizerErrorEnum.STEP_ERROR, "no error when the optimizer is made"
+                        )
                         opt.step()
 
     # --- The update ---
@@ -68,34 +112,61 @@ class Updates(Cases):
     def test_equal_to_pytorch_and_in_the_right_direction(self):
         for info, desc, settings in inputs():
             for contiguous in (True, False):
-                with self.case(f"equal to PyTorch's, {'' if contiguous else 'not '}contiguous parameters", info.name, desc):
+                with self.case(
+                    f"equal to PyTorch's, {'' if contiguous else 'not '}contiguous parameters", info.name, desc
+                ):
                     self.descend(info, settings, contiguous=contiguous)
 
     def test_a_rate_that_is_a_tensor(self):
         for info, desc, settings in inputs():
             for shape in ((), (1,)):
                 with self.case("the rate is a tensor", info.name, desc, shape):
-                    self.descend(info, {**settings, "lr": torch.full(shape, 1e-2)},)
+                    self.descend(info, {**settings, "lr": torch.full(shape, 1e-2)})
 
     def test_parameter_groups(self):
         for info, desc, settings in inputs():
             with self.case("each group has its rate", info.name, desc):
-                opts, lines, _ = self.descend(info, {"lr": 1e-28}, groups=lambda line: [{"params": [line.weight], "lr": 1e-3, **copy.deepcopy(settings)}, {"params": line.bias}])
+                opts, lines, _ = self.descend(
+                    info,
+                    {"lr": 1e-28},
+                    groups=lambda line: [
+                        {"params": [line.weight], "lr": 1e-3, **copy.deepcopy(settings)},
+                        {"params": line.bias},
+                    ],
+                )
                 self.equal(lines[1].bias, Line().bias, rtol=0, atol=0)
             with self.case("each group has its weight decay", info.name, desc):
-                self.descend(info, settings, groups=lambda line: [{"params": [line.weight], "weight_decay": 0.3}, {"params": [line.bias], "weight_decay": 0}])
+                self.descend(
+                    info,
+                    settings,
+                    groups=lambda line: [
+                        {"params": [line.weight], "weight_decay": 0.3},
+                        {"params": [line.bias], "weight_decay": 0},
+                    ],
+                )
 
     def test_gradients_that_are_absent_frozen_or_on_scalars(self):
         for info, desc, settings in inputs():
             for takes_module in (True, False):
-                with self.case("absent and frozen gradients, scalars, and the state of each parameter", info.name, desc, takes_module):
+                with self.case(
+                    "absent and frozen gradients, scalars, and the state of each parameter",
+                    info.name,
+                    desc,
+                    takes_module,
+                ):
                     self.compare_parts(info, settings, takes_module)
 
     def compare_parts(self, info, settings, takes_module):
-        models, scalars = (network(), network()), (torch.tensor(0.5, requires_grad=True), torch.tensor(0.5, requires_grad=True))
+        models, scalars = (
+            (network(), network()),
+            (torch.tensor(0.5, requires_grad=True), torch.tensor(0.5, requires_grad=True)),
+        )
         for model, scalar in zip(models, scalars):
             model.register_parameter("scale", torch.nn.Parameter(scalar.detach()))
-        opts = info.optim_cls(models[0].parameters(), **copy.deepcopy(settings)), self.opt(info, models[1] if takes_module else models[1].parameters(), settings)
+        opts = (
+            info.optim_cls(models[0].parameters(), **copy.deepcopy(settings)),
+            self.opt(info, models[1] if takes_module else models[1].parameters(), settings),
+        )
         for step in range(7):
             for model, opt in zip(models, opts):
                 opt.zero_grad()
@@ -105,7 +176,10 @@ class Updates(Cases):
                 opt.step()
             for p, q in zip(*(model.parameters() for model in models)):
                 self.equal(q, p)
-        self.assertEqual([state["step"] for state in opts[1].state.values()], [opts[1].state[q]["step"] for q in models[1].parameters()])
+        self.assertEqual(
+            [state["step"] for state in opts[1].state.values()],
+            [opts[1].state[q]["step"] for q in models[1].parameters()],
+        )
         for p, q in zip(*(model.parameters() for model in models)):
             theirs, mine = opts[0].state.get(p, {}), opts[1].state[q]
             self.assertEqual(mine["step"], theirs.get("step", mine["step"]))
@@ -170,13 +244,21 @@ class Updates(Cases):
     def test_schedulers(self):
         for info, desc, settings in inputs():
             for number, makers in enumerate(info.scheduler_inputs):
-                with self.case("schedulers change the rate as PyTorch's", info.name, desc, number), warnings.catch_warnings():
+                with (
+                    self.case("schedulers change the rate as PyTorch's", info.name, desc, number),
+                    warnings.catch_warnings(),
+                ):
                     warnings.simplefilter("error")  # none is right here
                     self.descend(info, settings, makers)
         for info in INFOS:
             for number, makers in enumerate(info.scheduler_inputs):
                 with self.case("schedulers change the rates of groups", info.name, number):
-                    self.descend(info, {}, makers, groups=lambda line: [{"params": [line.weight]}, {"params": [line.bias], "lr": 0.01}])
+                    self.descend(
+                        info,
+                        {},
+                        makers,
+                        groups=lambda line: [{"params": [line.weight]}, {"params": [line.bias], "lr": 0.01}],
+                    )
             for number, maker in enumerate(OTHERS):
                 with self.case("other schedulers", info.name, number):
                     self.descend(info, {"momentum": 0.9} if info.name == "SGD" else {}, [maker])

@@ -1,4 +1,5 @@
 """Cases of equality_worker.py: bits that repeat, what ranks do apart, and the folders of the state."""
+
 import contextlib
 import time
 
@@ -12,6 +13,7 @@ PATHS = FOLDER / "paths"
 
 
 # --- Bits ---
+
 
 def same_bits_twice():
     """Also with other devices, codecs and clipping than the default."""
@@ -95,6 +97,7 @@ def recorded_gradients():
 
 # --- Ranks ---
 
+
 def evaluation_on_rank_0():
     """Rank 0 evaluates after every second step while the others continue; nobody waits for a missing rank."""
     ours = networks.Layers(3)
@@ -146,10 +149,18 @@ def other_settings():
         networks.descend(ours.loss(0, RANK, RANKS), opt)
 
     others = {
-        "lr of parameter group 0": {"lr": 0.5}, "betas": {"betas": (0.5, 0.5)}, "weight_decay": {"decay": 0.5},
-        "clip_norm": {"clip_norm": 0.5}, "seed": {"seed": 7}, "codec": {"codec": "q4"}, "state": {"state": "bf16"},
-        "durability": {"durability": "none"}, "accumulation": {"accumulation": 2}, "keep_random": {"keep_random": True},
-        "devices": {"devices": 2}, "csd.subgroup_tiles": {"config": {"csd.subgroup_tiles": 3}},
+        "lr of parameter group 0": {"lr": 0.5},
+        "betas": {"betas": (0.5, 0.5)},
+        "weight_decay": {"decay": 0.5},
+        "clip_norm": {"clip_norm": 0.5},
+        "seed": {"seed": 7},
+        "codec": {"codec": "q4"},
+        "state": {"state": "bf16"},
+        "durability": {"durability": "none"},
+        "accumulation": {"accumulation": 2},
+        "keep_random": {"keep_random": True},
+        "devices": {"devices": 2},
+        "csd.subgroup_tiles": {"config": {"csd.subgroup_tiles": 3}},
         "the optimizer": {"cls": nearstep.Lion, "betas": (0.9, 0.999)},
     }
     for name, settings in others.items():
@@ -180,6 +191,7 @@ def other_settings():
 
 # --- Paths ---
 
+
 def _trained(steps, **settings):
     """The steps at the start, and the digests then and after the steps."""
     ours = networks.Layers(3)
@@ -195,8 +207,11 @@ def _trained(steps, **settings):
 
 def ranks_divide_the_paths():
     """Also when the state was divided by another rule."""
+
     def lie(name):
-        return sorted(str(file.relative_to(PATHS / name)).replace(".set-1", "") for file in (PATHS / name).glob("*/rank-*.state"))
+        return sorted(
+            str(file.relative_to(PATHS / name)).replace(".set-1", "") for file in (PATHS / name).glob("*/rank-*.state")
+        )
 
     for name, old_paths, devices in (("all in the first", ["a"], 1), ("each in all", ["a", "b"], 2)):
         folder = PATHS / name
@@ -205,4 +220,7 @@ def ranks_divide_the_paths():
         expect((start, found) == (2, old), f"{name}: step {start}, {found} and {old}")
         expect(lie(name) == ["a/rank-0.device-0.state", "b/rank-1.device-0.state"], f"{name}: {lie(name)}")
     _trained(1, path=[PATHS / "three" / one for one in "abc"])
-    expect(lie("three") == ["a/rank-0.device-0.state", "b/rank-0.device-1.state", "c/rank-1.device-0.state"], f"{lie('three')}")
+    expect(
+        lie("three") == ["a/rank-0.device-0.state", "b/rank-0.device-1.state", "c/rank-1.device-0.state"],
+        f"{lie('three')}",
+    )

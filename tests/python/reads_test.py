@@ -1,4 +1,7 @@
-"""Parameters that are read outside of their module's forward have the values of the last step. One process, one rank."""
+"""Parameters that are read outside of their module's forward have the values of the last step. One process,
+one rank.
+"""
+
 import copy
 import errno
 import os
@@ -58,7 +61,9 @@ class Reads(Package):
         model = made()
         other = copy.deepcopy(model)
         theirs = self.losses(compute_of(other), torch.optim.AdamW(parameters_of(other), lr=1e-2, weight_decay=0))
-        opt = nearstep.AdamW(model if not settings.get("groups") else settings["groups"](model), lr=1e-2, weight_decay=0, path=self.path)
+        opt = nearstep.AdamW(
+            model if not settings.get("groups") else settings["groups"](model), lr=1e-2, weight_decay=0, path=self.path
+        )
         self.opened.append(opt)
         ours = self.losses(compute_of(model), opt)
         for a, b in zip(theirs, ours, strict=True):
@@ -77,7 +82,9 @@ class Reads(Package):
             groups.append({"params": [model.outside[0]]})
             return groups
 
-        self.assert_as_torch(with_scale, lambda model: model, lambda model: [*model.parameters(), model.outside[0]], groups=both)
+        self.assert_as_torch(
+            with_scale, lambda model: model, lambda model: [*model.parameters(), model.outside[0]], groups=both
+        )
 
     def test_a_method_other_than_forward(self):
         self.assert_as_torch(Apart, lambda model: model.features, lambda model: model.parameters())
@@ -148,7 +155,9 @@ class Reads(Package):
                 model.nothing = torch.nn.Parameter(torch.ones(0, 5))
                 _, opt = self.make(model, path=self.folder / name, config={})
                 self.losses(model, opt, 1)
-                self.assertTrue(pathlib.Path(opt.save(self.folder / name / "saved", extra=7)).is_relative_to(self.folder / name))
+                self.assertTrue(
+                    pathlib.Path(opt.save(self.folder / name / "saved", extra=7)).is_relative_to(self.folder / name)
+                )
                 self.assertTrue(list((self.folder / name).glob("*.state")), name)
                 opt.close()
 
@@ -182,26 +191,44 @@ class Reads(Package):
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (3_300_000, limits[1]))
         try:
-            self.refuses(OSError, (self.folder / "full/step-00000001", "File too large", "MB", "ulimit -f"), lambda: opt.save(self.folder / "full"))
+            self.refuses(
+                OSError,
+                (self.folder / "full/step-00000001", "File too large", "MB", "ulimit -f"),
+                lambda: opt.save(self.folder / "full"),
+            )
             self.losses(model, opt, 1)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         self.assertEqual(list((self.folder / "full").glob("*.rank-*")), [])
         self.assertTrue(pathlib.Path(opt.save(self.folder / "full")).exists())
         with unittest.mock.patch.object(extra, "_make", side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))):
-            self.refuses(OSError, ("step-00000002.extra.json", "No space left on device", "free some space"), lambda: opt.save(extra={"at": 2}))
+            self.refuses(
+                OSError,
+                ("step-00000002.extra.json", "No space left on device", "free some space"),
+                lambda: opt.save(extra={"at": 2}),
+            )
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
         try:
-            self.refuses(OSError, ("model.safetensors", "File too large", "MB"), lambda: opt.export(self.folder / "exported"))
+            self.refuses(
+                OSError, ("model.safetensors", "File too large", "MB"), lambda: opt.export(self.folder / "exported")
+            )
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         self.assertEqual(list(self.folder.glob("exported*")), [])
         opt.export(self.folder / "exported")
 
     def test_a_failure_at_the_end_of_the_process_has_an_exit_code(self):
-        script = ("import torch, nearstep, sys\nmodel = torch.nn.Linear(8, 8)\nopt = nearstep.AdamW(model, path=sys.argv[1])\n"
-                  "model(torch.ones(1, 8)).sum().backward()\nopt.step()\nopt.close = lambda: 1 / 0\n")
-        done = subprocess.run([sys.executable, "-c", script, self.folder / "end"], env=launcher.environment(), text=True, capture_output=True)
+        script = (
+            "import torch, nearstep, sys\nmodel = torch.nn.Linear(8, 8)\nopt = nearstep.AdamW(model, "
+            "path=sys.argv[1])\n"
+            "model(torch.ones(1, 8)).sum().backward()\nopt.step()\nopt.close = lambda: 1 / 0\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, self.folder / "end"],
+            env=launcher.environment(),
+            text=True,
+            capture_output=True,
+        )
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("ZeroDivisionError", done.stderr)
 

@@ -1,4 +1,6 @@
-"""What docs/pytorch.md says of other recipes: AdaLoRA is compared with torch.optim, on one rank and on two."""
+"""What docs/pytorch-reference.md says of other recipes: AdaLoRA is compared with torch.optim, on one and on two
+ranks."""
+
 import launcher
 from package import Package
 
@@ -11,13 +13,36 @@ import transformers
 
 def gpt(layers):
     torch.manual_seed(0)
-    return transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=layers, n_head=2, n_embd=32, vocab_size=64, n_positions=16, bos_token_id=0,
-                                                                eos_token_id=0, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            n_layer=layers,
+            n_head=2,
+            n_embd=32,
+            vocab_size=64,
+            n_positions=16,
+            bos_token_id=0,
+            eos_token_id=0,
+            resid_pdrop=0,
+            embd_pdrop=0,
+            attn_pdrop=0,
+        )
+    )
 
 
 def adapted():
-    return peft.get_peft_model(gpt(2), peft.AdaLoraConfig(init_r=6, target_r=2, tinit=2, tfinal=4, deltaT=1, total_step=12,
-                                                          target_modules=["c_attn"], fan_in_fan_out=True))
+    return peft.get_peft_model(
+        gpt(2),
+        peft.AdaLoraConfig(
+            init_r=6,
+            target_r=2,
+            tinit=2,
+            tfinal=4,
+            deltaT=1,
+            total_step=12,
+            target_modules=["c_attn"],
+            fan_in_fan_out=True,
+        ),
+    )
 
 
 def rows_of(step, rank):
@@ -29,7 +54,7 @@ def cut_of(model):
     return [(p == 0).flatten().tolist() for name, p in model.named_parameters() if "lora_E" in name]
 
 
-# docs/pytorch.md's lines, on each rank.
+# docs/pytorch-reference.md's lines, on each rank.
 OF_A_RANK = """
 import sys
 import torch, torch.distributed
@@ -50,7 +75,8 @@ for step in range(10):
             p.grad /= opt.ranks
     model.base_model.update_and_allocate(step)
     opt.zero_grad()
-print("rank", opt.rank, cut_of(model), *[round(float(p.detach().abs().sum()), 2) for p in model.parameters() if p.requires_grad][:3], flush=True)
+sums = [round(float(p.detach().abs().sum()), 2) for p in model.parameters() if p.requires_grad]
+print("rank", opt.rank, cut_of(model), *sums[:3], flush=True)
 torch.distributed.destroy_process_group()
 """
 
@@ -71,10 +97,19 @@ class Recipes(Package):
     def test_adalora_reads_gradients_that_are_kept(self):
         theirs, ours = adapted(), adapted()
         refused, opt = self.make(adapted(), path=self.folder / "taken")
-        self.refuses(RuntimeError, "keep_gradients=True", lambda: self.losses(refused, opt, 1, refused.base_model.update_and_allocate))
+        self.refuses(
+            RuntimeError,
+            "keep_gradients=True",
+            lambda: self.losses(refused, opt, 1, refused.base_model.update_and_allocate),
+        )
         _, opt = self.make(ours, path=self.folder / "kept", lr=1e-2, keep_gradients=True)
         got = self.losses(ours, opt, 10, ours.base_model.update_and_allocate)
-        want = self.losses(theirs, torch.optim.AdamW([p for p in theirs.parameters() if p.requires_grad], lr=1e-2), 10, theirs.base_model.update_and_allocate)
+        want = self.losses(
+            theirs,
+            torch.optim.AdamW([p for p in theirs.parameters() if p.requires_grad], lr=1e-2),
+            10,
+            theirs.base_model.update_and_allocate,
+        )
         torch.testing.assert_close(got, want, rtol=1e-5, atol=0)
         self.assertGreater(sum(map(sum, cut_of(ours))), 0, "ranks were cut")
 
@@ -96,6 +131,7 @@ class Recipes(Package):
             model.base_model.update_and_allocate(step)
         self.assertTrue(said["0"].startswith(str(cut_of(model))), (said["0"], cut_of(model)))
         self.assertGreater(sum(map(sum, cut_of(model))), 0, "ranks were cut")
+
 
 if __name__ == "__main__":
     launcher.start_forks("torch", "transformers.models.gpt2.modeling_gpt2", "peft")

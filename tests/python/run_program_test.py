@@ -1,4 +1,7 @@
-"""nearstep-run, from the sources: its options, what it starts, and what it says at the end. It needs neither PyTorch nor nearstep."""
+"""nearstep-run, from the sources: its options, what it starts, and what it says at the end. It needs neither PyTorch
+nor nearstep.
+"""
+
 import os
 import pathlib
 import subprocess
@@ -18,11 +21,17 @@ RUN = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); import nearste
 
 
 class Boxes(unittest.TestCase):
-    OF_ENDS = (("Primary job  terminated normally, but 1 process returned\na non-zero exit code.\n", None),
-               ("mpirun detected that one or more processes exited with non-zero status\n\n  Process name: [[5747,1],1]\n  Exit code:    3\n", 1),
-               ("prterun detected that one or more processes exited\n\n   Process name: [prterun-vm-31646@1,12]\n", 12),
-               ("prterun noticed that process rank 3 with PID 31660 on node vm exited on\nsignal 9 (Killed).\n", 3),
-               ("MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n", 1))
+    OF_ENDS = (
+        ("Primary job  terminated normally, but 1 process returned\na non-zero exit code.\n", None),
+        (
+            "mpirun detected that one or more processes exited with non-zero status\n\n  Process name: "
+            "[[5747,1],1]\n  Exit code:    3\n",
+            1,
+        ),
+        ("prterun detected that one or more processes exited\n\n   Process name: [prterun-vm-31646@1,12]\n", 12),
+        ("prterun noticed that process rank 3 with PID 31660 on node vm exited on\nsignal 9 (Killed).\n", 3),
+        ("MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n", 1),
+    )
 
     def test_those_of_ends_are_left_out_wherever_the_text_is_cut(self):
         for box, rank in self.OF_ENDS:
@@ -35,7 +44,14 @@ class Boxes(unittest.TestCase):
 
     def test_all_else_is_shown_at_once(self):
         boxes = _boxes.Boxes()
-        for words in ("30 %\r40 %", "\n--- a table ---\n", "- - -", "\n", "-" * 80 + "\n", f"{EDGE}There are not enough slots.\n{EDGE}"):
+        for words in (
+            "30 %\r40 %",
+            "\n--- a table ---\n",
+            "- - -",
+            "\n",
+            "-" * 80 + "\n",
+            f"{EDGE}There are not enough slots.\n{EDGE}",
+        ):
             self.assertEqual(boxes.add(words.encode()), words.encode())
 
     def test_an_edge_without_its_box_is_shown_at_the_end(self):
@@ -49,11 +65,25 @@ class Program(unittest.TestCase):
         self.addCleanup(kept.cleanup)
         self.folder = pathlib.Path(kept.name)
         self.script = self.folder / "train.py"
-        self.script.write_text("import os, sys\nwords = [os.environ['OMPI_COMM_WORLD_RANK'], os.environ['OMPI_COMM_WORLD_SIZE'], *sys.argv[1:]]\nos.write(1, ' '.join(words).encode() + b'\\n')\n")
+        self.script.write_text(
+            "import os, sys\nwords = [os.environ['OMPI_COMM_WORLD_RANK'], os.environ['OMPI_COMM_WORLD_SIZE'], "
+            "*sys.argv[1:]]\nos.write(1, ' '.join(words).encode() + b'\\n')\n"
+        )
 
     def start(self, *words, code=0, **variables):
-        kept = {name: value for name, value in {**launcher.environment(), **variables}.items() if not name.startswith("OMPI_COMM_")}
-        done = subprocess.run([sys.executable, "-c", RUN, *map(str, words)], text=True, capture_output=True, env=kept, cwd=self.folder, timeout=120)
+        kept = {
+            name: value
+            for name, value in {**launcher.environment(), **variables}.items()
+            if not name.startswith("OMPI_COMM_")
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, *map(str, words)],
+            text=True,
+            capture_output=True,
+            env=kept,
+            cwd=self.folder,
+            timeout=120,
+        )
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertNotIn("-" * 74, done.stderr)
         return sorted(done.stdout.splitlines()) if code == 0 else done.stderr.splitlines()
@@ -61,8 +91,12 @@ class Program(unittest.TestCase):
     def test_options_are_those_of_torchrun(self):
         ranks = ["0 2 --lr 1", "1 2 --lr 1"]
         self.assertEqual(self.start("--nproc-per-node", 2, self.script, "--lr", 1), ranks)
-        self.assertEqual(self.start("--standalone", "--nnodes=1", "--nproc_per_node=2", "-m", "train", "--lr", 1), ranks)
-        self.assertEqual(self.start("--nproc-per-node", 2, "--no-python", sys.executable, self.script, "--lr", 1), ranks)
+        self.assertEqual(
+            self.start("--standalone", "--nnodes=1", "--nproc_per_node=2", "-m", "train", "--lr", 1), ranks
+        )
+        self.assertEqual(
+            self.start("--nproc-per-node", 2, "--no-python", sys.executable, self.script, "--lr", 1), ranks
+        )
         self.assertEqual(self.start(self.script, "--nproc-per-node", "7"), ["0 1 --nproc-per-node 7"])
 
     def test_more_ranks_than_cores(self):
@@ -74,17 +108,25 @@ class Program(unittest.TestCase):
         hosts.write_text("# this machine\nlocalhost slots=1\n")
         self.assertEqual(self.start("--hostfile", hosts, "--nproc-per-node", 2, self.script), ["0 2", "1 2"])
         hosts.rename(self.folder / "the hosts")
-        self.assertEqual(self.start("--hostfile", self.folder / "the hosts", "--nproc-per-node", 2, self.script), ["0 2", "1 2"])
+        self.assertEqual(
+            self.start("--hostfile", self.folder / "the hosts", "--nproc-per-node", 2, self.script), ["0 2", "1 2"]
+        )
         (self.folder / "the hosts").rename(hosts)
-        said, = self.start("--hostfile", hosts, "--nnodes", 2, self.script, code=2)
+        (said,) = self.start("--hostfile", hosts, "--nnodes", 2, self.script, code=2)
         self.assertRegex(said, f"--nnodes .*2.* {hosts} .*1")
 
     def test_mistakes_are_one_sentence(self):
-        for words, expected in (((self.folder / "none.py",), "/none.py"), (("--nproc-per-node", "two", self.script), "--nproc-per-node .*'two'"),
-                                (("--nnodes", 2, self.script), "--nnodes .*--hostfile"), (("--no-python", "/nowhere"), "/nowhere"),
-                                (("--rdzv-endpoint", "host:1", self.script), "--rdzv-endpoint"), (("--wrong", 2, self.script), "--help"), ((), "--help"),
-                                (("--nproc-per-nod", 2, self.script), "--nproc-per-nod: .*--nproc-per-node[?]")):
-            said, = self.start(*words, code=2)
+        for words, expected in (
+            ((self.folder / "none.py",), "/none.py"),
+            (("--nproc-per-node", "two", self.script), "--nproc-per-node .*'two'"),
+            (("--nnodes", 2, self.script), "--nnodes .*--hostfile"),
+            (("--no-python", "/nowhere"), "/nowhere"),
+            (("--rdzv-endpoint", "host:1", self.script), "--rdzv-endpoint"),
+            (("--wrong", 2, self.script), "--help"),
+            ((), "--help"),
+            (("--nproc-per-nod", 2, self.script), "--nproc-per-nod: .*--nproc-per-node[?]"),
+        ):
+            (said,) = self.start(*words, code=2)
             self.assertRegex(said, f"^nearstep-run: .*{expected}")
 
     def test_mistakes_around_it_are_one_sentence(self):
@@ -93,26 +135,40 @@ class Program(unittest.TestCase):
         empty.write_text("# none\n")
         other.write_text("#!/bin/sh\necho 'HYDRA build details'\n")
         other.chmod(0o755)
-        for words, variables, expected in (((), {"SLURM_NNODES": "two"}, "SLURM_NNODES .*'two'"), (("--nproc-per-node", "9" * 5000), {}, "digits"),
-                                           (("--hostfile", binary), {}, "no text"), (("--hostfile", empty), {}, "no host"),
-                                           ((), {"NEARSTEP_TIMEOUT": "soon"}, "NEARSTEP_TIMEOUT .*'soon'"),
-                                           ((), {"SLURM_NNODES": "2", "SLURM_JOBID": "5", "SLURM_NODELIST": ""}, "SLURM_NODELIST.*--standalone"),
-                                           ((), {"OMPI_MCA_orte_tmpdir_base": f"{empty}/of"}, f"{empty}/of.* TMPDIR"),
-                                           ((), {"PATH": f"{self.folder}:/usr/bin:/bin"}, f"{other} .*Open MPI")):
-            said, = self.start(*words, self.script, code=2, **variables)
+        for words, variables, expected in (
+            ((), {"SLURM_NNODES": "two"}, "SLURM_NNODES .*'two'"),
+            (("--nproc-per-node", "9" * 5000), {}, "digits"),
+            (("--hostfile", binary), {}, "no text"),
+            (("--hostfile", empty), {}, "no host"),
+            ((), {"NEARSTEP_TIMEOUT": "soon"}, "NEARSTEP_TIMEOUT .*'soon'"),
+            ((), {"SLURM_NNODES": "2", "SLURM_JOBID": "5", "SLURM_NODELIST": ""}, "SLURM_NODELIST.*--standalone"),
+            ((), {"OMPI_MCA_orte_tmpdir_base": f"{empty}/of"}, f"{empty}/of.* TMPDIR"),
+            ((), {"PATH": f"{self.folder}:/usr/bin:/bin"}, f"{other} .*Open MPI"),
+        ):
+            (said,) = self.start(*words, self.script, code=2, **variables)
             self.assertRegex(said, expected)
         self.assertEqual(self.start(self.script, SLURM_NNODES=""), ["0 1"])
 
     def test_a_rank_that_fails_is_one_sentence(self):
-        self.script.write_text("import os, sys, time\nif os.environ['OMPI_COMM_WORLD_RANK'] == '1': exec(sys.argv[1])\ntime.sleep(60)\n")
+        self.script.write_text(
+            "import os, sys, time\nif os.environ['OMPI_COMM_WORLD_RANK'] == '1': exec(sys.argv[1])\ntime.sleep(60)\n"
+        )
         for does, code, expected in (("sys.exit(3)", 3, "code 3"), ("os.kill(os.getpid(), 9)", 137, "SIGKILL")):
-            said, = self.start("--nproc-per-node", 2, self.script, does, code=code)
+            (said,) = self.start("--nproc-per-node", 2, self.script, does, code=code)
             self.assertRegex(said, rf"^nearstep-run: .*\b{expected}\b.*\b2 ranks\b.*\.$")
 
     def test_ranks_do_not_outlive_it(self):
-        self.script.write_text("import os, time\nopen(os.environ['OMPI_COMM_WORLD_RANK'] + '.pid', 'w').write(str(os.getpid()))\ntime.sleep(300)\n")
-        run = subprocess.Popen([sys.executable, "-c", RUN, "--nproc-per-node", "2", self.script], env=launcher.environment(), cwd=self.folder,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.script.write_text(
+            "import os, time\nopen(os.environ['OMPI_COMM_WORLD_RANK'] + '.pid', "
+            "'w').write(str(os.getpid()))\ntime.sleep(300)\n"
+        )
+        run = subprocess.Popen(
+            [sys.executable, "-c", RUN, "--nproc-per-node", "2", self.script],
+            env=launcher.environment(),
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         self.addCleanup(run.kill)
         files = [self.folder / f"{rank}.pid" for rank in range(2)]
         self.wait_until(lambda: all(file.exists() and file.read_text() for file in files), "the ranks start")

@@ -1,4 +1,7 @@
-"""Runs that save into one folder keep each other's checkpoints and their own data beside them. One process, one rank."""
+"""Runs that save into one folder keep each other's checkpoints and their own data beside them. One process,
+one rank.
+"""
+
 import contextlib
 import io
 import pathlib
@@ -15,7 +18,14 @@ class SharedFolder(launcher.FolderTest):
     def run_steps(self, state, steps, extra, save=None, is_resuming=False):
         """Trains and saves; returns the checkpoint's path and what opt.extra was."""
         model = networks.Layers(2, 160)
-        opt = nearstep.AdamW(model, path=self.folder / state, lr=1e-3, fresh=not is_resuming, durability="checkpoint", config={"checkpoint.path": str(self.folder / "shared")})
+        opt = nearstep.AdamW(
+            model,
+            path=self.folder / state,
+            lr=1e-3,
+            fresh=not is_resuming,
+            durability="checkpoint",
+            config={"checkpoint.path": str(self.folder / "shared")},
+        )
         try:
             with contextlib.redirect_stderr(io.StringIO()):
                 if is_resuming:

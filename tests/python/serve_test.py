@@ -1,4 +1,7 @@
-"""Ranks that call nearstep.serve() hold the state of any PyTorch model; masters are those of devices on the ranks that train."""
+"""Ranks that call nearstep.serve() hold the state of any PyTorch model; masters are those of devices on the ranks that
+train.
+"""
+
 import os
 import shutil
 import signal
@@ -36,7 +39,10 @@ class Serve(launcher.FolderTest):
         usual = self.trained(0, 4, folder="usual", script="serve_together_worker.py")
         self.assertEqual(self.trained(1, 4, script="serve_together_worker.py"), usual)
         states = [str(path.relative_to(self.folder / "run")) for path in (self.folder / "run").rglob("*.state")]
-        self.assertEqual(sorted(states), [f"drive-{TRAINING}/{below}rank-{TRAINING}.device-0.state" for below in ("optimizer-2/", "")])
+        self.assertEqual(
+            sorted(states),
+            [f"drive-{TRAINING}/{below}rank-{TRAINING}.device-0.state" for below in ("optimizer-2/", "")],
+        )
 
     def test_a_run_resumes_from_its_steps_and_with_other_ranks_from_its_checkpoint(self):
         usual = self.trained(0, 9, folder="usual")
@@ -48,7 +54,9 @@ class Serve(launcher.FolderTest):
                 self.assertEqual(self.trained(serving, 9, "resume", folder=f"run-{serving}"), usual)
 
     def test_a_rank_that_serves_alone_ends_in_a_sentence(self):
-        done = subprocess.run([sys.executable, "-m", "nearstep", "serve", self.folder], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "nearstep", "serve", self.folder], capture_output=True, text=True, check=False
+        )
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(done.stderr, r"(?m)^nearstep: .*\.$")
         self.assertNotIn("Traceback", done.stderr)

@@ -1,8 +1,9 @@
-"""Two optimizers on all ranks but the last SERVING, which hold the devices; the first model's start values are in files.
-A step is given up on the way. Rank 0 prints what both end with.
+"""Two optimizers on all ranks but the last SERVING, which hold the devices; the first model's start values are in
+files. A step is given up on the way. Rank 0 prints what both end with.
 
     serve_together_worker.py FOLDER SERVING STEPS
 """
+
 import os
 import pathlib
 import sys
@@ -26,7 +27,10 @@ safetensors.torch.save_file({name: 0.7 * value for name, value in values.items()
 with nearstep.empty():
     first = networks.Layers(width=512)
 second = networks.Layers(count=2, width=300)
-optimizers = [nearstep.AdamW(first, lr=1e-3, path=folder / "first", weights=weights), nearstep.SGD(second, lr=1e-2, momentum=0.9, path=folder / "second")]
+optimizers = [
+    nearstep.AdamW(first, lr=1e-3, path=folder / "first", weights=weights),
+    nearstep.SGD(second, lr=1e-2, momentum=0.9, path=folder / "second"),
+]
 for step in range(steps):
     for model, optimizer in zip((first, second), optimizers):
         for attempt in range(2 if step == 2 else 1):

@@ -1,7 +1,8 @@
 """Trains a network on all ranks but the last SERVING, which hold the devices; rank 0 prints what they end with.
 
-    serve_worker.py FOLDER SERVING STEPS [codec=CODEC] [resume] [save] [changes] [shared] [unfit]
+serve_worker.py FOLDER SERVING STEPS [codec=CODEC] [resume] [save] [changes] [shared] [unfit]
 """
+
 import os
 import pathlib
 import sys
@@ -17,7 +18,10 @@ rank, ranks = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), int(os.environ.get
 
 if rank >= ranks - serving:
     (folder / f"pid-{rank}").write_text(str(os.getpid()))
-    nearstep.serve(None if "shared" in wanted else folder / f"drive-{rank}", config={"csd": {"slots": -1 if "unfit" in wanted else 4}})
+    nearstep.serve(
+        None if "shared" in wanted else folder / f"drive-{rank}",
+        config={"csd": {"slots": -1 if "unfit" in wanted else 4}},
+    )
     sys.exit()
 
 

@@ -1,4 +1,7 @@
-"""Runs a program that stands still when it has printed certain words, until it is killed: standing_still.py WORDS PROGRAM ARGUMENTS..."""
+"""Runs a program that stands still when it has printed certain words, until it is killed: standing_still.py WORDS
+PROGRAM ARGUMENTS...
+"""
+
 import io
 import runpy
 import signal

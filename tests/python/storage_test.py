@@ -1,5 +1,6 @@
 """Models whose parameters stay in storage train to the same bits as those with all in memory. One process, one rank; on
 the CPU, where slots are host memory as well."""
+
 import collections
 import contextlib
 import copy
@@ -44,8 +45,10 @@ class FromStorage(stream_test.Runs):
             self.read.append(layer)
             begin(one, room, layer)
 
-        for patch in (unittest.mock.patch.object(window.Window, "_read", counted),
-                      unittest.mock.patch.object(stream, "resident_bytes", lambda: 0)):  # the limit is of parameters alone
+        for patch in (
+            unittest.mock.patch.object(window.Window, "_read", counted),
+            unittest.mock.patch.object(stream, "resident_bytes", lambda: 0),
+        ):  # the limit is of parameters alone
             patch.start()
             self.addCleanup(patch.stop)
 
@@ -57,7 +60,9 @@ class FromStorage(stream_test.Runs):
         in_layers = {id(p) for layer in self.layers(model) for p in layer.parameters()}
         kept = sum(p.numel() * p.element_size() for p in model.parameters() if id(p) not in in_layers)
         on_host = 0 if next(model.parameters()).is_cuda else kept + (min(slots, len(self.layers(model))) + 1) * size
-        return nearstep.Stream(slots=slots, **settings, host_memory_gb=(kept + 2 * (rooms + 0.1) * size + on_host) / 1e9)
+        return nearstep.Stream(
+            slots=slots, **settings, host_memory_gb=(kept + 2 * (rooms + 0.1) * size + on_host) / 1e9
+        )
 
     def layers(self, model):
         return model.transformer.h if hasattr(model, "transformer") else model.model.layers
@@ -69,15 +74,24 @@ class FromStorage(stream_test.Runs):
 
     def test_any_number_of_places_has_the_bits_of_a_resident_model(self):
         """In fp32 and in bf16, whose compact master is the parameter itself."""
-        for name, micro_batches, dtype, state in (("gpt2", 2, torch.float32, "fp32"), ("llama", 1, torch.bfloat16, "compact"),
-                                                  ("llama", 1, torch.bfloat16, "fp32"), ("gpt2", 1, torch.float32, "compact")):
+        for name, micro_batches, dtype, state in (
+            ("gpt2", 2, torch.float32, "fp32"),
+            ("llama", 1, torch.bfloat16, "compact"),
+            ("llama", 1, torch.bfloat16, "fp32"),
+            ("gpt2", 1, torch.float32, "compact"),
+        ):
             model = self.model(name).to(dtype)
             settings = {"micro_batches": micro_batches, "state": state}
             resident = self.trained(copy.deepcopy(model), f"resident-{name}-{dtype}-{state}", **settings)
             for rooms, slots in ((2, 2), (3, 2), (9, 3)):
                 with self.subTest(name, dtype=dtype, state=state, rooms=rooms):
                     self.read.clear()
-                    streamed = self.trained(copy.deepcopy(model), f"{name}-{dtype}-{state}-{rooms}", self.stream(model, rooms, slots), **settings)
+                    streamed = self.trained(
+                        copy.deepcopy(model),
+                        f"{name}-{dtype}-{state}-{rooms}",
+                        self.stream(model, rooms, slots),
+                        **settings,
+                    )
                     self.assert_equal_runs(streamed, resident)
                     self.assertEqual(len(set(self.read)), 4, "each layer is read")
                     self.assertGreaterEqual(len(self.read), 4 * 4, "in each step")
@@ -92,7 +106,10 @@ class FromStorage(stream_test.Runs):
             move(how, file, memory, offset)
 
         resident = self.trained(copy.deepcopy(model), "resident", micro_batches=2)
-        with unittest.mock.patch.object(spill, "_move", counted), unittest.mock.patch.object(activations, "_pinned_bytes", lambda size: 1 << 19):
+        with (
+            unittest.mock.patch.object(spill, "_move", counted),
+            unittest.mock.patch.object(activations, "_pinned_bytes", lambda size: 1 << 19),
+        ):
             # Half of the memory is for inputs: one of them, then none.
             for rooms, in_files in ((3, 3), (2, 4)):
                 with self.subTest(in_files=in_files):
@@ -110,8 +127,13 @@ class FromStorage(stream_test.Runs):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 2, activations="host"))
-        with unittest.mock.patch.object(spill, "_move", full), unittest.mock.patch.object(activations, "_pinned_bytes", lambda size: 1 << 30):
-            self.refuses(RuntimeError, ("No space left on device", "host_memory_gb"), lambda: self.steps(model, opt, 0, 1))
+        with (
+            unittest.mock.patch.object(spill, "_move", full),
+            unittest.mock.patch.object(activations, "_pinned_bytes", lambda size: 1 << 30),
+        ):
+            self.refuses(
+                RuntimeError, ("No space left on device", "host_memory_gb"), lambda: self.steps(model, opt, 0, 1)
+            )
 
     def test_a_killed_run_resumes_from_storage_with_the_same_bits(self):
         runs = {"whole": [[]], "killed": [["--end=kill@0@7", "--from-storage"], ["--from-storage"]]}
@@ -123,13 +145,16 @@ class FromStorage(stream_test.Runs):
             for arguments in starts:
                 worker = launcher.Process(1, "durable_worker.py", folder, 12, *arguments)
                 codes.append(worker.wait())
-            self.assertEqual(codes, [-signal.SIGKILL, 0][-len(starts):], worker.text())
+            self.assertEqual(codes, [-signal.SIGKILL, 0][-len(starts) :], worker.text())
             digests.add((folder / "digest").read_text())
         self.assertEqual(len(digests), 1)
         self.assertRegex((self.folder / "killed/starts.txt").read_text(), r"^0 1 0\n0 1 [567]\n$")
 
     def test_layers_may_be_frozen_in_part_or_whole(self):
-        for name, is_trained in (("in part", lambda name: ".mlp." in name or "wte" in name), ("whole", lambda name: ".h." not in name)):
+        for name, is_trained in (
+            ("in part", lambda name: ".mlp." in name or "wte" in name),
+            ("whole", lambda name: ".h." not in name),
+        ):
             model, runs = self.model(), []
             for key, p in model.named_parameters():
                 p.requires_grad_(is_trained(key))
@@ -158,7 +183,9 @@ class FromStorage(stream_test.Runs):
             runs.append((losses, digest, {**seen, **self.weights_after(mine, opt)}))
         self.assert_equal_runs(*runs)
         with torch._C.DisableTorchFunctionSubclass():
-            self.assertTrue(all(p.isnan().all() for p in mine.transformer.h.parameters()), "their values are in storage alone")
+            self.assertTrue(
+                all(p.isnan().all() for p in mine.transformer.h.parameters()), "their values are in storage alone"
+            )
 
     def test_a_run_moves_to_storage_and_back(self):
         model = self.model()
@@ -183,7 +210,9 @@ class FromStorage(stream_test.Runs):
         for path in (self.folder / "other", self.path):
             _, opt = self.make(nearstep.groups(model), path=path, fresh=True)
             self.refuses(ValueError, ("opt.resume()", "export()"), lambda: self.steps(model, opt, 2, 3))  # noqa: B023
-        _, opt = self.make(nearstep.groups(model), path=self.folder / "weights", fresh=True, weights=self.folder / "exported")
+        _, opt = self.make(
+            nearstep.groups(model), path=self.folder / "weights", fresh=True, weights=self.folder / "exported"
+        )
         self.assertLess(self.steps(model, opt, 0, 1)[0], want[0])
         opt.close()
 
@@ -200,7 +229,13 @@ class FromStorage(stream_test.Runs):
             model = self.model().to(dtype)
             values = {key: p.detach().clone() for key, p in model.named_parameters()}
             with self.subTest(name), unittest.mock.patch.object(parameters.Parameters, "take_start", seeing):
-                _, opt = self.make(nearstep.groups(model), path=self.folder / name, stream=self.stream(model, 2), state="fp32", config={})
+                _, opt = self.make(
+                    nearstep.groups(model),
+                    path=self.folder / name,
+                    stream=self.stream(model, 2),
+                    state="fp32",
+                    config={},
+                )
                 self.assertEqual(opt.resume(), 0)
                 self.assertLess(seen.pop(), 1 << 16, "of the vector")
                 self.assert_equal_tensors(values, {key: p.detach().clone() for key, p in model.named_parameters()})
@@ -238,16 +273,24 @@ class FromStorage(stream_test.Runs):
     def test_what_cannot_be_in_storage_is_refused(self):
         model = self.model()
         _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 0))
-        message = self.refuses(ValueError, ("host_memory_gb", "slots and gradients" if launcher.DEVICE == "cpu" else "two layers"), opt.resume)
+        message = self.refuses(
+            ValueError,
+            ("host_memory_gb", "slots and gradients" if launcher.DEVICE == "cpu" else "two layers"),
+            opt.resume,
+        )
         self.assertFalse(any(self.path.glob("*.manifest")), "refused before the state is written")
         self.assertEqual(re.findall(r"(\S+) GB", message)[-1], "0.1", "what would do")
         of_gpu = sums.Sums.host_bytes
         with unittest.mock.patch.object(sums.Sums, "host_bytes", lambda one, _: of_gpu(one, torch.device("cuda"))):
             _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 2), accumulation=2)
             message = self.refuses(ValueError, ("host_memory_gb", "accumulation=1"), opt.resume)
-        self.assertGreater(float(re.findall(r"(\S+) GB", message)[-1]), 4 * sum(p.numel() for p in model.parameters()) / 1e9)
+        self.assertGreater(
+            float(re.findall(r"(\S+) GB", message)[-1]), 4 * sum(p.numel() for p in model.parameters()) / 1e9
+        )
         self.refuses(ValueError, "host_memory_gb=0", lambda: nearstep.Stream(slots=2, host_memory_gb=0))
-        _, opt = self.make(nearstep.groups(model.bfloat16()), stream=self.stream(model, 2), config={"gather.codec": "delta"})
+        _, opt = self.make(
+            nearstep.groups(model.bfloat16()), stream=self.stream(model, 2), config={"gather.codec": "delta"}
+        )
         self.refuses(ValueError, ("host_memory_gb", "gather.codec"), opt.resume)
         worker = launcher.Process(2, "durable_worker.py", self.folder, 1, "--from-storage")
         self.assertNotEqual(worker.wait(), 0)

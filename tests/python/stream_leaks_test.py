@@ -1,5 +1,7 @@
-"""What a streamed layer does beside computing its return value from its arguments: what leaves it otherwise, several uses,
-and parameters that others have, too. Training has the losses of a resident model, or is refused. One process, one rank."""
+"""What a streamed layer does beside computing its return value from its arguments: what leaves it otherwise, several
+uses, and parameters that others have, too. Training has the losses of a resident model, or is refused. One process, one
+rank."""
+
 import contextlib
 
 import launcher
@@ -18,7 +20,12 @@ class Routed(torch.nn.Module):
 
     def __init__(self, leave, shared=None):
         super().__init__()
-        self.router, self.work, self.leave, self.shared = torch.nn.Linear(WIDTH, 4), torch.nn.Linear(WIDTH, WIDTH), leave, shared
+        self.router, self.work, self.leave, self.shared = (
+            torch.nn.Linear(WIDTH, 4),
+            torch.nn.Linear(WIDTH, WIDTH),
+            leave,
+            shared,
+        )
         self.scale = torch.nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x):
@@ -87,7 +94,14 @@ def distance(model, step):
 
 class Streamed(Package):
     def losses(self, model, loss_of, stream, steps=3, **settings):
-        _, opt = self.make(model, lr=1e-2, path=self.folder / f"{len(self.opened)}", stream=nearstep.Stream(slots=2) if stream else None, config={}, **settings)
+        _, opt = self.make(
+            model,
+            lr=1e-2,
+            path=self.folder / f"{len(self.opened)}",
+            stream=nearstep.Stream(slots=2) if stream else None,
+            config={},
+            **settings,
+        )
         losses = [networks.descend(loss_of(model, step), opt) for step in range(steps)]
         opt.close()
         return losses
@@ -121,13 +135,20 @@ class Streamed(Package):
 
             return leave
 
-        cases = {"a list": (lambda: Model(lambda layer, x, logits: kept.append(logits)), with_kept), "a hook": (lambda: hooked(lambda layer: layer.router, kept), with_kept),
-                 "an attribute": (lambda: Model(set_aux(lambda layer, x, logits: logits.square().mean())), with_attributes),
-                 "an operation that saves nothing": (lambda: Model(set_aux(lambda layer, x, logits: 0.1 * x.sum())), with_attributes)}
+        cases = {
+            "a list": (lambda: Model(lambda layer, x, logits: kept.append(logits)), with_kept),
+            "a hook": (lambda: hooked(lambda layer: layer.router, kept), with_kept),
+            "an attribute": (lambda: Model(set_aux(lambda layer, x, logits: logits.square().mean())), with_attributes),
+            "an operation that saves nothing": (
+                lambda: Model(set_aux(lambda layer, x, logits: 0.1 * x.sum())),
+                with_attributes,
+            ),
+        }
         for name, (make, loss_of) in cases.items():
             with self.subTest(name):
                 self.assert_refused(make, loss_of)
         with self.subTest("from layer to layer"):
+
             def pass_on(layer, x, logits):
                 layer.work.bias_of_last = kept[-1].mean() if kept else 0.0
                 kept.append(logits)
@@ -180,10 +201,15 @@ class Streamed(Package):
         self.assert_refused(lambda: Given(collected), loss_of)
 
     def test_an_argument_that_is_changed_in_place_is_refused(self):
-        for change in (lambda layer, x, seen: x.mul_(2)[0, 0].item(), lambda layer, x, seen: seen["count"].add_(1).item()):
+        for change in (
+            lambda layer, x, seen: x.mul_(2)[0, 0].item(),
+            lambda layer, x, seen: seen["count"].add_(1).item(),
+        ):
             make = lambda: Given(change)  # noqa: B023, E731
             self.losses(make(), distance, stream=False)
-            self.refuses(RuntimeError, ("layers.0", "in place", "clone()"), lambda: self.losses(make(), distance, stream=True))  # noqa: B023
+            self.refuses(
+                RuntimeError, ("layers.0", "in place", "clone()"), lambda: self.losses(make(), distance, stream=True)
+            )  # noqa: B023
 
     def test_the_first_computation_keeps_no_memory(self):
         are_gone = []
@@ -224,6 +250,7 @@ class Streamed(Package):
 
     def test_two_forwards_before_a_backward(self):
         """Of both at once, and one after the other; what an earlier step left unused does not count."""
+
         def pair(model, step):
             return (model(batch(step)) - model(batch(step + 10))).square().mean() + model(batch(step)).square().mean()
 
@@ -237,7 +264,9 @@ class Streamed(Package):
         self.assert_as_resident(Model, with_forgotten)
         runs = []
         for stream in (None, nearstep.Stream(slots=2)):
-            model, opt = self.make(Model(), path=self.folder / f"apart-{len(runs)}", lr=1e-2, stream=stream, accumulation=2, config={})
+            model, opt = self.make(
+                Model(), path=self.folder / f"apart-{len(runs)}", lr=1e-2, stream=stream, accumulation=2, config={}
+            )
             for step in range(3):
                 losses = [distance(model, step + 10 * i) / 2 for i in range(2)]
                 for loss in losses:
@@ -250,6 +279,7 @@ class Streamed(Package):
 
     def test_gradients_of_a_backward_that_failed_are_not_in_the_next_one(self):
         """Those of a layer that waits for its other uses."""
+
         def fail(gradient):
             raise KeyError("a bad batch")
 
@@ -286,7 +316,9 @@ class Streamed(Package):
         def penalised(model, step):
             return distance(model, step) + 1e-2 * sum(p.square().sum() for p in model.parameters())
 
-        message = self.refuses(RuntimeError, ("layers.", "penalty", "accumulation=2"), lambda: self.losses(Model(), penalised, stream=True))
+        message = self.refuses(
+            RuntimeError, ("layers.", "penalty", "accumulation=2"), lambda: self.losses(Model(), penalised, stream=True)
+        )
         self.assertNotIn("keep_gradients", message, "which streams do not take")
         self.assert_as_resident(Model, penalised, accumulation=2)
 
@@ -310,8 +342,14 @@ class Streamed(Package):
             x = batch(step).requires_grad_()
             return torch.autograd.grad(model(x).square().mean(), x, **settings)[0].square().sum()
 
-        self.refuses(RuntimeError, ("layers.2", "backward()", "stream="), lambda: self.losses(Model(), of_input, stream=True))
-        self.refuses(RuntimeError, ("layers.2", "backward()", "stream="), lambda: self.losses(Model(), lambda *two: of_input(*two, create_graph=True), stream=True))
+        self.refuses(
+            RuntimeError, ("layers.2", "backward()", "stream="), lambda: self.losses(Model(), of_input, stream=True)
+        )
+        self.refuses(
+            RuntimeError,
+            ("layers.2", "backward()", "stream="),
+            lambda: self.losses(Model(), lambda *two: of_input(*two, create_graph=True), stream=True),
+        )
 
         def twice(model, step):
             x = batch(step).requires_grad_()
@@ -338,7 +376,11 @@ class Streamed(Package):
             model.gain = torch.nn.Parameter(torch.ones(WIDTH))
             return model
 
-        self.refuses(RuntimeError, "layers.0", lambda: self.losses(make(), lambda model, step: model(batch(step)).mean(), stream=True))
+        self.refuses(
+            RuntimeError,
+            "layers.0",
+            lambda: self.losses(make(), lambda model, step: model(batch(step)).mean(), stream=True),
+        )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""What an ordinary PyTorch loop does to a streamed model: the same as under torch.optim, or an error at that line. Layers are in the
-host's memory or in storage. One process, one rank."""
+"""What an ordinary PyTorch loop does to a streamed model: the same as under torch.optim, or an error at that line.
+Layers are in the host's memory or in storage. One process, one rank."""
+
 import copy
 import pickle
 import random
@@ -131,7 +132,13 @@ class StreamLoops(Loop):
             (loss := (model(batch(step)) - 1).square().mean()).backward()
             with torch.inference_mode():
                 optimizer.step()
-                found = before, loss, model[2](batch(98)).sum(), values_of(model.parameters()), model(batch(99)).square().mean()
+                found = (
+                    before,
+                    loss,
+                    model[2](batch(98)).sum(),
+                    values_of(model.parameters()),
+                    model(batch(99)).square().mean(),
+                )
                 optimizer.zero_grad()
             return tuple(one.clone() for one in found)
 
@@ -157,7 +164,14 @@ class StreamLoops(Loop):
             with self.subTest(name):
                 self.each(after_step(lambda model, _: tuple(read(p).detach() for p in model.parameters())), steps=3)
         for stream in STREAMS.values():
-            model, opt = self.make(network(), nearstep.SGD, lr=0.1, path=self.folder / f"state-{len(self.opened)}", config={}, stream=stream)
+            model, opt = self.make(
+                network(),
+                nearstep.SGD,
+                lr=0.1,
+                path=self.folder / f"state-{len(self.opened)}",
+                config={},
+                stream=stream,
+            )
             take_step(model, opt, 0)
             shown = [repr(p) for p in model.parameters()]
             opt.finish()
@@ -220,11 +234,15 @@ class StreamLoops(Loop):
 
     def refuses_in(self, stream, stated, use, begin=True):
         model = network()
-        _, opt = self.make(model, nearstep.SGD, lr=0.1, path=self.folder / f"state-{len(self.opened)}", config={}, stream=stream)
+        _, opt = self.make(
+            model, nearstep.SGD, lr=0.1, path=self.folder / f"state-{len(self.opened)}", config={}, stream=stream
+        )
         take_step(model, opt, 0)
         if begin:
             (model(batch(1)) - 1).square().mean().backward()
-        self.refuses(RuntimeError, stated, lambda: use(model, (None if begin else (model(batch(1)) - 1).square().mean())))
+        self.refuses(
+            RuntimeError, stated, lambda: use(model, (None if begin else (model(batch(1)) - 1).square().mean()))
+        )
         opt.close()
 
     def test_a_forward_between_backward_and_step_is_refused(self):
@@ -233,7 +251,9 @@ class StreamLoops(Loop):
             self.refuses_in(stream, ("between two steps", "accumulation=N"), lambda model, _: model(batch(2)))
 
     def test_what_autograd_cannot_see_is_refused(self):
-        scaled = lambda model, _: torch.func.functional_call(model, {name: 0.9 * p for name, p in model.named_parameters()}, batch(2))  # noqa: E731
+        scaled = lambda model, _: torch.func.functional_call(
+            model, {name: 0.9 * p for name, p in model.named_parameters()}, batch(2)
+        )  # noqa: E731
         one = lambda model, _: torch.func.grad(lambda x: model(x).sum())(batch(2))  # noqa: E731
         uses = {
             "torch.autograd.grad": lambda model, loss: torch.autograd.grad(loss, model[0].weight, allow_unused=True),
@@ -259,7 +279,9 @@ class StreamLoops(Loop):
         settings = {"lr": 0.1, "config": {}, "stream": STREAMS["memory"]}
         _, opt = self.make(model, nearstep.SGD, path=self.folder / "first", **settings)
         take_step(model, opt, 0)
-        opt._session.streaming._device = torch.device("cuda", 0)  # the end of a stream on a GPU, which "meta" stands for below
+        opt._session.streaming._device = torch.device(
+            "cuda", 0
+        )  # the end of a stream on a GPU, which "meta" stands for below
         opt.close()
         for one in (model, pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
             self.refuses(RuntimeError, ("Linear", "host memory", "model.cuda()"), lambda: one(batch(1).to("meta")))

@@ -1,5 +1,6 @@
 """Streamed models train to the same bits as resident ones, with any number of slots; on the CPU, where slots are host
 memory as well. One process, one rank."""
+
 import copy
 import re
 
@@ -22,7 +23,10 @@ class Runs(Package):
         """More layers than slots, and dropout, whose random numbers must come again when layers are recomputed."""
         model = networks.make(name)
         torch.manual_seed(6)
-        changes = {"gpt2": {"n_layer": layers, "resid_pdrop": 0.1, "attn_pdrop": 0.1}, "llama": {"num_hidden_layers": layers}}[name]
+        changes = {
+            "gpt2": {"n_layer": layers, "resid_pdrop": 0.1, "attn_pdrop": 0.1},
+            "llama": {"num_hidden_layers": layers},
+        }[name]
         return type(model)(type(model.config)(**{**model.config.to_dict(), **changes})).train()
 
     def backward(self, model, number):
@@ -44,7 +48,14 @@ class Runs(Package):
 
     def trained(self, model, path, stream=None, micro_batches=1, **settings):
         """Losses, digest and weights of a run, with its optimizer closed."""
-        _, opt = self.make(nearstep.groups(model), path=self.folder / path, stream=stream, accumulation=micro_batches, config={}, **settings)
+        _, opt = self.make(
+            nearstep.groups(model),
+            path=self.folder / path,
+            stream=stream,
+            accumulation=micro_batches,
+            config={},
+            **settings,
+        )
         losses = self.steps(model, opt, 0, 4, micro_batches)
         digest = opt.masters_digest()
         return losses, digest, self.weights_after(model, opt)
@@ -66,7 +77,9 @@ class Streamed(Runs):
             resident = self.trained(copy.deepcopy(model), f"resident-{name}", micro_batches=micro_batches)
             for slots in (2, 3, 4, 9):
                 with self.subTest(name, slots=slots):
-                    streamed = self.trained(copy.deepcopy(model), f"{name}-{slots}", nearstep.Stream(slots=slots), micro_batches)
+                    streamed = self.trained(
+                        copy.deepcopy(model), f"{name}-{slots}", nearstep.Stream(slots=slots), micro_batches
+                    )
                     self.assert_equal_runs(streamed, resident)
 
     def test_gradients_leave_in_backward_also_after_a_dropped_step(self):
@@ -74,7 +87,13 @@ class Streamed(Runs):
         for passes, wait in ((1, False), (2, True)):
             digests = set()
             for stream in (None, nearstep.Stream(slots=2)):
-                _, opt = self.make(nearstep.groups(model := self.model()), path=self.folder / f"dropped-{passes}-{stream}", stream=stream, accumulation=passes, config={})
+                _, opt = self.make(
+                    nearstep.groups(model := self.model()),
+                    path=self.folder / f"dropped-{passes}-{stream}",
+                    stream=stream,
+                    accumulation=passes,
+                    config={},
+                )
                 opt.resume()
                 for number in range(4):
                     for _ in range(passes):
@@ -113,7 +132,9 @@ class Streamed(Runs):
         layers = model.transformer.h
         vector = opt._conductor.vector()
         with torch._C.DisableTorchFunctionSubclass():  # else the look itself would bring them home
-            outside = [not 0 <= layer.mlp.c_fc.weight.data_ptr() - vector.data_ptr() < vector.numel() for layer in layers]
+            outside = [
+                not 0 <= layer.mlp.c_fc.weight.data_ptr() - vector.data_ptr() < vector.numel() for layer in layers
+            ]
         self.assertEqual(outside, [True, True, False], "after backward the first two are in slots")
         opt.synchronize()
         self.assertTrue(all(0 <= p.data_ptr() - vector.data_ptr() < vector.numel() for p in layers.parameters()))
@@ -136,7 +157,9 @@ class Streamed(Runs):
         for stream in (None, nearstep.Stream(slots=2)):
             torch.manual_seed(3)
             settings = peft.LoraConfig(r=4, lora_alpha=8, lora_dropout=0.1, target_modules=["q_proj", "down_proj"])
-            runs.append(self.trained(peft.get_peft_model(self.model("llama"), settings), f"lora-{stream is None}", stream))
+            runs.append(
+                self.trained(peft.get_peft_model(self.model("llama"), settings), f"lora-{stream is None}", stream)
+            )
         self.assert_equal_runs(*runs)
 
     def test_the_memory_decides_the_number_of_slots_and_a_line_says_so(self):
@@ -144,25 +167,41 @@ class Streamed(Runs):
         kept = sum(one.numel() * 4 for name, one in model.named_parameters() if ".h." not in name)
         slot = sum(p.numel() * 4 for p in model.transformer.h[0].parameters())
         for count in (2, 3, 9):
-            _, opt = self.make(nearstep.groups(copy.deepcopy(model)), path=self.folder / str(count),
-                               stream=nearstep.Stream(gpu_memory_gb=(1.02 * kept + (count + 0.4) * slot) / 1e9))
-            self.assertEqual(re.findall(r"nearstep: 4 layers of at most \S+ GB pass through (\d) slots", self.said_by(opt.resume)), [str(min(4, count))])
-        _, opt = self.make(nearstep.groups(copy.deepcopy(model)), stream=nearstep.Stream(gpu_memory_gb=(kept + slot) / 1e9))
+            _, opt = self.make(
+                nearstep.groups(copy.deepcopy(model)),
+                path=self.folder / str(count),
+                stream=nearstep.Stream(gpu_memory_gb=(1.02 * kept + (count + 0.4) * slot) / 1e9),
+            )
+            self.assertEqual(
+                re.findall(r"nearstep: 4 layers of at most \S+ GB pass through (\d) slots", self.said_by(opt.resume)),
+                [str(min(4, count))],
+            )
+        _, opt = self.make(
+            nearstep.groups(copy.deepcopy(model)), stream=nearstep.Stream(gpu_memory_gb=(kept + slot) / 1e9)
+        )
         for _ in range(2):
             self.refuses(ValueError, f"gpu_memory_gb={(kept + slot) / 1e9:g}", opt.resume)
         self.assertFalse(any(self.path.glob("*.manifest")), "refused before the state is written")
 
     def test_what_cannot_be_streamed_is_refused(self):
-        for settings, stated in (({}, ("gpu_memory_gb", "slots")), ({"slots": 2, "gpu_memory_gb": 1}, ("gpu_memory_gb", "slots")),
-                                 ({"slots": 1}, ("slots=1", 2)), ({"gpu_memory_gb": -1}, "gpu_memory_gb=-1"),
-                                 ({"slots": 2, "activations": "disk"}, ("activations='disk'", '"gpu"', '"host"'))):
+        for settings, stated in (
+            ({}, ("gpu_memory_gb", "slots")),
+            ({"slots": 2, "gpu_memory_gb": 1}, ("gpu_memory_gb", "slots")),
+            ({"slots": 1}, ("slots=1", 2)),
+            ({"gpu_memory_gb": -1}, "gpu_memory_gb=-1"),
+            ({"slots": 2, "activations": "disk"}, ("activations='disk'", '"gpu"', '"host"')),
+        ):
             self.refuses(ValueError, stated, lambda: nearstep.Stream(**settings))
         stream = nearstep.Stream(slots=2)
-        self.refuses(ValueError, "nearstep.groups(module)", lambda: self.make(list(self.model().parameters()), stream=stream))
+        self.refuses(
+            ValueError, "nearstep.groups(module)", lambda: self.make(list(self.model().parameters()), stream=stream)
+        )
         self.refuses(ValueError, ("stream=", "ModuleList"), lambda: self.make(torch.nn.Linear(4, 4), stream=stream))
         mixed = self.model()
         mixed.transformer.h[1].bfloat16()
-        self.refuses(ValueError, ("torch.float32", "torch.bfloat16"), lambda: self.make(nearstep.groups(mixed), stream=stream))
+        self.refuses(
+            ValueError, ("torch.float32", "torch.bfloat16"), lambda: self.make(nearstep.groups(mixed), stream=stream)
+        )
 
 
 if __name__ == "__main__":

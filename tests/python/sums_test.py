@@ -1,5 +1,6 @@
-"""Sums of gradients over several backward passes: on the GPU, in host memory, or some here and some there, with the same bits.
-One process, one rank; NEARSTEP_TEST_DEVICE=cuda: on a GPU."""
+"""Sums of gradients over several backward passes: on the GPU, in host memory, or some here and some there, with the
+same bits. One process, one rank; NEARSTEP_TEST_DEVICE=cuda: on a GPU."""
+
 import contextlib
 import io
 import re
@@ -24,18 +25,29 @@ DEVICE = launcher.DEVICE
 
 def network(dtype):
     torch.manual_seed(1)
-    return torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()) for _ in range(LAYERS))).to(DEVICE, dtype)
+    return torch.nn.Sequential(
+        *(torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()) for _ in range(LAYERS))
+    ).to(DEVICE, dtype)
 
 
 def backward(model, number):
-    given = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(number)).to(DEVICE, next(model.parameters()).dtype)
+    given = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(number)).to(
+        DEVICE, next(model.parameters()).dtype
+    )
     (model(given).float() - 1).square().mean().backward()
 
 
 class Sums(Package):
     def made(self, dtype=None, **settings):
         model = network(dtype or torch.bfloat16)
-        _, opt = self.make(model, nearstep.AdamW, lr=1e-2, path=self.folder / f"state-{len(self.opened)}", config={}, **{"accumulation": PASSES, **settings})
+        _, opt = self.make(
+            model,
+            nearstep.AdamW,
+            lr=1e-2,
+            path=self.folder / f"state-{len(self.opened)}",
+            config={},
+            **{"accumulation": PASSES, **settings},
+        )
         opt.resume()
         return model, opt, opt._intake._sums
 
@@ -95,8 +107,12 @@ class Sums(Package):
         for size in (None, 3 * 2 * WIDTH * WIDTH, 0):  # as ever, of three weights, none
             with contextlib.ExitStack() as patched:
                 if size is not None:
-                    patched.enter_context(unittest.mock.patch.object(host_sums, "bounded_by_free", lambda wanted, taken, size=size: size))
-                added = patched.enter_context(unittest.mock.patch.object(waiting, "add_on_host", side_effect=waiting.add_on_host))
+                    patched.enter_context(
+                        unittest.mock.patch.object(host_sums, "bounded_by_free", lambda wanted, taken, size=size: size)
+                    )
+                added = patched.enter_context(
+                    unittest.mock.patch.object(waiting, "add_on_host", side_effect=waiting.add_on_host)
+                )
                 model, opt, sums = self.made(accumulation=5)
                 self.everywhere(sums, lambda block: True)
                 digests.add(self.train(model, opt, 2, passes=5))
@@ -120,7 +136,9 @@ class Sums(Package):
         for free, least, most in ((60 * GB, 0, 0), (0, LAYERS, LAYERS)):
             sums, digest, said = self.decided(lambda _: Memory(20 * GB, 40 * GB, 40 * GB, 42 * GB, free))
             self.assertTrue(least <= sum(sums._on_host) <= most, (sums._on_host, said))
-            self.assertEqual(len(re.findall(r"[\d.e-]+ GB", said)), 3 if most else 2, said)  # on the GPU, and on the host with copies, or too many
+            self.assertEqual(
+                len(re.findall(r"[\d.e-]+ GB", said)), 3 if most else 2, said
+            )  # on the GPU, and on the host with copies, or too many
             digests.add(digest)
         size, way = sums._host.bytes_of(0), sums._host.bytes_on_the_way
         for share in (1, 2, 3):  # blocks that find room
@@ -145,7 +163,14 @@ class Sums(Package):
         self.assertEqual(digest, self.train(model, opt, 2))
 
     def test_gradients_on_their_way_may_take_a_part_of_what_backward_has_set_free(self):
-        for active, limit, engine, spare in ((20, None, 0, 10), (60, None, 0, 0), (70, None, 0, 0), (20, 50, 2, 7), (20, 90, 0, 10), (50, 50, 2, 0)):
+        for active, limit, engine, spare in (
+            (20, None, 0, 10),
+            (60, None, 0, 0),
+            (70, None, 0, 0),
+            (20, 50, 2, 7),
+            (20, 90, 0, 10),
+            (50, 50, 2, 0),
+        ):
             now = Memory(10 * GB, 30 * GB, 40 * GB, 40 * GB, 20 * GB, active * GB)
             self.assertEqual(Room(lambda: now, limit and limit * GB, engine * GB).spare(), spare * GB, (active, limit))
 

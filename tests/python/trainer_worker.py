@@ -1,7 +1,8 @@
 """Trains a small GPT-2 by transformers.Trainer on 8 rows a step, on all ranks together; prints the losses and the rows.
 
-    trainer_worker.py FOLDER ACCUMULATION
+trainer_worker.py FOLDER ACCUMULATION
 """
+
 import os
 import pathlib
 import sys
@@ -25,11 +26,22 @@ class Rows(torch.utils.data.Dataset):
 
 
 model = networks.make("gpt2")
-optimizer = nearstep.AdamW(nearstep.groups(model), lr=1e-3, path=folder / "state", keep_gradients=True)  # the Trainer asks for their norm
+optimizer = nearstep.AdamW(
+    nearstep.groups(model), lr=1e-3, path=folder / "state", keep_gradients=True
+)  # the Trainer asks for their norm
 arguments = transformers.TrainingArguments(
-    output_dir=str(folder / "out"), max_steps=5, per_device_train_batch_size=8 // accumulation // int(os.environ.get("WORLD_SIZE", 1)),
-    gradient_accumulation_steps=accumulation, max_grad_norm=0, report_to="none", disable_tqdm=True, use_cpu=True, save_strategy="no",
-    logging_steps=1, lr_scheduler_type="constant")
+    output_dir=str(folder / "out"),
+    max_steps=5,
+    per_device_train_batch_size=8 // accumulation // int(os.environ.get("WORLD_SIZE", 1)),
+    gradient_accumulation_steps=accumulation,
+    max_grad_norm=0,
+    report_to="none",
+    disable_tqdm=True,
+    use_cpu=True,
+    save_strategy="no",
+    logging_steps=1,
+    lr_scheduler_type="constant",
+)
 trainer = transformers.Trainer(model, arguments, train_dataset=Rows(), optimizers=(optimizer, None))
 trainer.train()
 if optimizer.rank == 0:

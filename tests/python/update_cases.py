@@ -1,4 +1,5 @@
 """Cases of equality_worker.py: optimizers, parameters without gradients, and number formats."""
+
 import contextlib
 import copy
 import itertools
@@ -15,7 +16,14 @@ def _layers(step_of, reference_of, **tolerances):
     ours = networks.Layers(2)
     theirs = copy.deepcopy(ours)
     opt = step_of(ours)
-    train_both(ours, theirs, opt, reference_of(theirs.parameters()), lambda m, step, share: m.loss(step % 4, share, RANKS), **tolerances)
+    train_both(
+        ours,
+        theirs,
+        opt,
+        reference_of(theirs.parameters()),
+        lambda m, step, share: m.loss(step % 4, share, RANKS),
+        **tolerances,
+    )
     opt.close()
 
 
@@ -27,11 +35,16 @@ def lion():
 
 def compact_state():
     """Moments in bf16: close, but not equal."""
-    _layers(lambda m: nearstep.AdamW(m, lr=1e-3, state="compact", **state()), lambda p: torch.optim.AdamW(p, lr=1e-3), tolerance=2e-2,
-            weights=1e-2)
+    _layers(
+        lambda m: nearstep.AdamW(m, lr=1e-3, state="compact", **state()),
+        lambda p: torch.optim.AdamW(p, lr=1e-3),
+        tolerance=2e-2,
+        weights=1e-2,
+    )
 
 
 # --- Parameters without gradients ---
+
 
 def _sometimes(is_used, make, make_in_memory):
     ours = networks.Sometimes(is_used)
@@ -39,22 +52,31 @@ def _sometimes(is_used, make, make_in_memory):
     opt = make(ours)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        train_both(ours, theirs, opt, make_in_memory(theirs.parameters()), lambda m, step, share: m.loss(step, share, RANKS))
+        train_both(
+            ours, theirs, opt, make_in_memory(theirs.parameters()), lambda m, step, share: m.loss(step, share, RANKS)
+        )
     opt.close()
     return ours
 
 
 def never_used():
     before = networks.Sometimes(None).layers[2][0].weight.detach().clone()
-    ours = _sometimes(lambda step, share: False, lambda m: nearstep.AdamW(m, lr=1e-3, weight_decay=0.5, **state()),
-                      lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.5))
+    ours = _sometimes(
+        lambda step, share: False,
+        lambda m: nearstep.AdamW(m, lr=1e-3, weight_decay=0.5, **state()),
+        lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.5),
+    )
     expect(torch.equal(ours.layers[2][0].weight, before), "what is not used is not decayed")
 
 
 def used_in_some_steps():
     """SGD does not depend on the step's number, while PyTorch counts the steps of each parameter."""
     settings = {"lr": 0.2, "momentum": 0.9, "weight_decay": 0.01}
-    _sometimes(lambda step, share: step % 3 == 2, lambda m: nearstep.SGD(m, **settings, **state()), lambda p: torch.optim.SGD(p, **settings))
+    _sometimes(
+        lambda step, share: step % 3 == 2,
+        lambda m: nearstep.SGD(m, **settings, **state()),
+        lambda p: torch.optim.SGD(p, **settings),
+    )
     # Used at first: when gradients leave in backward already.
     ours = networks.Sometimes(lambda step, share: step < 3)
     opt = nearstep.SGD(ours, lr=0.2, weight_decay=0.01, **state("late"))
@@ -125,7 +147,10 @@ def ways_in_which_one_rank_drops():
         if keeps and name == "module's zeros" and steps_too:
             continue  # zeros in p.grad are a gradient that counts
         found = _train_and_drop(keeps, has_module, ways[name], steps_too)
-        expect(all(map(torch.equal, found, right)), f"{name}, keep_gradients={keeps}, module: {has_module}, step() too: {steps_too}")
+        expect(
+            all(map(torch.equal, found, right)),
+            f"{name}, keep_gradients={keeps}, module: {has_module}, step() too: {steps_too}",
+        )
 
 
 def parameters_that_all_ranks_write():
@@ -188,13 +213,25 @@ def used_in_some_steps_with_adamw():
     for begin, end in ((0, 16), (16, 31), (31, STEPS)):
         opt = nearstep.AdamW(ours, path=FOLDER / "sometimes", **settings)
         expect(opt.resume(checkpoint) == begin, f"{opt.steps} steps after {begin}")
-        train_both(ours, theirs, opt, reference, lambda m, step, share: m.loss(step, share, RANKS), end, begin=begin, weights=1e-5)
+        train_both(
+            ours,
+            theirs,
+            opt,
+            reference,
+            lambda m, step, share: m.loss(step, share, RANKS),
+            end,
+            begin=begin,
+            weights=1e-5,
+        )
         checkpoint = opt.save() if end == 31 else None
         opt.close()
 
 
 def many_groups():
-    """64 groups that differ in all settings. The layers of half of them are left out of some steps, from the first on."""
+    """64 groups that differ in all settings. The layers of half of them are left out of some steps, from the
+    first on.
+    """
+
     class Network(networks.Layers):
         def loss(self, step, share, shares):
             self.used = [i for i in range(len(self.layers)) if i % 2 == 0 or step % (3 + i % 3) == 2]
@@ -206,8 +243,16 @@ def many_groups():
             return x
 
     def groups(module):
-        return [{"params": [p], "lr": 1e-3 + 2e-5 * i, "betas": (0.8 + 0.002 * i, 0.95 + 0.0007 * i), "weight_decay": 0.002 * i, "eps": 1e-5 * i}
-                for i, p in enumerate(module.parameters())]
+        return [
+            {
+                "params": [p],
+                "lr": 1e-3 + 2e-5 * i,
+                "betas": (0.8 + 0.002 * i, 0.95 + 0.0007 * i),
+                "weight_decay": 0.002 * i,
+                "eps": 1e-5 * i,
+            }
+            for i, p in enumerate(module.parameters())
+        ]
 
     ours = Network(32, 64)
     theirs = copy.deepcopy(ours)
@@ -219,11 +264,15 @@ def many_groups():
 
 
 def used_on_one_rank():
-    _sometimes(lambda step, share: share == 0, lambda m: nearstep.AdamW(m, lr=1e-3, weight_decay=0.1, **state()),
-               lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.1))
+    _sometimes(
+        lambda step, share: share == 0,
+        lambda m: nearstep.AdamW(m, lr=1e-3, weight_decay=0.1, **state()),
+        lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.1),
+    )
 
 
 # --- Formats ---
+
 
 def bf16():
     """Close to fp32; the weights are the rounded masters."""

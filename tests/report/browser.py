@@ -1,7 +1,8 @@
 """A headless Chromium over its DevTools pipe: opens a page, asks it questions, takes pictures. Standard library only.
 
-    browser.py PAGE.html OUT.png [WIDTH [HEIGHT]]    takes a picture, as docs/figures/report.png
+browser.py PAGE.html OUT.png [WIDTH [HEIGHT]]    takes a picture, as docs/figures/report.png
 """
+
 import base64
 import json
 import os
@@ -37,9 +38,23 @@ class Browser:
 
         # Root has no sandbox; /dev/shm is small in some containers.
         self._process = subprocess.Popen(
-            [find(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe",
-             f"--user-data-dir={self._profile.name}", "about:blank"],
-            preexec_fn=connect, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            [
+                find(),
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--hide-scrollbars",
+                "--remote-debugging-pipe",
+                f"--user-data-dir={self._profile.name}",
+                "about:blank",
+            ],
+            preexec_fn=connect,
+            close_fds=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         for descriptor in (*taken, command_read, answer_write):
             os.close(descriptor)
         self._rest, self._last, self.events = b"", 0, []
@@ -61,7 +76,10 @@ class Browser:
     def _call(self, method, **parameters):
         self._last += 1
         session = {"sessionId": self._session} if getattr(self, "_session", None) else {}
-        os.write(self._commands, json.dumps({"id": self._last, "method": method, "params": parameters, **session}).encode() + b"\0")
+        os.write(
+            self._commands,
+            json.dumps({"id": self._last, "method": method, "params": parameters, **session}).encode() + b"\0",
+        )
         while True:
             message = self._read()
             if message.get("id") == self._last:
@@ -72,7 +90,9 @@ class Browser:
 
     def open(self, url, width, height=900, scale=1):
         """Loads the page in a window of this size."""
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False)
+        self._call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
+        )
         self.events.clear()
         self._call("Page.navigate", url=url)
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
@@ -87,11 +107,15 @@ class Browser:
 
     def errors(self):
         """What the page reported since it was opened."""
-        return [event["params"] for event in self.events if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
+        return [
+            event["params"] for event in self.events if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")
+        ]
 
     def requests(self):
         """The addresses that the page loaded."""
-        return [event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
+        return [
+            event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"
+        ]
 
     def picture(self, path, height=None):
         """Writes a PNG of the page; `height`: only so much of it."""

@@ -1,4 +1,5 @@
 """`nearstep report --follow`: a page that grows with the metrics file of a run."""
+
 import json
 import os
 import pathlib
@@ -21,13 +22,20 @@ class Follow(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.page = self.folder / "report.html"
-        self.lines = results.text_of(results.metrics_lines(losses=(3.0, 2.5, 2.25, 2.125), ended="finished")).splitlines(keepends=True)
+        self.lines = results.text_of(
+            results.metrics_lines(losses=(3.0, 2.5, 2.25, 2.125), ended="finished")
+        ).splitlines(keepends=True)
         self.metrics = self.folder / "steps.jsonl"
         self.metrics.write_text("".join(self.lines[:3]))
 
     def start(self, *arguments):
-        self.following = subprocess.Popen([sys.executable, "-m", "nearstep_report", "--follow", *map(str, arguments), "--every", "0.1"],
-                                          env=dict(os.environ, PYTHONPATH=str(results.ROOT / "python")), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.following = subprocess.Popen(
+            [sys.executable, "-m", "nearstep_report", "--follow", *map(str, arguments), "--every", "0.1"],
+            env=dict(os.environ, PYTHONPATH=str(results.ROOT / "python")),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         self.addCleanup(self.following.communicate)
         self.addCleanup(self.following.kill)
 

@@ -1,4 +1,5 @@
 """What Python programs write to a name of the user's: files are replaced, all else is written through."""
+
 import os
 import pathlib
 import subprocess
@@ -34,7 +35,9 @@ class Output(unittest.TestCase):
             1 / 0
         self.assertEqual(path.read_bytes(), b"old")
         self.write(path)
-        self.assertEqual((path.read_bytes(), path.stat().st_mode & 0o777, list(self.folder.iterdir())), (b"!new", 0o640, [path]))
+        self.assertEqual(
+            (path.read_bytes(), path.stat().st_mode & 0o777, list(self.folder.iterdir())), (b"!new", 0o640, [path])
+        )
 
     def test_a_link_stays(self):
         (self.folder / "link").symlink_to("target")
@@ -54,7 +57,10 @@ class Output(unittest.TestCase):
         self.assertTrue(pipe.is_fifo() and pathlib.Path("/dev/null").is_char_device())
 
     def test_standard_output_goes_on_behind_it(self):
-        code = "import nearstep_output\nprint('before')\nwith nearstep_output.open_output('/dev/stdout') as file: file.write(b'page\\n')\nprint('behind')"
+        code = (
+            "import nearstep_output\nprint('before')\nwith nearstep_output.open_output('/dev/stdout') as file: "
+            "file.write(b'page\\n')\nprint('behind')"
+        )
         out = self.folder / "out"
         with out.open("w") as file:
             subprocess.run([sys.executable, "-c", code], cwd=PYTHON, stdout=file, check=True)
@@ -66,19 +72,39 @@ class Output(unittest.TestCase):
                 with self.subTest(path), self.assertRaises(OSError):
                     use(path)
 
-
     def test_files_of_a_run_are_not_replaced(self):
         (self.folder / "link").symlink_to("rank-0.manifest")
-        for name in ("rank-0.manifest", "rank-12.set-1.manifest", "rank-0.device-3.state", "rank-0.program-1", "step-00000020.h5",
-                     "step-00000020.attempt-0.rank-00000.h5", "step-00000020.extra.json", "link"):
+        for name in (
+            "rank-0.manifest",
+            "rank-12.set-1.manifest",
+            "rank-0.device-3.state",
+            "rank-0.program-1",
+            "step-00000020.h5",
+            "step-00000020.attempt-0.rank-00000.h5",
+            "step-00000020.extra.json",
+            "link",
+        ):
             self.assertTrue(nearstep_output.would_replace(self.folder / name, []), name)
         self.assertFalse(nearstep_output.would_replace(self.folder / "rank-0.manifest.html", []))
 
     def test_lines_that_cannot_be_printed(self):
-        code = "import nearstep_output\ntry: nearstep_output.say('\u00fc')\nexcept OSError as error: raise SystemExit(nearstep_output.describe(error)[0])"
-        for out, locale, expected in (("/dev/full", "utf-8", (1, "the standard output")), (self.folder / "out", "ascii", (0, ""))):
+        code = (
+            "import nearstep_output\ntry: nearstep_output.say('\u00fc')\nexcept OSError as error: raise "
+            "SystemExit(nearstep_output.describe(error)[0])"
+        )
+        for out, locale, expected in (
+            ("/dev/full", "utf-8", (1, "the standard output")),
+            (self.folder / "out", "ascii", (0, "")),
+        ):
             with open(out, "w") as file:
-                done = subprocess.run([sys.executable, "-c", code], cwd=PYTHON, stdout=file, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONIOENCODING": locale})
+                done = subprocess.run(
+                    [sys.executable, "-c", code],
+                    cwd=PYTHON,
+                    stdout=file,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, "PYTHONIOENCODING": locale},
+                )
             self.assertEqual(done.returncode, expected[0], done.stderr)
             self.assertTrue(done.stderr.startswith(expected[1]) and "Traceback" not in done.stderr, done.stderr)
         self.assertEqual((self.folder / "out").read_text(), "\\xfc\n")

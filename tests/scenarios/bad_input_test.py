@@ -1,5 +1,6 @@
-"""Invalid input gives one sentence and exit code 2, without a hang, and overwrites nothing. What a config alone makes invalid is in
-tests/config/refusal_test.cpp; here are what a run finds out, and a few of those."""
+"""Invalid input gives one sentence and exit code 2, without a hang, and overwrites nothing. What a config alone makes
+invalid is in tests/config/refusal_test.cpp; here are what a run finds out, and a few of those."""
+
 import fcntl
 import glob
 import json
@@ -16,12 +17,17 @@ SETTINGS = {
     "text that is missing": (["data.train=/nowhere/text"], ["/nowhere/text"]),
     "held-out text that is missing": (["data.valid=/nowhere/text"], ["/nowhere/text"]),
     "devices for three ranks on two": (["csd.per_rank=[1,1,1]"], ["csd.per_rank", "2"]),
-    "cards that nothing names": (["csd.device=xrt"], ["csd.device = \"", "emulated"]),
-    "a rank without devices for its copy": (["placement.optimizer=replicated", "csd.per_rank=[1,0]"],
-                                            ["placement.optimizer", "rank 1", "csd.per_rank"]),
+    "cards that nothing names": (["csd.device=xrt"], ['csd.device = "', "emulated"]),
+    "a rank without devices for its copy": (
+        ["placement.optimizer=replicated", "csd.per_rank=[1,0]"],
+        ["placement.optimizer", "rank 1", "csd.per_rank"],
+    ),
     "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state", "csd.path", "is a file"]),
     "a model larger than any": (["model.layers=10000", "model.width=262144"], ["parameters", "model.width"]),
-    "a state larger than the disk": (["model.layers=1000", "model.width=8192", "model.heads=64", "csd.subgroup_tiles=1024"], ["free"]),
+    "a state larger than the disk": (
+        ["model.layers=1000", "model.width=8192", "model.heads=64", "csd.subgroup_tiles=1024"],
+        ["free"],
+    ),
 }
 
 if not glob.glob("/dev/nvidia[0-9]*"):
@@ -34,30 +40,48 @@ COMMANDS = {
     "a plan for no node": (["plan", "configs/gpt-7b.toml", "--nodes", "0"], ["--nodes"]),
     "a plan for no device": (["plan", "configs/gpt-7b.toml", "--csds", "0"], ["--csds"]),
     "a plan with a codec that there is not": (
-        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--codecs", "zip"], ["zip", "topk"]),
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--codecs", "zip"],
+        ["zip", "topk"],
+    ),
     "a plan with a codec twice": (
-        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--codecs", "q4,q4"], ["q4", "twice"]),
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--codecs", "q4,q4"],
+        ["q4", "twice"],
+    ),
     "a plan of mode base": (
-        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--set", "mode=base"], ["base", "su+o"]),
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--set", "mode=base"],
+        ["base", "su+o"],
+    ),
     "no command": ([], ["--help"]),
     "a command that there is not": (["trian"], ["command trian", "did you mean train?"]),
     "a benchmark that there is not": (["bench", "cds"], ["did you mean csd?"]),
     "train without a config": (["train"], ["config"]),
     "an option that there is not": (["train", "configs/tiny.toml", "--fast-path"], ["--fast-path", "--help"]),
-    "an option that is misspelt": (["train", "configs/tiny.toml", "--metrcs=steps.jsonl"], ["option --metrcs:", "did you mean --metrics?"]),
+    "an option that is misspelt": (
+        ["train", "configs/tiny.toml", "--metrcs=steps.jsonl"],
+        ["option --metrcs:", "did you mean --metrics?"],
+    ),
     "a config that is missing": (["train", "configs/nothing.toml"], ["configs/nothing.toml"]),
     "a config that is a folder": (["train", "configs"], ["configs"]),
     "a site that is missing": (["train", "configs/tiny.toml", "--site", "cluster/nowhere"], ["cluster/nowhere"]),
-    "exporting shards of no size": (["export", "nothing.h5", "out", "--format", "safetensors", "--shard-gb", "nan"], ["--shard-gb"]),
+    "exporting shards of no size": (
+        ["export", "nothing.h5", "out", "--format", "safetensors", "--shard-gb", "nan"],
+        ["--shard-gb"],
+    ),
     "exporting what is missing": (["export", "nothing.h5", "out.h5"], ["nothing.h5"]),
     "exporting what is no checkpoint": (["export", "README.md", "out.h5"], ["README.md"]),
     "inspecting what is no HDF5 file": (["inspect", "README.md"], ["README.md"]),
-    "a doctor whose findings cannot be written": (["doctor", "--json", "/nowhere/doctor.json"], ["/nowhere/doctor.json"]),
+    "a doctor whose findings cannot be written": (
+        ["doctor", "--json", "/nowhere/doctor.json"],
+        ["/nowhere/doctor.json"],
+    ),
     "a doctor for a site that is missing": (["doctor", "--site", "cluster/nowhere"], ["cluster/nowhere"]),
     "a notice that is no number": (["train", "configs/tiny.toml", "--notice", "soon"], ["--notice", "0 to 1000000000"]),
     "no rank": (["hosts", "configs/tiny.toml", "--ranks", "0"], ["--ranks", "1 to 1000000000"]),
     "a config without an end": (["train", "/dev/zero"], ["/dev/zero", "longer"]),
-    "a calibration without an end": (["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--calibrate", "/dev/zero"], ["/dev/zero", "longer"]),
+    "a calibration without an end": (
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--calibrate", "/dev/zero"],
+        ["/dev/zero", "longer"],
+    ),
     "a negative sample": (["train", "configs/tiny.toml", "--sample", "-5"], ["--sample", "0 to 1000000000"]),
 }
 
@@ -73,8 +97,10 @@ class BadInput(program.Scenario):
         self.assertRegex(sentences[0], r"[.?]$")
 
     def test_settings(self):
-        runs = [(2, self.arguments(state=f"state-{number}", flags=[f"--set={setting}" for setting in settings]))
-                for number, (settings, _) in enumerate(SETTINGS.values())]
+        runs = [
+            (2, self.arguments(state=f"state-{number}", flags=[f"--set={setting}" for setting in settings]))
+            for number, (settings, _) in enumerate(SETTINGS.values())
+        ]
         for (name, (_, words)), (ranks, arguments) in zip(SETTINGS.items(), runs):
             with self.subTest(name):
                 self.assert_refused(program.run_in_turn(ranks, *arguments), words)
@@ -94,18 +120,19 @@ class BadInput(program.Scenario):
         empty = self.folder / "empty"
         empty.mkdir()
         for arguments, words in (
-                (self.arguments(data__train=f'"{short}"'), ["data.train"]),
-                (self.arguments(data__train=f'"{empty}"'), [str(empty)]),
-                (self.arguments(flags=["--json", self.folder / "no/summary.json"]), ["no/summary.json"]),
-                (self.arguments(flags=["--metrics", self.folder / "no/metrics"]), ["no/metrics"]),
-                (self.arguments(flags=["--resume"]), ["--resume", "checkpoint"]),
-                (self.arguments(flags=["--resume", "--fresh"]), ["--resume", "--fresh", "leave one of them out"]),
-                (self.arguments(flags=["--from", self.folder / "gone.h5"]), ["gone.h5"]),
-                (["compare", *self.arguments()[1:], "--modes", "base,fast"], ["fast"]),
-                (["compare", *self.arguments()[1:], "--modes", "base,su+o:csd.state=q5"], ["csd.state", "compact"]),
-                (["compare", *self.arguments()[1:], "--modes", "su+o:compact"], ["compact", "KEY=VALUE"]),
-                (["compare", *self.arguments()[1:], "--modes", "base:compress.codec=topk"], ["topk", "su+o+c"]),
-                (["compare", *self.arguments()[1:], "--devices", "0"], ["--devices"])):
+            (self.arguments(data__train=f'"{short}"'), ["data.train"]),
+            (self.arguments(data__train=f'"{empty}"'), [str(empty)]),
+            (self.arguments(flags=["--json", self.folder / "no/summary.json"]), ["no/summary.json"]),
+            (self.arguments(flags=["--metrics", self.folder / "no/metrics"]), ["no/metrics"]),
+            (self.arguments(flags=["--resume"]), ["--resume", "checkpoint"]),
+            (self.arguments(flags=["--resume", "--fresh"]), ["--resume", "--fresh", "leave one of them out"]),
+            (self.arguments(flags=["--from", self.folder / "gone.h5"]), ["gone.h5"]),
+            (["compare", *self.arguments()[1:], "--modes", "base,fast"], ["fast"]),
+            (["compare", *self.arguments()[1:], "--modes", "base,su+o:csd.state=q5"], ["csd.state", "compact"]),
+            (["compare", *self.arguments()[1:], "--modes", "su+o:compact"], ["compact", "KEY=VALUE"]),
+            (["compare", *self.arguments()[1:], "--modes", "base:compress.codec=topk"], ["topk", "su+o+c"]),
+            (["compare", *self.arguments()[1:], "--devices", "0"], ["--devices"]),
+        ):
             with self.subTest(arguments=arguments):
                 self.assert_refused(program.run(2, *arguments), words)
 
@@ -117,11 +144,15 @@ class BadInput(program.Scenario):
         lost.symlink_to("gone")
         before = self.names()
         for name, (keys, words) in {
-                "checkpoints below a link": ({"checkpoint__path": f'"{lost}/saved"', "csd__durability": '"checkpoint"'}, ["lost is a link that leads nowhere"]),
-                "state at a link": ({"csd__path": f'"{lost}"'}, ["csd.path", "lost is a link that leads nowhere"]),
-                "text at a link": ({"data__train": f'"{lost}"'}, ["lost\" is a link that leads nowhere"]),
-                "state that is not UTF-8": ({"csd__path": latin}, ["csd.path", "not UTF-8"]),
-                "text that is not UTF-8": ({"data__train": f'"{latin}"'}, ["data.train", "not UTF-8"])}.items():
+            "checkpoints below a link": (
+                {"checkpoint__path": f'"{lost}/saved"', "csd__durability": '"checkpoint"'},
+                ["lost is a link that leads nowhere"],
+            ),
+            "state at a link": ({"csd__path": f'"{lost}"'}, ["csd.path", "lost is a link that leads nowhere"]),
+            "text at a link": ({"data__train": f'"{lost}"'}, ['lost" is a link that leads nowhere']),
+            "state that is not UTF-8": ({"csd__path": latin}, ["csd.path", "not UTF-8"]),
+            "text that is not UTF-8": ({"data__train": f'"{latin}"'}, ["data.train", "not UTF-8"]),
+        }.items():
             with self.subTest(name):
                 # Not in turn: the server of commands takes JSON, which has no such names.
                 self.assert_refused(program.run(1, *self.arguments(**keys)), words)
@@ -133,11 +164,26 @@ class BadInput(program.Scenario):
         config = folder / os.fsdecode(b"t\xe9st.toml")
         config.write_bytes(b"\xef\xbb\xbf" + (program.ROOT / program.TINY).read_bytes())
         arguments = self.arguments(config=config, csd__path="state", train__steps=2, **program.SHORT_ROWS)
-        done = subprocess.run([program.PROGRAM, *map(str, arguments), "--json", config.with_suffix(".json"), "--metrics", config.with_suffix(".steps")],
-                              cwd=folder, env=program.environment(), capture_output=True, text=True, errors="replace")
+        done = subprocess.run(
+            [
+                program.PROGRAM,
+                *map(str, arguments),
+                "--json",
+                config.with_suffix(".json"),
+                "--metrics",
+                config.with_suffix(".steps"),
+            ],
+            cwd=folder,
+            env=program.environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(config.with_suffix(".json").read_text())["config"], "t?st")
-        exported = program.run(0, "export", folder / "state/checkpoints/step-00000002.h5", folder / "model", "--format", "safetensors")
+        exported = program.run(
+            0, "export", folder / "state/checkpoints/step-00000002.h5", folder / "model", "--format", "safetensors"
+        )
         self.assertEqual(exported.returncode, 0, exported.stderr)
 
     def test_a_start_beside_the_state_of_another_user(self):
@@ -197,11 +243,20 @@ class BadInput(program.Scenario):
 
     def test_a_disk_that_is_full_at_a_later_checkpoint(self):
         small = self.small_disk("7m")
-        words = self.arguments(train__steps=4, checkpoint__every=2, checkpoint__path=f'"{small}/saved"', csd__durability='"checkpoint"')
+        words = self.arguments(
+            train__steps=4, checkpoint__every=2, checkpoint__path=f'"{small}/saved"', csd__durability='"checkpoint"'
+        )
         done = program.run(1, *words)
         self.assertEqual(done.returncode, 1, done.stderr)
-        said, = [line for line in done.stderr.splitlines() if line.startswith("nearstep: ")]
-        self.assert_states(said, "small/saved/step-00000004.attempt-0.rank-00000.h5 (No space left on device)", "needs", "MB", "free some space", "whole")
+        (said,) = [line for line in done.stderr.splitlines() if line.startswith("nearstep: ")]
+        self.assert_states(
+            said,
+            "small/saved/step-00000004.attempt-0.rank-00000.h5 (No space left on device)",
+            "needs",
+            "MB",
+            "free some space",
+            "whole",
+        )
         first = small / "saved/step-00000002.h5"
         program.succeed(0, "inspect", first)
         done = program.run(0, "export", first, small / "model.h5")

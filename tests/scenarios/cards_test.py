@@ -1,4 +1,5 @@
 """Training on emulated cards through XRT: the bits of emulated devices, and errors that name the card on every rank."""
+
 import os
 import time
 import unittest
@@ -9,8 +10,10 @@ import program
 CARDS = program.PROGRAM.parent / "emulated-card"
 
 
-@unittest.skipUnless((CARDS / "nearstep.xclbin").exists(),
-                     "There are no emulated cards in this build: they want Debian's XRT 2.13 on amd64 (launch/setup).")
+@unittest.skipUnless(
+    (CARDS / "nearstep.xclbin").exists(),
+    "There are no emulated cards in this build: they want Debian's XRT 2.13 on amd64 (launch/setup).",
+)
 class Cards(program.Scenario):
     starts_anew = True  # a card writes its log when the process ends
 
@@ -24,8 +27,14 @@ class Cards(program.Scenario):
     def on_cards(self, state="cards", **keys):
         """The keys of two ranks with two cards each."""
         folders = ", ".join(f'"{self.folder / state}-{i}"' for i in range(4))
-        return {"csd__device": '"xrt"', "csd__per_rank": 2, "csd__path": f"[{folders}]", "csd__cards": '["0", "1", "2", "3"]',
-                "csd__xclbin": f'"{CARDS}/nearstep.xclbin"', **keys}
+        return {
+            "csd__device": '"xrt"',
+            "csd__per_rank": 2,
+            "csd__path": f"[{folders}]",
+            "csd__cards": '["0", "1", "2", "3"]',
+            "csd__xclbin": f'"{CARDS}/nearstep.xclbin"',
+            **keys,
+        }
 
     def emulated(self, **keys):
         return self.on_cards(**{"csd__device": '"emulated"', "state": "emulated", **keys})
@@ -40,18 +49,26 @@ class Cards(program.Scenario):
     def test_the_quickstart_has_the_bits_of_the_emulated_device(self):
         keys = {"train__steps": 6, "train__global_batch": 4, "train__evaluate_batches": 2}
         cards = self.train(config="configs/quickstart.toml", **self.on_cards(**keys))
-        emulated = self.train(config="configs/quickstart.toml", **self.emulated(csd__slots=4, **keys))  # so few keep no state
+        emulated = self.train(
+            config="configs/quickstart.toml", **self.emulated(csd__slots=4, **keys)
+        )  # so few keep no state
         self.assert_same_bits(cards, emulated)
         self.assertEqual(cards["bytes_per_parameter"], emulated["bytes_per_parameter"])
 
     def test_every_mode_codec_and_format_has_the_same_bits(self):
-        for keys in ({"mode": "su"}, {"mode": "base"}, {"mode": "su+o+c", "compress__codec": "topk"},
-                     {"mode": "su+o+c", "compress__codec": "q4", "csd__state": "compact", "gather__codec": "delta"},
-                     {"csd__state": "q8", "model__dtype": "fp16", "train__optimizer": "adam"}):
+        for keys in (
+            {"mode": "su"},
+            {"mode": "base"},
+            {"mode": "su+o+c", "compress__codec": "topk"},
+            {"mode": "su+o+c", "compress__codec": "q4", "csd__state": "compact", "gather__codec": "delta"},
+            {"csd__state": "q8", "model__dtype": "fp16", "train__optimizer": "adam"},
+        ):
             with self.subTest(**keys):
                 keys = {"train__steps": 4, **keys}
-                self.assert_same_bits(self.train(flags=["--fresh"], **self.on_cards(**keys)),
-                                      self.train(flags=["--fresh"], **self.emulated(**keys)))
+                self.assert_same_bits(
+                    self.train(flags=["--fresh"], **self.on_cards(**keys)),
+                    self.train(flags=["--fresh"], **self.emulated(**keys)),
+                )
 
     def test_a_run_moves_from_cards_to_the_host_and_back(self):
         whole = self.train(**self.emulated(train__steps=6))
@@ -91,7 +108,10 @@ class Cards(program.Scenario):
         broken.write_text("no library")
         # The loader reads the variable when a process starts, so these are no forks.
         found = {"LD_LIBRARY_PATH": f"{broken.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
-        with unittest.mock.patch.dict(os.environ, found), unittest.mock.patch.object(program, "PROGRAM_FORKED", program.PROGRAM):
+        with (
+            unittest.mock.patch.dict(os.environ, found),
+            unittest.mock.patch.object(program, "PROGRAM_FORKED", program.PROGRAM),
+        ):
             self.assert_refused("XRT cannot be loaded", broken.name, 'csd.device = "emulated"')
             self.assertIn("no XRT, no cards", program.succeed(0, "doctor").stdout)
             self.train(**self.emulated(train__steps=1))

@@ -1,4 +1,5 @@
 """Every gradient codec trains on any number of ranks, moves the expected bytes, and resumes where it stopped."""
+
 import json
 
 import program
@@ -12,7 +13,9 @@ class Codecs(program.Scenario):
         for codec, size in BYTES.items():
             with self.subTest(codec=codec):
                 summary = self.train(compress__codec=codec, **KEYS)
-                self.assert_bytes(summary["bytes_per_parameter"]["host_link"]["gradients"], size, program.padding_of(summary))
+                self.assert_bytes(
+                    summary["bytes_per_parameter"]["host_link"]["gradients"], size, program.padding_of(summary)
+                )
                 self.assertLess(summary["losses"][-1], summary["losses"][0] - 0.3)
                 self.assertEqual(summary["skipped_steps"], 0)
 
@@ -36,8 +39,14 @@ class Codecs(program.Scenario):
     def test_error_feedback_resumes_bit_identically(self):
         for codec, dtype, gradients in (("topk", "bf16", "replicated"), ("q4", "fp16", "node")):
             with self.subTest(codec=codec):
-                keys = {**KEYS, "compress__codec": codec, "compress__error_feedback": "true", "model__dtype": dtype,
-                        "train__scale_growth_steps": 5, "placement__gradients": gradients}
+                keys = {
+                    **KEYS,
+                    "compress__codec": codec,
+                    "compress__error_feedback": "true",
+                    "model__dtype": dtype,
+                    "train__scale_growth_steps": 5,
+                    "placement__gradients": gradients,
+                }
                 whole = self.train(state=f"whole-{codec}", **keys)
                 first = self.train(state=f"parts-{codec}", train__stop_at=9, **keys)
                 second = self.train(state=f"parts-{codec}", flags=["--resume"], **keys)
@@ -46,7 +55,12 @@ class Codecs(program.Scenario):
                 self.assertNotEqual(without["masters_xxh3"], whole["masters_xxh3"])
 
     def test_error_feedback_goes_on_with_other_ranks(self):
-        keys = {**KEYS, "compress__codec": "q4", "compress__error_feedback": "true", "placement__gradients": "replicated"}
+        keys = {
+            **KEYS,
+            "compress__codec": "q4",
+            "compress__error_feedback": "true",
+            "placement__gradients": "replicated",
+        }
         whole = self.train(state="whole", **keys)
         self.train(state="parts", train__stop_at=10, **keys)
         second = self.train(ranks=3, state="parts", flags=["--resume"], **keys)

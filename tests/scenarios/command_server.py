@@ -1,5 +1,6 @@
 """Processes that run commands one after another (command_server.cpp): the start of a rank costs more than a short
 run."""
+
 import json
 import os
 import pathlib
@@ -21,8 +22,14 @@ class CommandServer:
             os.mkfifo(self.folder / f"commands-{rank}")
             os.mkfifo(self.folder / f"codes-{rank}")
         self.output = open(self.folder / "launcher.txt", "w+")
-        self.process = subprocess.Popen([launcher, str(ranks), *words, str(self.folder)], cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
-                                        stdout=self.output, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(
+            [launcher, str(ranks), *words, str(self.folder)],
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+        )
         # Opened for reading and writing, so that opening does not block if a rank is missing.
         self.commands = [os.open(self.folder / f"commands-{rank}", os.O_RDWR | os.O_CLOEXEC) for rank in range(ranks)]
         self.codes = [os.open(self.folder / f"codes-{rank}", os.O_RDWR | os.O_CLOEXEC) for rank in range(ranks)]
@@ -32,7 +39,13 @@ class CommandServer:
         """The finished command. The code is that of the processes if they ended, or None after a time-out."""
         self.count += 1
         files = {name: self.folder / f"{name}-{self.count}.txt" for name in ("stdout", "stderr")}
-        line = json.dumps({"arguments": [str(one) for one in arguments], "fault": fault, **{name: str(file) for name, file in files.items()}})
+        line = json.dumps(
+            {
+                "arguments": [str(one) for one in arguments],
+                "fault": fault,
+                **{name: str(file) for name, file in files.items()},
+            }
+        )
         for pipe in self.commands:
             os.write(pipe, line.encode() + b"\n")
         end = time.monotonic() + timeout
@@ -73,7 +86,9 @@ class CommandServers:
         self.idle = {}
 
     def run(self, words, ranks, arguments, environment, fault, timeout):
-        """Like subprocess.run; words: starts command_server. A server is not reused unless its command ended with success or a user's mistake."""
+        """Like subprocess.run; words: starts command_server. A server is not reused unless its command ended with
+        success or a user's mistake.
+        """
         key = (ranks, tuple(sorted((name, value) for name, value in environment.items() if name != open_mpi.FOLDER)))
         waiting = self.idle.setdefault(key, [])
         server = waiting.pop() if waiting else CommandServer(self.launcher, words, ranks, environment, self.cwd)

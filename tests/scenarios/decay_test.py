@@ -1,4 +1,5 @@
 """Weight decay of matrices only: two parameter groups, on any ranks and devices."""
+
 import program
 
 MATRICES = {"train__decay": "matrices", "train__weight_decay": 0.5, "train__steps": 8, "csd__subgroup_tiles": 1}
@@ -17,8 +18,10 @@ class Decay(program.Scenario):
             self.assert_same_bits(self.train(**{**keys, **other}), one)
 
     def test_it_differs_from_decay_of_all_and_resumes_with_its_bits(self):
-        matrices, everything, none = (self.train(state=f"state-{number}", **{**MATRICES, **keys})
-                                      for number, keys in enumerate(({}, {"train__decay": "all"}, {"train__weight_decay": 0})))
+        matrices, everything, none = (
+            self.train(state=f"state-{number}", **{**MATRICES, **keys})
+            for number, keys in enumerate(({}, {"train__decay": "all"}, {"train__weight_decay": 0}))
+        )
         self.assertEqual(len({one["masters_xxh3"] for one in (matrices, everything, none)}), 3)
         self.train(state="parts", train__stop_at=3, **MATRICES)
         rest = self.train(state="parts", flags=["--resume"], **MATRICES)

@@ -1,4 +1,5 @@
 """Gathering deltas gives the same bits as dense gathers, with fewer bytes."""
+
 import json
 
 import program
@@ -16,17 +17,29 @@ class Delta(program.Scenario):
         return dense["bytes_per_parameter"], delta
 
     def test_modes_formats_and_layouts_are_bit_identical_to_dense(self):
-        for number, keys in enumerate(program.sweep((
-                {"mode": "su", "csd__per_rank": 2}, {"model__dtype": "fp16"}, {"csd__state": "compact"},
-                {"csd__state": "bf16", "ranks": 1, "csd__subgroup_tiles": 3},
-                {"csd__state": "compact", "model__dtype": "fp16"},
-                {"mode": "su+o+c", "compress__codec": "topk", "ranks": 3, "csd__per_rank": "[2,0,1]"}), 0, 3, 4, 5)):
+        for number, keys in enumerate(
+            program.sweep(
+                (
+                    {"mode": "su", "csd__per_rank": 2},
+                    {"model__dtype": "fp16"},
+                    {"csd__state": "compact"},
+                    {"csd__state": "bf16", "ranks": 1, "csd__subgroup_tiles": 3},
+                    {"csd__state": "compact", "model__dtype": "fp16"},
+                    {"mode": "su+o+c", "compress__codec": "topk", "ranks": 3, "csd__per_rank": "[2,0,1]"},
+                ),
+                0,
+                3,
+                4,
+                5,
+            )
+        ):
             with self.subTest(**keys):
                 dense, delta = self.pair(state=number, train__steps=8, **keys)
                 taken = 1 - delta["skipped_steps"] / 8
                 for link, size in (("host_link", 2 * taken), ("node", 2 * taken * (keys.get("ranks", 2) - 1))):
-                    self.assertLessEqual(delta["bytes_per_parameter"][link]["parameters"],
-                                         MOST * dense[link]["parameters"])
+                    self.assertLessEqual(
+                        delta["bytes_per_parameter"][link]["parameters"], MOST * dense[link]["parameters"]
+                    )
                     self.assertAlmostEqual(dense[link]["parameters"], size, delta=0.01 * max(size, 1))
 
     def test_steps_that_are_skipped_change_nothing(self):
@@ -58,34 +71,54 @@ class Delta(program.Scenario):
         self.fine_tune_with_q4(trained, other)
         for rate, most in program.sweep(((2e-5, 0.40), (5e-6, 0.25)), 0):
             with self.subTest(rate=rate):
-                keys = {"state": f"tuned-{rate}", "data__train": f'"{other}"', "train__steps": 80,
-                        "train__learning_rate": rate, "train__final_rate_share": 1, "csd__subgroup_tiles": 4,
-                        "flags": ["--from", trained["checkpoint"]]}
+                keys = {
+                    "state": f"tuned-{rate}",
+                    "data__train": f'"{other}"',
+                    "train__steps": 80,
+                    "train__learning_rate": rate,
+                    "train__final_rate_share": 1,
+                    "csd__subgroup_tiles": 4,
+                    "flags": ["--from", trained["checkpoint"]],
+                }
                 tuned = self.train(gather__codec="delta", **keys)
                 bytes_of = tuned["bytes_per_parameter"]
                 self.assertLessEqual(bytes_of["host_link"]["parameters"], most)
                 self.assertLessEqual(bytes_of["node"]["parameters"], most)  # both ranks are in one node
                 forms = tuned["deltas"]
                 self.assertAlmostEqual(sum(form["tile_share"] for form in forms.values()), 1)
-                self.assertAlmostEqual(sum(form["bytes_per_parameter"] for form in forms.values()),
-                                       bytes_of["host_link"]["parameters"], delta=0.001)
+                self.assertAlmostEqual(
+                    sum(form["bytes_per_parameter"] for form in forms.values()),
+                    bytes_of["host_link"]["parameters"],
+                    delta=0.001,
+                )
                 keys["state"] = f"dense-{rate}"
                 self.assert_same_bits(tuned, self.train(**keys))
 
     def fine_tune_with_q4(self, trained, other):
         """Takes one byte per parameter on the shared links: gradients and new parameters together, on one node. The
         paper's methods take 32, 8 and 4.08."""
-        tuned = self.train(state="tuned", data__train=f'"{other}"', train__steps=80, train__learning_rate=2e-5,
-                           train__final_rate_share=1, csd__subgroup_tiles=4, gather__codec="delta", mode="su+o+c",
-                           compress__codec="q4", flags=["--from", trained["checkpoint"]])
+        tuned = self.train(
+            state="tuned",
+            data__train=f'"{other}"',
+            train__steps=80,
+            train__learning_rate=2e-5,
+            train__final_rate_share=1,
+            csd__subgroup_tiles=4,
+            gather__codec="delta",
+            mode="su+o+c",
+            compress__codec="q4",
+            flags=["--from", trained["checkpoint"]],
+        )
         links = tuned["shared_links"]
         print(f"\nshared links: {links}", flush=True)
         self.assertLessEqual(links["measured"]["total"], 1.0)
         host_link = tuned["bytes_per_parameter"]["host_link"]
         self.assertAlmostEqual(links["measured"]["total"], host_link["gradients"] + host_link["parameters"], delta=1e-9)
         self.assertGreaterEqual(host_link["gradients"], 0.53)  # q4 exactly: nothing was skipped
-        self.assertEqual([links[method]["total"] for method in ("zero_infinity", "smart_update", "smart_comp_2_percent")],
-                         [32, 8, 4.08])
+        self.assertEqual(
+            [links[method]["total"] for method in ("zero_infinity", "smart_update", "smart_comp_2_percent")],
+            [32, 8, 4.08],
+        )
         self.assertLess(tuned["losses"][-1], tuned["losses"][0])
 
     def other_text(self):
@@ -95,8 +128,17 @@ class Delta(program.Scenario):
 
     def test_compare_runs_base_beside_modes_with_deltas(self):
         summary = self.folder / "compare.json"
-        program.succeed(2, "compare", *self.arguments(gather__codec="delta")[1:], "--steps", 2, "--modes",
-                        "base,su+o", "--json", summary)
+        program.succeed(
+            2,
+            "compare",
+            *self.arguments(gather__codec="delta")[1:],
+            "--steps",
+            2,
+            "--modes",
+            "base,su+o",
+            "--json",
+            summary,
+        )
         base, near = json.loads(summary.read_text())
         self.assertNotIn("deltas", base)
         self.assertIn("deltas", near)

@@ -1,5 +1,6 @@
 """nearstep doctor agrees with what can be observed otherwise, and leaves no files behind. A run says what it does in a
 few lines, and its progress fits a terminal."""
+
 import fcntl
 import json
 import os
@@ -24,15 +25,16 @@ class Doctor(program.Scenario):
         free = [shutil.disk_usage(self.folder).free]
         report, shown = self.report(0, "--set", f"csd.path=[{self.folder}, {state}/below]")
         free.append(shutil.disk_usage(self.folder).free)
-        node, = report["nodes"]
+        (node,) = report["nodes"]
         found = node["findings"]
         self.assertEqual((node["host"], node["kernel"]), (os.uname().nodename, os.uname().release))
         self.assertEqual(found["cpu"]["cpus"], os.cpu_count())
         with open("/proc/cpuinfo") as file:
             flags = next((line for line in file if line.startswith(("flags", "Features"))), "").split()
         self.assertLessEqual(set(found["cpu"]["features"]), set(flags))
-        self.assertEqual("avx512" in found["engine"]["usable"],
-                         {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= set(flags))
+        self.assertEqual(
+            "avx512" in found["engine"]["usable"], {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= set(flags)
+        )
         self.assertEqual(found["engine"]["chosen"], found["engine"]["usable"][-1])
         self.assertLessEqual(found["huge_pages"]["given_bytes"], found["huge_pages"]["asked_bytes"])
         self.assertEqual([found[f"state_folder_{i}"]["is_there"] for i in (0, 1)], [True, False])
@@ -49,12 +51,13 @@ class Doctor(program.Scenario):
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["doctor.json", "text.txt"])
 
     def test_a_run_takes_the_paths_that_were_found(self):
-        report, _ = self.report(2, "configs/tiny.toml", "--site", "cluster/localhost",
-                                "--set", f"csd.path={self.folder}/state")
-        node, = report["nodes"]
+        report, _ = self.report(
+            2, "configs/tiny.toml", "--site", "cluster/localhost", "--set", f"csd.path={self.folder}/state"
+        )
+        (node,) = report["nodes"]
         self.assertEqual((report["ranks"], node["ranks"]), (2, [0, 1]))
         done = program.succeed(2, *self.arguments(train__steps=1), "--traffic")
-        head = done.stdout[:done.stdout.index("step 1")]
+        head = done.stdout[: done.stdout.index("step 1")]
         found = node["findings"]
         self.assertIn("engine " + found["engine"]["chosen"], head)
         self.assertIn(found["model"]["path"], head)
@@ -62,15 +65,24 @@ class Doctor(program.Scenario):
         self.assertIn(found["state_io"]["chosen"], head)
 
     def test_a_storage_rank_is_a_node_that_needs_no_gpu(self):
-        report, shown = self.report(3, "--set", "csd.storage_ranks=1", "--set", f"csd.path=[{self.folder}, {self.folder}/other]")
+        report, shown = self.report(
+            3, "--set", "csd.storage_ranks=1", "--set", f"csd.path=[{self.folder}, {self.folder}/other]"
+        )
         computing, storing = report["nodes"]
-        self.assertEqual([(node["ranks"], node["computes"], node["holds"]) for node in report["nodes"]],
-                         [([0, 1], True, False), ([2], False, True)])
-        self.assertEqual(storing["findings"].keys() - computing["findings"].keys(), {"engine", "state_io", "state_folder_1", "xrt"})
+        self.assertEqual(
+            [(node["ranks"], node["computes"], node["holds"]) for node in report["nodes"]],
+            [([0, 1], True, False), ([2], False, True)],
+        )
+        self.assertEqual(
+            storing["findings"].keys() - computing["findings"].keys(), {"engine", "state_io", "state_folder_1", "xrt"}
+        )
         self.assertEqual(computing["findings"].keys() - storing["findings"].keys(), {"model", "gpus", "nccl_nvlink"})
         self.assert_states(shown, "ranks 2 of 3")
         alone, _ = self.report(0, "--set", "csd.storage_ranks=1")  # on a machine of the user's
-        self.assertEqual(alone["nodes"][0]["findings"].keys(), computing["findings"].keys() | storing["findings"].keys() - {"state_folder_1"})
+        self.assertEqual(
+            alone["nodes"][0]["findings"].keys(),
+            computing["findings"].keys() | storing["findings"].keys() - {"state_folder_1"},
+        )
 
     def test_threads_are_named_as_the_choice_of_the_config(self):
         report, _ = self.report(0, "--set", "csd.io=threads", "--set", f"csd.path={self.folder}")
@@ -99,9 +111,11 @@ class Progress(program.Scenario):
         keys = {"train__steps": 30, "train__global_batch": 2, "train__evaluate_batches": 2, "csd__durability": "none"}
         command = [program.PROGRAM_FORKED, *map(str, self.arguments(**keys))]
         shown = self.on_a_terminal(40, [program.ROOT / "launch/ranks", "2", *command], NO_COLOR="")
-        lines = shown[shown.index("\r\x1b[K"):shown.index("held-out")].split("\r\x1b[K")[1:]
+        lines = shown[shown.index("\r\x1b[K") : shown.index("held-out")].split("\r\x1b[K")[1:]
         progress = [line.splitlines()[0] for line in lines if "/30" in line]
-        self.assertGreater(len(progress), 1, shown)  # as many as the run takes tenths of a second, and the first and last step
+        self.assertGreater(
+            len(progress), 1, shown
+        )  # as many as the run takes tenths of a second, and the first and last step
         self.assertTrue(progress[0].startswith("\x1b[1mstep 1/30\x1b[0m  loss "), progress)
         self.assertTrue(progress[-1].startswith("\x1b[1mstep 30/30\x1b[0m  loss "), progress)
         plain = [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in progress]
@@ -109,16 +123,20 @@ class Progress(program.Scenario):
 
         shown = self.on_a_terminal(200, command, NO_COLOR="1")
         self.assertNotIn("\x1b[1m", shown)
-        last = shown[shown.index("step 30/30"):].splitlines()[0]
+        last = shown[shown.index("step 30/30") :].splitlines()[0]
         self.assertRegex(last, r"step 30/30  loss [\d.]+  \d+ tokens/s  sol [\d.]+ % \((compute|storage)\)  0:00 left$")
 
     def test_a_log_gets_few_lines_and_tables_only_if_asked(self):
         begun = time.monotonic()
-        plain = program.run_in_turn(2, *self.arguments(train__steps=30, train__global_batch=2), "--json", self.folder / "run.json")
+        plain = program.run_in_turn(
+            2, *self.arguments(train__steps=30, train__global_batch=2), "--json", self.folder / "run.json"
+        )
         took_s = time.monotonic() - begun
         self.assertEqual(plain.returncode, 0, plain.stderr)
         self.assertNotIn("\r", plain.stdout)
-        steps = [line.split()[1] for line in plain.stdout.splitlines() if line.startswith("step ") and "tokens/s" in line]
+        steps = [
+            line.split()[1] for line in plain.stdout.splitlines() if line.startswith("step ") and "tokens/s" in line
+        ]
         self.assertEqual([steps[0], steps[-1]], ["1/30", "30/30"])
         self.assertLessEqual(len(steps), 2 + took_s / 10)  # ten seconds lie between two lines, except before the last
         self.assertNotIn("Bytes over the host link", plain.stdout)
@@ -127,7 +145,11 @@ class Progress(program.Scenario):
         self.assertGreater(min(light["share"], light["operations_per_s"], light["state_bytes_per_s"]), 0)
         told = program.run_in_turn(2, *self.arguments(train__steps=2, state="told"), "--traffic")
         self.assertEqual(told.returncode, 0, told.stderr)
-        for table in ("Bytes over the host link", "Bytes per parameter and step on the other links", "state of rank 0: "):
+        for table in (
+            "Bytes over the host link",
+            "Bytes per parameter and step on the other links",
+            "state of rank 0: ",
+        ):
             self.assertIn(table, told.stdout)
 
 

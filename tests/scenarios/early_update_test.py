@@ -1,14 +1,20 @@
 """Updates that begin in backward: without clipping, or clipped by the previous step's norm. They give the same bits as
 mode su, which never begins early. A gradient that turns out not to be finite after devices have begun leaves no
 trace."""
+
 import json
 
 import program
 
 STEPS = 6
-# Where new parameters go: to vectors, as deltas, to a vector shared by a node, or only to owners, each of which is a node.
-WAYS = {"dense": {}, "delta": {"gather__codec": "delta"}, "node": {"placement__parameters": "node"},
-        "global": {"placement__parameters": "global", "placement__gradients": "global", "exchange__ranks_per_node": 1}}
+# Where new parameters go: to vectors, as deltas, to a vector shared by a node, or only to owners, each of which is a
+# node.
+WAYS = {
+    "dense": {},
+    "delta": {"gather__codec": "delta"},
+    "node": {"placement__parameters": "node"},
+    "global": {"placement__parameters": "global", "placement__gradients": "global", "exchange__ranks_per_node": 1},
+}
 
 
 class EarlyUpdate(program.Scenario):
@@ -16,7 +22,9 @@ class EarlyUpdate(program.Scenario):
         """Makes a run with small subgroups; returns its summary."""
         summary = self.folder / f"{state}.json"
         keys = {"train__steps": STEPS, "csd__subgroup_tiles": 1, "train__clip_norm": 0, **keys}
-        done = program.run_in_turn(ranks, *self.arguments(state=state, flags=["--json", summary, *flags], **keys), fault=fault)
+        done = program.run_in_turn(
+            ranks, *self.arguments(state=state, flags=["--json", summary, *flags], **keys), fault=fault
+        )
         self.assertEqual(done.returncode, 0, f"{done.args}\n{done.stdout}\n{done.stderr}")
         return json.loads(summary.read_text())
 
@@ -32,12 +40,17 @@ class EarlyUpdate(program.Scenario):
     def test_a_gradient_that_is_not_finite_is_undone(self):
         # The gradient of block 0, the last that rank 1 reaches, in step 3. The model has 2 layers, and so 4 blocks.
         fault = "rank=1 phase=gradient count=12 action=fail"
-        cases = [(name, way, clipping) for name, way in WAYS.items()
-                 for clipping in ({}, {"train__clip_norm": 1, "train__clipping": "delayed"})]
+        cases = [
+            (name, way, clipping)
+            for name, way in WAYS.items()
+            for clipping in ({}, {"train__clip_norm": 1, "train__clipping": "delayed"})
+        ]
         for name, way, clipping in program.sweep(cases, 0, 3, 4, 7):
             with self.subTest(name, **clipping):
-                late, early = (self.run_of(f"{mode}-{name}-{len(clipping)}", fault, mode=mode, **way, **clipping)
-                               for mode in ("su", "su+o"))
+                late, early = (
+                    self.run_of(f"{mode}-{name}-{len(clipping)}", fault, mode=mode, **way, **clipping)
+                    for mode in ("su", "su+o")
+                )
                 self.assertEqual(late["skipped_steps"], 1)
                 self.assertEqual(early["skipped_steps"], 1)
                 self.assert_same_bits(early, late)
@@ -74,20 +87,29 @@ class EarlyUpdate(program.Scenario):
         for rank, phase, count in ((1, "after_undo", 1), (0, "before_commit", 4)):
             with self.subTest(phase):
                 keys = {"train__steps": STEPS, "csd__subgroup_tiles": 1, "mode": "su+o", **clipping}
-                done = program.run(2, *self.arguments(state=phase, **keys), fault=f"rank={rank} phase={phase} count={count}")
+                done = program.run(
+                    2, *self.arguments(state=phase, **keys), fault=f"rank={rank} phase={phase} count={count}"
+                )
                 self.assertNotEqual(done.returncode, 0)
                 rest = self.run_of(phase, flags=["--resume"], **keys)
                 self.assertEqual(rest["masters_xxh3"], late["masters_xxh3"])
-                self.assertEqual(rest["losses"], late["losses"][-len(rest["losses"]):])
+                self.assertEqual(rest["losses"], late["losses"][-len(rest["losses"]) :])
 
     def test_updates_begin_before_backward_ends(self):
         # Gradients cross a slow link: finished ones are updated while the next ones cross.
         for keys in ({}, {"train__clip_norm": 1, "train__clipping": "delayed"}):
             with self.subTest(**keys):
                 trace = self.folder / "trace.json"
-                self.run_of(f"traced-{len(keys)}", ranks=1, train__stop_at=3, mode="su+o", model__layers=4,
-                            link__host_gb_s=0.001,
-                            flags=["--trace", trace], **keys)
+                self.run_of(
+                    f"traced-{len(keys)}",
+                    ranks=1,
+                    train__stop_at=3,
+                    mode="su+o",
+                    model__layers=4,
+                    link__host_gb_s=0.001,
+                    flags=["--trace", trace],
+                    **keys,
+                )
                 spans = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
                 updates = [s["ts"] for s in spans if s["name"] == "update" and s["args"]["step"] == 3]
                 backward = [s["ts"] + s["dur"] for s in spans if s["name"] == "backward" and s["args"]["step"] == 3]

@@ -1,4 +1,5 @@
 """A third-party program, built only from an installed nearstep: tests/embedding."""
+
 import os
 import re
 import shutil
@@ -16,16 +17,30 @@ class Embedding(program.Scenario):
         """Installs nearstep and builds the program, reusing its previous build folder."""
         work = BUILD / "embedding"
         shutil.rmtree(work / "installed", ignore_errors=True)
-        torch = subprocess.run([sys.executable, "-c", "import torch; print(torch.utils.cmake_prefix_path)"],
-                               capture_output=True, text=True, check=True).stdout.strip()
+        torch = subprocess.run(
+            [sys.executable, "-c", "import torch; print(torch.utils.cmake_prefix_path)"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
         environment = dict(os.environ, CCACHE_BASEDIR=str(program.ROOT), CCACHE_NOHASHDIR="1")
         if shutil.which("ccache"):
             environment["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
-        for command in (["cmake", "--install", BUILD, "--prefix", work / "installed"],
-                        ["cmake", "-S", program.ROOT / "tests/embedding", "-B", work / "build",
-                         f"-DCMAKE_PREFIX_PATH={work / 'installed'};{torch}"],
-                        ["cmake", "--build", work / "build"]):
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=environment)
+        for command in (
+            ["cmake", "--install", BUILD, "--prefix", work / "installed"],
+            [
+                "cmake",
+                "-S",
+                program.ROOT / "tests/embedding",
+                "-B",
+                work / "build",
+                f"-DCMAKE_PREFIX_PATH={work / 'installed'};{torch}",
+            ],
+            ["cmake", "--build", work / "build"],
+        ):
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=environment
+            )
             assert done.returncode == 0, done.stdout
         cls.command = [str(program.ROOT / "launch/ranks"), "2", str(work / "build/vision_transformer")]
 
@@ -48,7 +63,7 @@ class Embedding(program.Scenario):
         self.assertEqual(killed.stdout.count("in memory"), 22, killed.stdout + killed.stderr)
         rest, masters_of_parts = self.results(self.train("parts"))
         self.assertIn(len(rest), (28, 29))
-        self.assertEqual(rest, losses[-len(rest):])
+        self.assertEqual(rest, losses[-len(rest) :])
         self.assertEqual(masters_of_parts, masters)
 
     def test_what_is_installed_needs_no_pytorch(self):

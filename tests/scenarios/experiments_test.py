@@ -1,4 +1,5 @@
 """Runs each of cluster/experiments with --quick: it gives a table and a JSON file; then the report of all."""
+
 import json
 import subprocess
 import tomllib
@@ -19,10 +20,18 @@ class Experiments(program.Scenario):
     def experiment(self, name, *options):
         """(table, result) of an experiment that must succeed."""
         # Messages between virtual hosts take no shared memory.
-        environment = {key: value for key, value in program.environment().items() if key not in ("OMPI_MCA_pml", "OMPI_MCA_btl")}
-        done = subprocess.run([EXPERIMENTS / name, "--quick", "--out", self.out, "--program", program.PROGRAM, *options],
-                              cwd=program.ROOT, env=environment, text=True, capture_output=True,
-                              timeout=program.HANG_S, stdin=subprocess.DEVNULL)
+        environment = {
+            key: value for key, value in program.environment().items() if key not in ("OMPI_MCA_pml", "OMPI_MCA_btl")
+        }
+        done = subprocess.run(
+            [EXPERIMENTS / name, "--quick", "--out", self.out, "--program", program.PROGRAM, *options],
+            cwd=program.ROOT,
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=program.HANG_S,
+            stdin=subprocess.DEVNULL,
+        )
         if done.returncode == 77:
             self.skipTest(done.stderr.strip())
         self.assertEqual(done.returncode, 0, f"{name}\n{done.stdout}\n{done.stderr}")
@@ -71,14 +80,23 @@ class Experiments(program.Scenario):
         host = 12e9 * 0.025
         for (traffic, column, ranks), row in rows.items():
             if traffic == "split":
-                # Parameters and one backward pass always cross the shared host link. Ranks begin a pass at slightly different
-                # times, and each measures its own part of the crossing.
+                # Parameters and one backward pass always cross the shared host link. Ranks begin a pass at slightly
+                # different times, and each measures its own part of the crossing.
                 least = (0.99 if ranks == 1 else 0.8) * 2 * row["parameters"] / host
                 self.assertGreaterEqual(row["forward_s"], least, (traffic, column, ranks))
                 self.assertGreaterEqual(row["backward_s"], least, (traffic, column, ranks))
 
     def test_devices_beside_the_paper(self):
-        text, result = self.experiment("devices", "--paper", "--devices", "1", "--set", "train.global_batch=4", "--lines", self.folder / "lines.jsonl")
+        text, result = self.experiment(
+            "devices",
+            "--paper",
+            "--devices",
+            "1",
+            "--set",
+            "train.global_batch=4",
+            "--lines",
+            self.folder / "lines.jsonl",
+        )
         lines = [json.loads(line) for line in (self.folder / "lines.jsonl").read_text().splitlines()]
         self.assertEqual(len(lines), len(result["rows"]))
         for line, row in zip(lines, result["rows"]):
@@ -90,14 +108,18 @@ class Experiments(program.Scenario):
     def test_paper(self):
         _, result = self.experiment("paper")
         rows = {(row["column"], row["devices"]): row for row in result["rows"]}
-        # Its base and its su are bound by the links alone, so their ratio is that of the rates, which the paper measured as 1.52.
+        # Its base and its su are bound by the links alone, so their ratio is that of the rates, which the paper
+        # measured as 1.52.
         self.assertLess(abs(rows["su", 10]["over_base"] / rows["su", 10]["published_over_base"] - 1), 0.05)
         for devices in (6, 10):
             self.assertLess(rows["compact state, q4", devices]["step_s"], rows["su+o", devices]["step_s"])
 
     def test_crossover(self):
         _, result = self.experiment("crossover", "--measure", "1,2", "--links", "12", "--steps", "3")
-        rows = {(row["origin"], row["devices"], row["link_gb_s"], row["state"], row["engine_mparam_s"]): row for row in result["rows"]}
+        rows = {
+            (row["origin"], row["devices"], row["link_gb_s"], row["state"], row["engine_mparam_s"]): row
+            for row in result["rows"]
+        }
         for origin in ("shaped", "modelled"):
             self.assertLess(rows[origin, 1, 12, "compact", 75]["over_base"], 0.9)  # a slow engine
         for row in rows.values():
@@ -113,10 +135,15 @@ class Experiments(program.Scenario):
         self.assertEqual([row["nodes"] for row in weak], [1, 128, 1024])
         for row in weak:
             self.assertEqual(row["origin"], "modelled")
-            self.assertAlmostEqual(row["efficiency"] * weak[0]["tokens_per_s"] * row["nodes"], row["tokens_per_s"],
-                                   delta=1e-6 * row["tokens_per_s"])
+            self.assertAlmostEqual(
+                row["efficiency"] * weak[0]["tokens_per_s"] * row["nodes"],
+                row["tokens_per_s"],
+                delta=1e-6 * row["tokens_per_s"],
+            )
             self.assertLessEqual(row["compute_share"], 1)
-        self.assertEqual([row["efficiency"] for row in result["rows"] if row["origin"] == "published"], [1.0, 3625 / 4078])
+        self.assertEqual(
+            [row["efficiency"] for row in result["rows"] if row["origin"] == "published"], [1.0, 3625 / 4078]
+        )
 
     def test_llama_makes_its_page_again_and_explains_each_miss(self):
         page = self.folder / "llama.md"
@@ -137,8 +164,9 @@ class Experiments(program.Scenario):
         self.assertLess(stored[2]["update_s"], 0.8 * stored[1]["update_s"])
         self.assertEqual(rows[1, 2]["network_bytes"], 0)
         self.assertGreater(rows[2, 2]["network_bytes"], 0)
-        # 8 tiles, each a subgroup: a device reads its first tile, then writes all of its tiles at 3/5 of the rate. Then one
-        # subgroup's share of the node's new parameters is on its way: the same time for the whole node in both rows.
+        # 8 tiles, each a subgroup: a device reads its first tile, then writes all of its tiles at 3/5 of the rate. Then
+        # one subgroup's share of the node's new parameters is on its way: the same time for the whole node in both
+        # rows.
         link = tomllib.loads((program.ROOT / "cluster/smartssd-node-scaled/site.toml").read_text())["link"]
         read = 65536 * (4 + 8 / 256) / (link["device_read_gb_s"] * 1e9 * link["scale"])  # of a tile of compact state
         one, two = rows[2, 1]["modelled_update_s"], rows[2, 2]["modelled_update_s"]
@@ -147,14 +175,21 @@ class Experiments(program.Scenario):
         self.assertAlmostEqual(two - read * (1 + 2 * 5 / 3), delivery / 2, delta=1e-3 * one)
 
     def test_what_is_wrong_is_said(self):
-        for options, sentence in ((["--program", "/nowhere"], "/nowhere"),
-                                  (["--devices", "0"], "--devices"),
-                                  (["--lines", "/proc/nowhere"], "/proc/nowhere"),
-                                  (["--site", "cluster/nowhere"], "cluster/nowhere")):
-            done = program.call(EXPERIMENTS / "devices", "--quick", "--out", self.out, "--program", program.PROGRAM, *options)
+        for options, sentence in (
+            (["--program", "/nowhere"], "/nowhere"),
+            (["--devices", "0"], "--devices"),
+            (["--lines", "/proc/nowhere"], "/proc/nowhere"),
+            (["--site", "cluster/nowhere"], "cluster/nowhere"),
+        ):
+            done = program.call(
+                EXPERIMENTS / "devices", "--quick", "--out", self.out, "--program", program.PROGRAM, *options
+            )
             self.assert_refusal(done, sentence)
         for name in ("restart_time", "unequal_drives"):
-            self.assert_refusal(program.call(program.ROOT / "bench" / name, "--folder", "/proc/nowhere", "--folder", "/proc/nowhere"), "/proc/nowhere")
+            self.assert_refusal(
+                program.call(program.ROOT / "bench" / name, "--folder", "/proc/nowhere", "--folder", "/proc/nowhere"),
+                "/proc/nowhere",
+            )
         self.assert_refusal(program.run(0, "report", self.folder / "nowhere"), self.folder / "nowhere")
 
 

@@ -1,4 +1,5 @@
 """The snippet in docs/training.md loads an export into PyTorch, and the loaded model gives the reported loss."""
+
 import re
 import subprocess
 import sys
@@ -24,8 +25,10 @@ def gpt_loss(state, tokens, targets, heads):
     layers = len({name.split(".")[1] for name in state if name.startswith("h.")})
     for layer in range(layers):
         p = f"h.{layer}."
-        q, k, v = (part.view(*x.shape[:2], heads, -1).transpose(1, 2)
-                   for part in linear(norm(x, p + "ln_1"), p + "attn.c_attn").split(width, dim=-1))
+        q, k, v = (
+            part.view(*x.shape[:2], heads, -1).transpose(1, 2)
+            for part in linear(norm(x, p + "ln_1"), p + "attn.c_attn").split(width, dim=-1)
+        )
         scores = (q @ k.transpose(-1, -2)) / (width // heads) ** 0.5
         scores = scores.masked_fill(torch.ones(columns, columns).triu(1).bool(), float("-inf"))
         mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(x.shape)
@@ -50,8 +53,11 @@ class Export(program.Scenario):
         snippets = re.findall(r"```python\n(.*?)```", (program.ROOT / "docs/training.md").read_text(), re.S)
         (snippet,) = [one for one in snippets if "runs/quickstart/model.h5" in one]
         self.assertLessEqual(len(snippet.splitlines()), 20)
-        done = subprocess.run([sys.executable, "-c", snippet.replace("runs/quickstart/model.h5", str(path))],
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", snippet.replace("runs/quickstart/model.h5", str(path))],
+            capture_output=True,
+            text=True,
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("step 20 of gpt layers=2", done.stdout)
         self.assertIn("torch.float32", done.stdout)
@@ -65,8 +71,8 @@ class Export(program.Scenario):
         text = torch.frombuffer(bytearray(self.text.read_bytes()), dtype=torch.uint8).long()
         rows = 4 * 2  # train.evaluate_batches x train.micro_batch of configs/tiny.toml
         starts = program.evaluation_starts(len(text), rows, context)
-        tokens = torch.stack([text[s:s + context] for s in starts])
-        targets = torch.stack([text[s + 1:s + 1 + context] for s in starts])
+        tokens = torch.stack([text[s : s + context] for s in starts])
+        targets = torch.stack([text[s + 1 : s + 1 + context] for s in starts])
         self.assertAlmostEqual(gpt_loss(state, tokens, targets, heads=2).item(), summary["heldout_loss"], delta=1e-4)
 
     def test_half_precision_is_half_as_large_and_close(self):

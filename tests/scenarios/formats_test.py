@@ -1,5 +1,6 @@
 """Every state format and optimizer trains, with the same bits on every layout, and resumes like an uninterrupted
 run."""
+
 import program
 
 FORMATS = ("fp32", "bf16", "q8", "compact")
@@ -11,8 +12,15 @@ class Formats(program.Scenario):
     def test_every_mode_and_device_count_gives_the_same_bits(self):
         for state in FORMATS:
             one = self.train(mode="su", csd__state=state, csd__per_rank=1, train__steps=8)
-            for keys in program.sweep(({"mode": "su+o", "csd__per_rank": 3}, {"mode": "base", "csd__per_rank": 2},
-                                       {"mode": "su+o", "csd__per_rank": "[2,0]", "csd__subgroup_tiles": 3}), 1, 2):
+            for keys in program.sweep(
+                (
+                    {"mode": "su+o", "csd__per_rank": 3},
+                    {"mode": "base", "csd__per_rank": 2},
+                    {"mode": "su+o", "csd__per_rank": "[2,0]", "csd__subgroup_tiles": 3},
+                ),
+                1,
+                2,
+            ):
                 with self.subTest(state=state, **keys):
                     self.assert_same_bits(self.train(csd__state=state, train__steps=8, **keys), one)
 
@@ -45,9 +53,10 @@ class Formats(program.Scenario):
 class Optimizers(program.Scenario):
     def test_every_optimizer_learns_and_gives_the_same_bits_in_every_mode(self):
         for optimizer, rate in (("adamw", 2e-3), ("adam", 2e-3), ("sgd", 0.1), ("adagrad", 1e-2), ("lion", 5e-4)):
-            keys = {"train__optimizer": optimizer, "train__learning_rate": rate, "csd__state": "q8",
-                    "train__steps": 20}
-            runs = [self.train(mode=mode, csd__per_rank=2, **keys) for mode in program.sweep(("su", "su+o", "base"), 1, 2)]
+            keys = {"train__optimizer": optimizer, "train__learning_rate": rate, "csd__state": "q8", "train__steps": 20}
+            runs = [
+                self.train(mode=mode, csd__per_rank=2, **keys) for mode in program.sweep(("su", "su+o", "base"), 1, 2)
+            ]
             with self.subTest(optimizer=optimizer):
                 for other in runs[1:]:
                     self.assert_same_bits(other, runs[0])

@@ -1,4 +1,5 @@
 """The measurements for GPUs run through on a tiny model, with or without a GPU, and refuse wrong input."""
+
 import json
 import shlex
 import sys
@@ -8,7 +9,9 @@ import program
 
 class GpuBench(program.Scenario):
     def bench(self, name, *options):
-        return program.call(sys.executable, program.ROOT / "bench" / name, "--program", program.PROGRAM_FORKED, *options)
+        return program.call(
+            sys.executable, program.ROOT / "bench" / name, "--program", program.PROGRAM_FORKED, *options
+        )
 
     def rows(self, name, *options, lines_of_a_row=1):
         """The JSON lines of a measurement that must succeed and print a table."""
@@ -22,14 +25,18 @@ class GpuBench(program.Scenario):
         return lines
 
     def test_gpt2_xl(self):
-        lines = self.rows("gpt2_xl", "--folder", f"disk={self.folder}", "--ranks", "1,2", "--rows", 2, "--steps", 2, "--devices", 1)
+        lines = self.rows(
+            "gpt2_xl", "--folder", f"disk={self.folder}", "--ranks", "1,2", "--rows", 2, "--steps", 2, "--devices", 1
+        )
         self.assertEqual([line["devices"] for line in lines], [1, 2])
         for line in lines:
             self.assertGreater(line["overlap"]["together"], 0)
             self.assertGreater(line["model_operations_per_token"], 6 * line["parameters"])
 
     def test_gpu_quality(self):
-        lines = self.rows("gpu_quality", "--folder", self.folder, "--runs", "base,su+o,dense,q4", "--rows", 2, "--steps", 3)
+        lines = self.rows(
+            "gpu_quality", "--folder", self.folder, "--runs", "base,su+o,dense,q4", "--rows", 2, "--steps", 3
+        )
         masters = [line["masters_xxh3"] for line in lines]
         self.assertEqual(masters[0], masters[1], "base and su+o")
         self.assertEqual(masters[0], masters[2], "su+o+c with dense gradients")
@@ -37,7 +44,9 @@ class GpuBench(program.Scenario):
 
     def test_gpu_quality_of_several_at_once(self):
         runs = ["base", "su+o", "q4", "state-bf16", "topk-0.1", "q8-feedback"]
-        lines = self.rows("gpu_quality", "--folder", self.folder, "--runs", ",".join(runs), "--rows", 2, "--steps", 3, "--at-once", 2)
+        lines = self.rows(
+            "gpu_quality", "--folder", self.folder, "--runs", ",".join(runs), "--rows", 2, "--steps", 3, "--at-once", 2
+        )
         masters = {line["run"]: line["masters_xxh3"] for line in lines}
         self.assertEqual(masters.keys(), set(runs))
         self.assertEqual(masters["base"], masters["su+o"])
@@ -51,8 +60,24 @@ class GpuBench(program.Scenario):
 
     def test_gpu_quality_of_seeds_exports_the_first(self):
         models = self.folder / "new" / "models"
-        lines = self.rows("gpu_quality", "--folder", self.folder, "--runs", "topk-compact-feedback", "--rows", 2, "--steps", 4, "--evaluate-every", 2,
-                          "--seeds", 2, "--export", models, lines_of_a_row=2)
+        lines = self.rows(
+            "gpu_quality",
+            "--folder",
+            self.folder,
+            "--runs",
+            "topk-compact-feedback",
+            "--rows",
+            2,
+            "--steps",
+            4,
+            "--evaluate-every",
+            2,
+            "--seeds",
+            2,
+            "--export",
+            models,
+            lines_of_a_row=2,
+        )
         self.assertEqual([line["settings"]["train.seed"] for line in lines], [1, 2])
         self.assertNotEqual(lines[0]["losses"], lines[1]["losses"])
         for line in lines:
@@ -61,7 +86,9 @@ class GpuBench(program.Scenario):
         self.assertTrue((models / "topk-compact-feedback" / "model.safetensors").exists())
 
     def test_gpu_quality_without_time_begins_nothing(self):
-        done = self.bench("gpu_quality", "--smoke", "--data", self.text, "--folder", self.folder, "--runs", "base", "--budget", 0)
+        done = self.bench(
+            "gpu_quality", "--smoke", "--data", self.text, "--folder", self.folder, "--runs", "base", "--budget", 0
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assert_states(done.stderr, "base of seed 1", "--budget")
 
@@ -75,20 +102,31 @@ class GpuBench(program.Scenario):
         done = self.bench("all", "--list", *(word for name in names for word in (f"--{name}", folders[name])))
         self.assertEqual(done.returncode, 0, done.stderr)
         words = [word for line in done.stdout.splitlines() if line.startswith("    ") for word in shlex.split(line)]
-        self.assertEqual([word for word in words if "words}" in word and not any(str(folder) in word for folder in folders.values())], [])
-        self.assertEqual([name for name, folder in folders.items() if not any(str(folder) in word for word in words)], [])
+        self.assertEqual(
+            [
+                word
+                for word in words
+                if "words}" in word and not any(str(folder) in word for folder in folders.values())
+            ],
+            [],
+        )
+        self.assertEqual(
+            [name for name, folder in folders.items() if not any(str(folder) in word for word in words)], []
+        )
         done = self.bench("all", "--out", folders["out"], "--only", "^scaling$")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(sorted(path.name for path in folders["out"].iterdir()), ["scaling.jsonl", "work"])
         self.assertGreater(len((folders["out"] / "scaling.jsonl").read_text().splitlines()), 1)
 
     def test_what_is_wrong_is_one_sentence(self):
-        for name, options, word in (("gpu_quality", ["--folder", "/proc/nowhere"], "/proc/nowhere"),
-                                    ("gpt2_xl", ["--folder", self.folder], "NAME=FOLDER"),
-                                    ("gpt2_xl", ["--folder", f"a={self.folder}", "--ranks", "0"], "--ranks"),
-                                    ("gpu_quality", ["--folder", self.folder, "--runs", "zip"], "zip"),
-                                    ("gpu_quality", ["--folder", self.folder, "--ranks", "2", "--gpus", "1"], "--gpus"),
-                                    ("gpu_quality", ["--folder", self.folder, "--data", "/nowhere/text"], "/nowhere/text")):
+        for name, options, word in (
+            ("gpu_quality", ["--folder", "/proc/nowhere"], "/proc/nowhere"),
+            ("gpt2_xl", ["--folder", self.folder], "NAME=FOLDER"),
+            ("gpt2_xl", ["--folder", f"a={self.folder}", "--ranks", "0"], "--ranks"),
+            ("gpu_quality", ["--folder", self.folder, "--runs", "zip"], "zip"),
+            ("gpu_quality", ["--folder", self.folder, "--ranks", "2", "--gpus", "1"], "--gpus"),
+            ("gpu_quality", ["--folder", self.folder, "--data", "/nowhere/text"], "/nowhere/text"),
+        ):
             done = self.bench(name, *options)
             self.assert_refusal(done, word)
             self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)

@@ -1,4 +1,5 @@
 """Shaped links limit real transfers to their rates, for all ranks of a node together, and change nothing else."""
+
 import json
 import pathlib
 import time
@@ -32,14 +33,29 @@ class Links(program.Scenario):
 
     def compare(self, ranks, modes, devices):
         summary = self.folder / "compare.json"
-        done = program.succeed(ranks, "compare", *self.arguments()[1:], "--site", self.site, "--steps", 3,
-                               "--modes", modes, "--devices", devices, "--json", summary)
+        done = program.succeed(
+            ranks,
+            "compare",
+            *self.arguments()[1:],
+            "--site",
+            self.site,
+            "--steps",
+            3,
+            "--modes",
+            modes,
+            "--devices",
+            devices,
+            "--json",
+            summary,
+        )
         return json.loads(summary.read_text()), done.stdout
 
     def test_no_phase_is_faster_than_its_links_and_the_model_orders_the_modes_as_the_paper(self):
         runs, printed = self.compare(2, f"base,su,su+o,{COMPACT}", "1,2")
-        self.assertEqual([(run["column"], run["devices"]) for run in runs],
-                         [(column, devices) for devices in (2, 4) for column in ("base", "su", "su+o", COMPACT)])
+        self.assertEqual(
+            [(run["column"], run["devices"]) for run in runs],
+            [(column, devices) for devices in (2, 4) for column in ("base", "su", "su+o", COMPACT)],
+        )
         self.assertEqual([run["state"] for run in runs[:4]], ["fp32", "fp32", "fp32", "compact"])
         self.assertEqual([run["codec"] for run in runs[:4]], ["dense", "dense", "dense", "topk"])
         for run in runs:
@@ -68,7 +84,9 @@ class Links(program.Scenario):
         keys = {"csd__per_rank": 1, "train__steps": 3, "csd__subgroup_tiles": 1, "flags": ["--site", self.site]}
         drives = self.train(state="drives", **keys)
         of_rank = 12 * drives["parameters"] * 1e-9  # GB, in two generations
-        both, memory = (self.train(state=f"memory-{share}", csd__tiers__memory=share * of_rank, **keys) for share in (0.5, 2))
+        both, memory = (
+            self.train(state=f"memory-{share}", csd__tiers__memory=share * of_rank, **keys) for share in (0.5, 2)
+        )
         self.assertAlmostEqual(both["modelled_s"]["update"] / drives["modelled_s"]["update"], 0.5, delta=0.1)
         self.assertEqual(memory["modelled_s"]["update"], 0)
         self.assertLess(memory["phases_s"]["update"], drives["phases_s"]["update"])
@@ -78,8 +96,14 @@ class Links(program.Scenario):
     def test_a_run_says_how_fast_it_wears_its_drives(self):
         written = {}
         for state in ("fp32", "q8", "compact"):
-            run = self.train(csd__state=state, csd__subgroup_tiles=4, train__steps=4, ranks=1,
-                             flags=["--site", self.site], **{"link__scale": 1})
+            run = self.train(
+                csd__state=state,
+                csd__subgroup_tiles=4,
+                train__steps=4,
+                ranks=1,
+                flags=["--site", self.site],
+                **{"link__scale": 1},
+            )
             per_step = run["endurance"]["written_bytes_per_step"]
             self.assertEqual(len(per_step), run["devices"])
             internal = run["bytes_per_parameter"]["device_internal"]["write"] * run["parameters"]

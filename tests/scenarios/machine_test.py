@@ -1,4 +1,7 @@
-"""Runs on ordinary machines: shared checkpoint folders, outputs that are no files, drives that fail, files that change."""
+"""Runs on ordinary machines: shared checkpoint folders, outputs that are no files, drives that fail, files
+that change.
+"""
+
 import json
 import os
 import pathlib
@@ -60,8 +63,16 @@ class Machine(program.Scenario):
 
     def start(self, *words, env=None, **options):
         """Starts the program itself, not a fork of it."""
-        return subprocess.Popen([program.PROGRAM, *map(str, words)], cwd=program.ROOT, env=dict(program.environment(), **(env or {})), text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, **options)
+        return subprocess.Popen(
+            [program.PROGRAM, *map(str, words)],
+            cwd=program.ROOT,
+            env=dict(program.environment(), **(env or {})),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            **options,
+        )
 
     def run_one(self, *words, env=None, **options):
         process = self.start(*words, env=env, **options)
@@ -127,10 +138,16 @@ class Machine(program.Scenario):
         lines = []
         reader = threading.Thread(target=lambda: lines.extend(pipe.read_text().splitlines()))
         reader.start()
-        code, said = self.run_one(*self.small(train__steps=3, flags=["--json", self.folder / "link", "--metrics", pipe, "--trace", "/dev/null"]))
+        code, said = self.run_one(
+            *self.small(
+                train__steps=3, flags=["--json", self.folder / "link", "--metrics", pipe, "--trace", "/dev/null"]
+            )
+        )
         self.assertEqual(code, 0, said)
         reader.join(60)
-        self.assertTrue((self.folder / "link").is_symlink() and pipe.is_fifo() and pathlib.Path("/dev/null").is_char_device())
+        self.assertTrue(
+            (self.folder / "link").is_symlink() and pipe.is_fifo() and pathlib.Path("/dev/null").is_char_device()
+        )
         self.assertEqual(json.loads((self.folder / "target").read_text())["steps"], 3)
         self.assertEqual([json.loads(line)["step"] for line in lines if '"loss"' in line], [1, 2, 3])
 
@@ -149,20 +166,31 @@ class Machine(program.Scenario):
         config.write_bytes((program.ROOT / "configs/tiny.toml").read_bytes())
         text = pathlib.Path(self.text)
         before = config.read_bytes(), text.read_bytes()
-        for flags, words in ((["--json", text], "data.train"), (["--json", config], "config"), (["--metrics", self.folder / "new", "--trace", self.folder / "new"], "--metrics")):
+        for flags, words in (
+            (["--json", text], "data.train"),
+            (["--json", config], "config"),
+            (["--metrics", self.folder / "new", "--trace", self.folder / "new"], "--metrics"),
+        ):
             code, said = self.run_one("train", config, *self.small(train__steps=1, flags=flags)[2:])
             self.assertEqual(code, 2, said)
             self.assert_states(said, words, flags[0])
         self.assertEqual((config.read_bytes(), text.read_bytes()), before)
 
     def test_outputs_do_not_replace_state_or_checkpoints(self):
-        index = pathlib.Path(self.train(ranks=1, train__steps=1, train__global_batch=4, train__evaluate_batches=1)["checkpoint"])
+        index = pathlib.Path(
+            self.train(ranks=1, train__steps=1, train__global_batch=4, train__evaluate_batches=1)["checkpoint"]
+        )
         state = self.folder / "state"
         (self.folder / "link").symlink_to("state/rank-0.manifest")
         before = program.content(state)
         words = self.small(train__steps=1, flags=[])
-        for path in (state / "rank-0.manifest", self.folder / "link", os.path.relpath(state / "rank-0.device-0.state", program.ROOT), index,
-                     state / "rank-9.manifest"):
+        for path in (
+            state / "rank-0.manifest",
+            self.folder / "link",
+            os.path.relpath(state / "rank-0.device-0.state", program.ROOT),
+            index,
+            state / "rank-9.manifest",
+        ):
             for start in ((*words, "--fresh"), ("doctor", *words[1:]), ("bench", "csd"), ("bench", "network")):
                 code, said = self.run_one(*start, "--json", path)
                 self.assertEqual((code, len(said.splitlines())), (2, 1), said)
@@ -176,20 +204,40 @@ class Machine(program.Scenario):
         plan = ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod"]
         for words, expected in ((plan, 2), (self.small(train__steps=2), 0)):
             with open("/dev/full", "w") as full:
-                done = subprocess.run([program.PROGRAM, *map(str, words)], cwd=program.ROOT, env=program.environment(), stdin=subprocess.DEVNULL,
-                                      stdout=full, stderr=subprocess.PIPE, text=True, timeout=program.HANG_S)
+                done = subprocess.run(
+                    [program.PROGRAM, *map(str, words)],
+                    cwd=program.ROOT,
+                    env=program.environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=full,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    timeout=program.HANG_S,
+                )
             self.assertEqual(done.returncode, expected, done.stderr)
             self.assertIn("standard output", done.stderr)
 
     def shell(self, script, *words):
         """Runs the program, which the script names "$@"."""
-        done = subprocess.run(["bash", "-c", script, "bash", program.PROGRAM, *map(str, words)], cwd=program.ROOT, env=program.environment(), stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=program.HANG_S)
+        done = subprocess.run(
+            ["bash", "-c", script, "bash", program.PROGRAM, *map(str, words)],
+            cwd=program.ROOT,
+            env=program.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=program.HANG_S,
+        )
         return done.returncode, done.stdout
 
     def test_closed_descriptors_do_not_become_files_of_the_run(self):
         words = self.small(train__steps=100000)
-        process = subprocess.Popen(["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash", program.PROGRAM, *map(str, words)], cwd=program.ROOT, env=program.environment())
+        process = subprocess.Popen(
+            ["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash", program.PROGRAM, *map(str, words)],
+            cwd=program.ROOT,
+            env=program.environment(),
+        )
         self.addCleanup(process.kill)
         end = time.monotonic() + program.HANG_S
         while not list((self.folder / "state").glob("*.manifest")):
@@ -204,7 +252,9 @@ class Machine(program.Scenario):
 
     def test_limits_are_named(self):
         for script, words, expected, code in (
-                ('ulimit -f 100; exec "$@"', {}, ["File too large", "ulimit -f"], 1), ('ulimit -n 40; exec "$@"', {"csd__per_rank": 64, "csd__io": '"threads"'}, ["ulimit -n"], 1)):
+            ('ulimit -f 100; exec "$@"', {}, ["File too large", "ulimit -f"], 1),
+            ('ulimit -n 40; exec "$@"', {"csd__per_rank": 64, "csd__io": '"threads"'}, ["ulimit -n"], 1),
+        ):
             with self.subTest(script):
                 found, said = self.shell(script, *self.small(train__steps=2, **words))
                 self.assertEqual(found, code, said)
@@ -218,7 +268,10 @@ class Machine(program.Scenario):
         self.assert_states(said, "model.h5 (File too large)", "MB", "ulimit -f")
 
     def test_a_batch_that_does_not_fit_is_one_sentence(self):
-        code, said = self.shell('ulimit -v 8000000; exec "$@"', *self.arguments(train__steps=1, train__global_batch=1 << 22, train__micro_batch=1 << 22))
+        code, said = self.shell(
+            'ulimit -v 8000000; exec "$@"',
+            *self.arguments(train__steps=1, train__global_batch=1 << 22, train__micro_batch=1 << 22),
+        )
         self.assertEqual(code, 1, said)
         self.assertEqual([line for line in said.splitlines() if "frame #" in line], [])
         self.assertIn("train.micro_batch", said)
@@ -230,7 +283,9 @@ class Machine(program.Scenario):
         compiler = shutil.which("cc")
         if compiler is None:
             self.skipTest("there is no C compiler")
-        subprocess.run([compiler, "-shared", "-fPIC", "-o", self.folder / "fails.so", self.folder / "fails.c", "-ldl"], check=True)
+        subprocess.run(
+            [compiler, "-shared", "-fPIC", "-o", self.folder / "fails.so", self.folder / "fails.c", "-ldl"], check=True
+        )
         return {"LD_PRELOAD": str(self.folder / "fails.so")}
 
     def test_a_drive_that_fails_is_no_mistake_of_the_users(self):
@@ -244,7 +299,9 @@ class Machine(program.Scenario):
 
     def test_a_single_process_in_a_session_of_slurm_needs_no_pmix(self):
         session = {f"SLURM_{name}": "1" for name in ("NTASKS", "NNODES", "TASKS_PER_NODE", "JOB_ID", "JOBID")}
-        session |= {f"SLURM_{name}": "0" for name in ("STEP_ID", "STEPID", "PROCID", "LOCALID")} | {"SLURM_NODELIST": os.uname().nodename}
+        session |= {f"SLURM_{name}": "0" for name in ("STEP_ID", "STEPID", "PROCID", "LOCALID")} | {
+            "SLURM_NODELIST": os.uname().nodename
+        }
         plan = ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--nodes", "1"]
         code, said = self.run_one(*plan, env=session)
         self.assertEqual(code, 0, said)
@@ -268,9 +325,23 @@ class Machine(program.Scenario):
             subprocess.run(["sh", "-c", f"echo $$ > {group}/cgroup.procs"], check=True, stderr=subprocess.DEVNULL)
         except (OSError, subprocess.CalledProcessError) as error:
             self.skipTest(f"no cgroup can be used here: {error}")
-        words = self.small(train__steps=1, model__layers=16, model__width=512, model__heads=8, model__context=32, model__vocabulary=320, csd__durability="none")
-        done = subprocess.run(["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", program.PROGRAM, *map(str, words)], cwd=program.ROOT,
-                              env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
+        words = self.small(
+            train__steps=1,
+            model__layers=16,
+            model__width=512,
+            model__heads=8,
+            model__context=32,
+            model__vocabulary=320,
+            csd__durability="none",
+        )
+        done = subprocess.run(
+            ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", program.PROGRAM, *map(str, words)],
+            cwd=program.ROOT,
+            env=program.environment(),
+            text=True,
+            capture_output=True,
+            timeout=program.HANG_S,
+        )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     @staticmethod
@@ -283,14 +354,26 @@ class Machine(program.Scenario):
 
     def test_the_launchers_count_what_the_cgroup_leaves(self):
         root = self.folder / "machine"
-        for path, text in {"proc/meminfo": "MemTotal: 64000000 kB\nMemAvailable: 32000000 kB", "proc/self/cgroup": "0::/slice/job",
-                           "proc/self/mountinfo": "31 23 0:28 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw", "sys/fs/cgroup/slice/memory.max": "4000000000",
-                           "sys/fs/cgroup/slice/memory.current": "3000000000", "sys/fs/cgroup/slice/memory.stat": "inactive_file 500000000\nactive_file 0",
-                           "sys/fs/cgroup/slice/job/memory.max": "max", "sys/fs/cgroup/slice/job/cpu.max": "100000 100000"}.items():
+        for path, text in {
+            "proc/meminfo": "MemTotal: 64000000 kB\nMemAvailable: 32000000 kB",
+            "proc/self/cgroup": "0::/slice/job",
+            "proc/self/mountinfo": "31 23 0:28 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw",
+            "sys/fs/cgroup/slice/memory.max": "4000000000",
+            "sys/fs/cgroup/slice/memory.current": "3000000000",
+            "sys/fs/cgroup/slice/memory.stat": "inactive_file 500000000\nactive_file 0",
+            "sys/fs/cgroup/slice/job/memory.max": "max",
+            "sys/fs/cgroup/slice/job/cpu.max": "100000 100000",
+        }.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text + "\n")
-        said = subprocess.run(["bash", "-euc", ". launch/machine; available_bytes; usable_cores"], cwd=program.ROOT, env=dict(os.environ, MACHINE_ROOT=str(root)),
-                              text=True, capture_output=True, check=True).stdout
+        said = subprocess.run(
+            ["bash", "-euc", ". launch/machine; available_bytes; usable_cores"],
+            cwd=program.ROOT,
+            env=dict(os.environ, MACHINE_ROOT=str(root)),
+            text=True,
+            capture_output=True,
+            check=True,
+        ).stdout
         self.assertEqual(said.split(), ["1500000000", "1"])
 
 

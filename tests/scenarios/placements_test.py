@@ -23,12 +23,20 @@ def network_of(ranks):
 
 class Placements(program.Scenario):
     def train_placed(self, placement, ranks=4, **keys):
-        return self.train(ranks=ranks, **{"exchange__ranks_per_node": RANKS_PER_NODE, "state": "-".join(map(str, placement)),
-                                          "train__steps": 6, **keys_of(placement), **keys})
+        return self.train(
+            ranks=ranks,
+            **{
+                "exchange__ranks_per_node": RANKS_PER_NODE,
+                "state": "-".join(map(str, placement)),
+                "train__steps": 6,
+                **keys_of(placement),
+                **keys,
+            },
+        )
 
     def usual_of(self, gradients, **keys):
-        """The summary of a run with the default placements, but with gradients that as many ranks sum: these are added up in an
-        order of their own, which gives other bits."""
+        """The summary of a run with the default placements, but with gradients that as many ranks sum: these are added
+        up in an order of their own, which gives other bits."""
         name = gradients, *sorted(keys.items())
         if name not in self.usual:
             self.usual[name] = self.train(state=f"usual-{len(self.usual)}", placement__gradients=gradients, **keys)
@@ -43,7 +51,9 @@ class Placements(program.Scenario):
         for link, formulas in summary["formula_bytes_per_parameter"].items():
             for kind, formula in formulas.items():
                 measured = summary["bytes_per_parameter"][link][kind]
-                self.assertLessEqual(abs(measured - formula), 0.03 * formula + 1e-9, f"{link} {kind}: {measured}, {formula}")
+                self.assertLessEqual(
+                    abs(measured - formula), 0.03 * formula + 1e-9, f"{link} {kind}: {measured}, {formula}"
+                )
 
     def assert_volumes(self, summary, placement, size):
         """Checks the formulas by hand; `size`: bytes of a parameter, of a dense gradient and of a payload."""
@@ -55,12 +65,14 @@ class Placements(program.Scenario):
             ("host_link", "gradients"): copies * payloads * size,
             ("host_link", "parameters"): copies * size,
             ("device_internal", "read"): copies * 12,
-            # The nodes of a group send each other dense sums; each group's payload goes to a node of each copy of the state.
-            ("network", "gradients"): size * (NODES - NODES / of_gradients
-                                              + payloads * (NODES - of_gradients) / of_optimizer),
-            # To the copies of the parameters within each copy of the state; then, between the nodes of a copy of the parameters, for
-            # forward and for backward.
-            ("network", "parameters"): size * (NODES / of_parameters - NODES / of_optimizer + 2 * (NODES - NODES / of_parameters)),
+            # The nodes of a group send each other dense sums; each group's payload goes to a node of each copy of the
+            # state.
+            ("network", "gradients"): size
+            * (NODES - NODES / of_gradients + payloads * (NODES - of_gradients) / of_optimizer),
+            # To the copies of the parameters within each copy of the state; then, between the nodes of a copy of the
+            # parameters, for forward and for backward.
+            ("network", "parameters"): size
+            * (NODES / of_parameters - NODES / of_optimizer + 2 * (NODES - NODES / of_parameters)),
             # Inside the nodes: to the ranks that have their own vectors.
             ("node", "parameters"): 0 if parameters == 2 or optimizer == 1 else passes * size * NODES,
         }
@@ -69,13 +81,20 @@ class Placements(program.Scenario):
             self.assertLessEqual(abs(measured - value), 0.03 * value, f"{link} {kind}: {measured}, {value}")
 
     def test_every_placement_gives_the_same_losses_and_the_formulas_traffic(self):
-        keys = {"model__dtype": "fp32", "exchange__densify": "never", "csd__slots": 4, "csd__per_rank": 1}  # so few keep no state
+        keys = {
+            "model__dtype": "fp32",
+            "exchange__densify": "never",
+            "csd__slots": 4,
+            "csd__per_rank": 1,
+        }  # so few keep no state
         run = {"ranks": RANKS, "exchange__ranks_per_node": RANKS_PER_NODE, "train__steps": 6, **keys}
         usual = self.train(**run)
         self.assertEqual([usual["placement"][key] for key in ("parameters", "gradients", "optimizer")], [1, 2, 8])
         self.assertEqual(len(ALL), 20)
         # Every size in every place.
-        for placement in program.sweep(ALL, *(ALL.index(one) for one in ((1, 1, 1), (1, 4, 4), (2, 4, 8), (4, 4, 8), (4, 8, 8)))):
+        for placement in program.sweep(
+            ALL, *(ALL.index(one) for one in ((1, 1, 1), (1, 4, 4), (2, 4, 8), (4, 4, 8), (4, 8, 8)))
+        ):
             with self.subTest(placement):
                 summary = self.train_placed(placement, **run)
                 self.assertEqual(summary["nodes"], NODES)
@@ -94,16 +113,28 @@ class Placements(program.Scenario):
             for number, placement in enumerate(ways):
                 with self.subTest(placement):
                     flags = ["--resume"] if number else []
-                    summary = self.train_placed(placement, state="elastic", flags=flags, train__steps=steps,
-                                                train__stop_at=number + 1 if number + 1 < len(ways) else 0, **keys)
+                    summary = self.train_placed(
+                        placement,
+                        state="elastic",
+                        flags=flags,
+                        train__steps=steps,
+                        train__stop_at=number + 1 if number + 1 < len(ways) else 0,
+                        **keys,
+                    )
                     self.assertEqual(summary["first_step"], number + 1)
-                    self.assertEqual(summary["losses"], usual["losses"][number:number + len(summary["losses"])])
+                    self.assertEqual(summary["losses"], usual["losses"][number : number + len(summary["losses"])])
             self.assertEqual(summary["masters_xxh3"], usual["masters_xxh3"])
 
     def test_groups_that_are_a_part_of_a_node(self):
         """Two nodes of four ranks: two ranks share a vector, encode one sum, or hold one copy of the state."""
-        keys = {"ranks": RANKS, "exchange__ranks_per_node": 4, "train__steps": 4, "csd__per_rank": 1, "csd__slots": 4,
-                "exchange__densify": "never"}
+        keys = {
+            "ranks": RANKS,
+            "exchange__ranks_per_node": 4,
+            "train__steps": 4,
+            "csd__per_rank": 1,
+            "csd__slots": 4,
+            "exchange__densify": "never",
+        }
         usual = self.usual_of(2, **keys)
         for placement in program.sweep(((2, 2, 2), (2, 2, 8), (1, 2, 4), (2, 4, 4)), 1, 2):
             with self.subTest(placement):
@@ -123,13 +154,15 @@ class Placements(program.Scenario):
         keys = {"mode": "su+o+c", "compress__codec": "q4", "gather__codec": "delta", "csd__state": "compact"}
         run = {"ranks": 4, "exchange__ranks_per_node": 2, "train__steps": 6, **keys}
         usual = self.usual_of(2, **run)
-        for placement in program.sweep(((1, 2, 2), (2, 2, 4), (2, 2, 2),
-                                        (1, 1, 1)), 1, 3):
+        for placement in program.sweep(((1, 2, 2), (2, 2, 4), (2, 2, 2), (1, 1, 1)), 1, 3):
             with self.subTest(placement):
                 summary = self.train_placed(placement, **keys)
                 self.assert_same_bits(summary, self.usual_of(placement[1], **run))
-                self.assertAlmostEqual(summary["bytes_per_parameter"]["network"]["gradients"],
-                                       summary["formula_bytes_per_parameter"]["network"]["gradients"], delta=0.01)
+                self.assertAlmostEqual(
+                    summary["bytes_per_parameter"]["network"]["gradients"],
+                    summary["formula_bytes_per_parameter"]["network"]["gradients"],
+                    delta=0.01,
+                )
         # Encoded once, after the sum over all ranks: other bits, but the same learning.
         summary = self.train_placed((2, 4, 4), **keys)
         self.assert_close(summary["losses"], usual["losses"], 2e-2)
@@ -145,7 +178,9 @@ class Placements(program.Scenario):
 
     def test_unequal_nodes_and_devices(self):
         run = {"ranks": 3, "exchange__ranks_per_node": 2, "train__steps": 6, "csd__per_rank": "[2,1,3]"}
-        for placement in program.sweep((("node",) * 3, ("node", "node", "global"), ("replicated",) * 3, ("global",) * 3), 0, 3):
+        for placement in program.sweep(
+            (("node",) * 3, ("node", "node", "global"), ("replicated",) * 3, ("global",) * 3), 0, 3
+        ):
             with self.subTest(placement):
                 summary = self.train(**run, **keys_of(placement))
                 self.assert_same_bits(summary, self.usual_of(placement[1], **run))
@@ -168,13 +203,18 @@ class Placements(program.Scenario):
                 # A rank writes this many of the 8 tiles in a step.
                 writes = {4: 2, 2: 4, 1: 8}[placement[2]]
                 for fault in (f"rank=2 phase=mid_write count={4 * writes + 1}", "rank=1 phase=before_commit count=5"):
-                    arguments = self.arguments(flags=["--fresh"], state="-".join(map(str, placement)), exchange__ranks_per_node=2,
-                                               **keys_of(placement), **keys)
+                    arguments = self.arguments(
+                        flags=["--fresh"],
+                        state="-".join(map(str, placement)),
+                        exchange__ranks_per_node=2,
+                        **keys_of(placement),
+                        **keys,
+                    )
                     killed = program.run(4, *arguments, fault=fault)
                     self.assertEqual(killed.returncode, 137, killed.stderr)
                     again = self.train_placed(placement, flags=["--resume"], **keys)
                     self.assertGreater(again["first_step"], 1)
-                    self.assertEqual(again["losses"], usual["losses"][again["first_step"] - 1:])
+                    self.assertEqual(again["losses"], usual["losses"][again["first_step"] - 1 :])
                     self.assertEqual(again["masters_xxh3"], usual["masters_xxh3"])
 
     def test_another_placement_goes_on_from_the_checkpoint_and_exports_the_same(self):
@@ -187,8 +227,14 @@ class Placements(program.Scenario):
             self.assertEqual(program.run(0, "inspect", first["checkpoint"]).returncode, 0)
             for other in program.sweep(((1, gradients, 4), (1, gradients, 2)), gradients == 1):
                 with self.subTest(placement, other=other):
-                    again = self.train(ranks=4, exchange__ranks_per_node=2, flags=["--from", first["checkpoint"], "--fresh"],
-                                       state="other", **keys_of(other), **keys)
+                    again = self.train(
+                        ranks=4,
+                        exchange__ranks_per_node=2,
+                        flags=["--from", first["checkpoint"], "--fresh"],
+                        state="other",
+                        **keys_of(other),
+                        **keys,
+                    )
                     self.assertEqual(again["losses"], usual["losses"][3:])
                     self.assertEqual(again["masters_xxh3"], usual["masters_xxh3"])
                     exported = self.folder / "model.h5"
@@ -202,13 +248,29 @@ class Placements(program.Scenario):
         each rank."""
         q4 = {"mode": "su+o+c", "compress__codec": "q4"}
         flat = {"placement__gradients": 1}
-        for number, (keys, densify, handed) in enumerate((
-                ({}, "auto", 2), ({}, "never", 4), (q4, "auto", 2 * 0.53), (q4, "always", 2), (q4 | flat, "auto", 2),
-                (q4 | flat, "never", 4 * 0.53))):
+        for number, (keys, densify, handed) in enumerate(
+            (
+                ({}, "auto", 2),
+                ({}, "never", 4),
+                (q4, "auto", 2 * 0.53),
+                (q4, "always", 2),
+                (q4 | flat, "auto", 2),
+                (q4 | flat, "never", 4 * 0.53),
+            )
+        ):
             with self.subTest(densify, **keys):
-                summary = self.train(ranks=4, exchange__ranks_per_node=2, train__steps=6, exchange__densify=densify,
-                                     csd__slots=4, state=f"densify-{number}", **keys)
-                self.assertAlmostEqual(summary["bytes_per_parameter"]["host_link"]["gradients"], handed, delta=0.02 * handed)
+                summary = self.train(
+                    ranks=4,
+                    exchange__ranks_per_node=2,
+                    train__steps=6,
+                    exchange__densify=densify,
+                    csd__slots=4,
+                    state=f"densify-{number}",
+                    **keys,
+                )
+                self.assertAlmostEqual(
+                    summary["bytes_per_parameter"]["host_link"]["gradients"], handed, delta=0.02 * handed
+                )
                 self.assertEqual(summary["placement"]["dense_sums"], handed == 2)
                 self.assert_formulas(summary)
                 if densify == "never":

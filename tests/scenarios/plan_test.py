@@ -1,4 +1,5 @@
 """nearstep plan on the modelled site: its output is labelled, and its numbers are consistent."""
+
 import json
 import re
 
@@ -22,7 +23,7 @@ class Plan(program.Scenario):
             self.assertTrue(paragraph.startswith("modelled"), paragraph)
         for row in rows:
             self.assertEqual(row["origin"], "modelled")
-            verdict, = (line for line in paragraphs[0].splitlines() if re.search(rf"\b{row['nodes']} nodes?\b", line))
+            (verdict,) = (line for line in paragraphs[0].splitlines() if re.search(rf"\b{row['nodes']} nodes?\b", line))
             self.assert_states(verdict, row["binds"])
         for row, paragraph in zip(rows, paragraphs[1:]):
             self.assert_states(paragraph, f"{row['step_s']:.3g} s", f"T_csd {row['terms_s']['T_csd']:.3g} s")
@@ -31,8 +32,9 @@ class Plan(program.Scenario):
 
     def test_terms_add_up_and_memories_hold(self):
         _, rows = self.plan("--nodes", "1,8,64", "--csds", "2,10")
-        self.assertEqual([(row["nodes"], row["devices"]) for row in rows],
-                         [(n, n * c) for n in (1, 8, 64) for c in (2, 10)])
+        self.assertEqual(
+            [(row["nodes"], row["devices"]) for row in rows], [(n, n * c) for n in (1, 8, 64) for c in (2, 10)]
+        )
         for row in rows:
             terms = row["terms_s"]
             phases = terms["T_fwd"] + terms["T_bwd"] + terms["T_norm"] + terms["T_opt"] - terms["T_overlap"]
@@ -45,7 +47,9 @@ class Plan(program.Scenario):
             self.assertEqual(row["binds"], max(row["gain_if_twice_as_fast"], key=row["gain_if_twice_as_fast"].get))
 
     def test_parameters_in_storage_are_those_computed_by_hand(self):
-        """70e9 parameters, one GPU of 80 GB, 128 GB of host memory, 4 drives of 6.8 and 2.8 GB/s, 131,072 tokens a step."""
+        """70e9 parameters, one GPU of 80 GB, 128 GB of host memory, 4 drives of 6.8 and 2.8 GB/s, 131,072 tokens a
+        step.
+        """
         text, [row] = self.plan(config="configs/llama-70b.toml", site="cluster/one-gpu")
         self.assertEqual(row["choice"]["home"], "storage")
         self.assertEqual(row["binds"], "GPU")
@@ -78,8 +82,10 @@ class Plan(program.Scenario):
     def test_only_what_trains_is_searched_if_asked(self):
         _, rows = self.plan("--nodes", "8", "--trained", "--set", "placement.parameters=node")
         choice = rows[0]["choice"]
-        self.assertEqual([choice[field] for field in ("parameters", "home", "order", "landing")],
-                         ["node", "host", "by block", "device"])
+        self.assertEqual(
+            [choice[field] for field in ("parameters", "home", "order", "landing")],
+            ["node", "host", "by block", "device"],
+        )
         self.assertIn(choice["optimizer"], ("node", "global"))
         self.assertIn(choice["owner"], ("raw", "dense"))
 
@@ -89,7 +95,9 @@ class Plan(program.Scenario):
         rates.write_text(json.dumps(line) + "\n")
         text, rows = self.plan("--nodes", "1", "--calibrate", rates)
         self.assert_states(text, "durable.fp32", "15 Mparam/s")
-        self.assertAlmostEqual(rows[0]["terms_s"]["T_csd"] * 15e6, rows[0]["parameters"] / 10, delta=2e-3 * rows[0]["parameters"])
+        self.assertAlmostEqual(
+            rows[0]["terms_s"]["T_csd"] * 15e6, rows[0]["parameters"] / 10, delta=2e-3 * rows[0]["parameters"]
+        )
         _, again = self.plan("--nodes", "1", "--set", f"plan.calibration={rates}")
         self.assertEqual(again[0]["terms_s"], rows[0]["terms_s"])
         other = json.dumps({**line, "row": "durable.q8", "state": "q8"})
@@ -109,14 +117,28 @@ class Plan(program.Scenario):
         rates, rows = self.bench_network(4, "--ranks-per-node", 2)
         sizes = [row for row in rows if "message_bytes" in row]
         fits = {row["nodes"]: row for row in rows if "latency_us" in row}
-        self.assertEqual([(row["nodes"], row["message_bytes"]) for row in sizes],
-                         [(nodes, size) for nodes in (1, 2) for size in (1 << 12, 1 << 14, 1 << 16)])
+        self.assertEqual(
+            [(row["nodes"], row["message_bytes"]) for row in sizes],
+            [(nodes, size) for nodes in (1, 2) for size in (1 << 12, 1 << 14, 1 << 16)],
+        )
         self.assertEqual(sorted(fits), [1, 2])
         for row in sizes:
             self.assertTrue(row["verified"])
             self.assertEqual(row["sent_bytes"], row["message_bytes"] * row["nodes"])  # 1 message a rank, 2 ranks a node
-            self.assertAlmostEqual(row["gb_s"] * row["us"]["median"] * 1e3, row["sent_bytes"], delta=1e-6 * row["sent_bytes"])
-        text, rows = self.plan("--nodes", "1,16", "--trained", "--set", "placement.parameters=node", "--set", "placement.optimizer=global", "--calibrate", rates)
+            self.assertAlmostEqual(
+                row["gb_s"] * row["us"]["median"] * 1e3, row["sent_bytes"], delta=1e-6 * row["sent_bytes"]
+            )
+        text, rows = self.plan(
+            "--nodes",
+            "1,16",
+            "--trained",
+            "--set",
+            "placement.parameters=node",
+            "--set",
+            "placement.optimizer=global",
+            "--calibrate",
+            rates,
+        )
         self.assertIn(f"2 nodes, fit, {fits[2]['gb_s']:.3g}"[:-1], text)
         self.assertIn(f"inside, fit, {fits[1]['gb_s']:.3g}"[:-1], text)
         bytes_sent = {"delta": 0.35, "dense": 2}[rows[1]["choice"]["gather"]] * rows[1]["parameters"] * 15 / 16
@@ -128,8 +150,11 @@ class Plan(program.Scenario):
         self.assert_states(text, "row durable.fp32", "row 2 nodes, fit", "row inside, fit")
 
     def test_what_the_network_bench_cannot_do_is_refused(self):
-        for ranks, options, sentence in ((0, (), "One rank"), (2, ("--least-bytes", 8192, "--most-bytes", 4096), "--most-bytes"),
-                                         (2, ("--json", "/nowhere/x"), "/nowhere/x")):
+        for ranks, options, sentence in (
+            (0, (), "One rank"),
+            (2, ("--least-bytes", 8192, "--most-bytes", 4096), "--most-bytes"),
+            (2, ("--json", "/nowhere/x"), "/nowhere/x"),
+        ):
             self.assert_refusal(program.run(ranks, "bench", "network", *options), sentence)
 
     def test_a_run_prints_what_the_measured_network_let_expect(self):
@@ -178,18 +203,32 @@ class Plan(program.Scenario):
         self.assertEqual(large["choice"]["tiers"], "drives")
 
     def test_a_run_takes_of_automatic_tiers_what_the_planner_takes(self):
-        keys = {"train__steps": 2, "train__global_batch": 2, "csd__tiers__memory": '"auto"', "csd__tiers__gpu": '"auto"'}
+        keys = {
+            "train__steps": 2,
+            "train__global_batch": 2,
+            "csd__tiers__memory": '"auto"',
+            "csd__tiers__gpu": '"auto"',
+        }
         done = program.succeed(2, *self.arguments(state="tiers", **keys), *SITE, "--json", self.folder / "tiers.json")
-        planned, = re.findall(r"(\S+ .B)[^;,+]* \(T_memory \S+ s\)", done.stdout)
-        taken, = re.findall(r"state in memory: (\S+ .B) of a rank", done.stdout)
-        self.assertAlmostEqual(float(taken.split()[0]) / float(planned.split()[0]), 1, delta=0.3, msg=f"whole tiles: {taken}, {planned}")
+        (planned,) = re.findall(r"(\S+ .B)[^;,+]* \(T_memory \S+ s\)", done.stdout)
+        (taken,) = re.findall(r"state in memory: (\S+ .B) of a rank", done.stdout)
+        self.assertAlmostEqual(
+            float(taken.split()[0]) / float(planned.split()[0]), 1, delta=0.3, msg=f"whole tiles: {taken}, {planned}"
+        )
         self.assertNotIn("state in GPU memory", done.stdout)
         plain = self.train(train__steps=2, train__global_batch=2, state="plain")
         self.assert_same_bits(json.loads((self.folder / "tiers.json").read_text()), plain)
 
     def test_a_run_with_drives_on_both_kinds_of_nodes_takes_the_planners_tiers(self):
-        keys = {"train__steps": 3, "train__global_batch": 2, "exchange__ranks_per_node": 1, "csd__tiers__memory": '"auto"',
-                "csd__storage_ranks": 1, "csd__per_rank": "[1,1,2]", "csd__durability": '"checkpoint"'}
+        keys = {
+            "train__steps": 3,
+            "train__global_batch": 2,
+            "exchange__ranks_per_node": 1,
+            "csd__tiers__memory": '"auto"',
+            "csd__storage_ranks": 1,
+            "csd__per_rank": "[1,1,2]",
+            "csd__durability": '"checkpoint"',
+        }
         done = program.succeed(3, *self.arguments(state="both", **keys), *SITE, "--json", self.folder / "both.json")
         self.assertRegex(done.stdout, r"\(T_memory \S+ s\)")
         self.assertIn("/dev/shm/", done.stdout)

@@ -1,4 +1,5 @@
 """Exchanges weights with Hugging Face's transformers: safetensors out and in, on any number of ranks."""
+
 import importlib.util
 import shutil
 import unittest
@@ -50,7 +51,9 @@ class Pretrained(program.Scenario):
         model = self.load(self.export(summary, "whole"))
         text = torch.tensor(list(self.text.read_bytes()))
         context = model.config.n_positions
-        starts = program.evaluation_starts(len(text), 4 * 2, context)  # evaluate_batches x micro_batch of configs/tiny.toml
+        starts = program.evaluation_starts(
+            len(text), 4 * 2, context
+        )  # evaluate_batches x micro_batch of configs/tiny.toml
         with torch.no_grad():
             logits = model(torch.stack([text[s : s + context] for s in starts])).logits
         targets = torch.stack([text[s + 1 : s + 1 + context] for s in starts])
@@ -94,8 +97,17 @@ class Pretrained(program.Scenario):
         import transformers
 
         torch.manual_seed(1)
-        sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-                 "vocab_size": 300, "max_position_embeddings": 32, "bos_token_id": 0, "eos_token_id": 0}
+        sizes = {
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": 300,
+            "max_position_embeddings": 32,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        }
         config = getattr(transformers, kind + "Config")(**{**sizes, **keys})
         model = getattr(transformers, kind + "ForCausalLM")(config)
         with torch.no_grad():
@@ -109,14 +121,22 @@ class Pretrained(program.Scenario):
         import transformers
 
         torch.manual_seed(1)
-        config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=64, n_positions=32, vocab_size=256, bos_token_id=0, eos_token_id=0)
+        config = transformers.GPT2Config(
+            n_layer=2, n_head=2, n_embd=64, n_positions=32, vocab_size=256, bos_token_id=0, eos_token_id=0
+        )
         return transformers.GPT2LMHeadModel(config).eval()
 
     def test_logits_are_those_of_transformers(self):
         import torch
 
         yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
-        llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+        llama3 = {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+        }
         models = {
             "gpt2": self.gpt2(),
             "llama": self.llama(rms_norm_eps=1e-5),
@@ -137,13 +157,17 @@ class Pretrained(program.Scenario):
         for name, model in models.items():
             tokens = (7 * index * index + 3 * index) % model.config.vocab_size
             with self.subTest(model=name), torch.no_grad():
+
                 def ours(dtype):
-                    return torch.frombuffer(bytearray((self.folder / name / f"logits.{dtype}").read_bytes()), dtype=torch.float32).view_as(exact)
+                    return torch.frombuffer(
+                        bytearray((self.folder / name / f"logits.{dtype}").read_bytes()), dtype=torch.float32
+                    ).view_as(exact)
 
                 exact = model(tokens).logits
                 self.assertGreater(exact.abs().max(), 0.3)
                 self.assertLess((ours("fp32") - exact).abs().max(), 1e-5)
-                # bf16 has 8 bits, so a logit of 1 is off by up to 2e-3; transformers' own bf16 logits are off by 8e-4 on average.
+                # bf16 has 8 bits, so a logit of 1 is off by up to 2e-3; transformers' own bf16 logits are off by 8e-4
+                # on average.
                 for value in model.parameters():
                     value.copy_(value.bfloat16())
                 exact = model(tokens).logits
@@ -154,14 +178,31 @@ class Pretrained(program.Scenario):
         import torch
         import transformers
 
-        llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
-        models = {"gpt2": self.gpt2(), "llama": self.llama(rope_scaling=llama3, rms_norm_eps=1e-5), "qwen2": self.llama("Qwen2", tie_word_embeddings=True)}
+        llama3 = {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+        }
+        models = {
+            "gpt2": self.gpt2(),
+            "llama": self.llama(rope_scaling=llama3, rms_norm_eps=1e-5),
+            "qwen2": self.llama("Qwen2", tie_word_embeddings=True),
+        }
         tokens = torch.arange(24).view(2, 12) % 256
         for name, model in models.items():
             with self.subTest(model=name), torch.no_grad():
                 folder = self.folder / name
                 model.to(torch.bfloat16).save_pretrained(folder)
-                summary = self.train(config="configs/pretrained.toml", state=f"{name}-state", model__from=f'"{folder}"', model__dtype="fp32", **SMALL, **STILL)
+                summary = self.train(
+                    config="configs/pretrained.toml",
+                    state=f"{name}-state",
+                    model__from=f'"{folder}"',
+                    model__dtype="fp32",
+                    **SMALL,
+                    **STILL,
+                )
                 ours = self.load(self.export(summary, f"{name}-ours"))
                 for key, value in model.state_dict().items():
                     self.assertLess((value.float() - ours.state_dict()[key]).abs().max(), 1e-29, key)  # zeros move
@@ -178,7 +219,9 @@ class Pretrained(program.Scenario):
         self.train(train__stop_at=1, **keys)
         ours = self.export(self.train(flags=["--resume"], **keys), "ours")
         theirs = self.load(ours)
-        self.assertEqual([theirs.config.bos_token_id, theirs.config.eos_token_id, theirs.config.pad_token_id], [7, [9, 11], 5])
+        self.assertEqual(
+            [theirs.config.bos_token_id, theirs.config.eos_token_id, theirs.config.pad_token_id], [7, [9, 11], 5]
+        )
         self.assertEqual([theirs.generation_config.eos_token_id, theirs.generation_config.max_length], [[12, 13], 17])
         (folder / "generation_config.json").unlink()
         again = self.export(self.train(state="without", **keys), "exported")
@@ -189,15 +232,27 @@ class Pretrained(program.Scenario):
         self.llama().save_pretrained(folder)
         small = {"config": "configs/pretrained.toml", **SMALL}
         self.refused(folder, "model.layers = 3", "config.json says 2", model__layers=3, **small)
-        self.refused(folder, "model.architecture = \"gpt\"", "says \"llama\"", model__architecture="gpt", **small)
+        self.refused(folder, 'model.architecture = "gpt"', 'says "llama"', model__architecture="gpt", **small)
         weights = folder / "model.safetensors"
-        sizes = {"model__architecture": "llama", "model__layers": 2, "model__heads": 4, "model__kv_heads": 2, "model__width": 64,
-                 "model__hidden": 96, "model__context": 32, "model__vocabulary": 300, "model__tied": "false"}
-        self.refused(weights, "has no tensor model.layers.2.input_layernorm.weight", **{**small, **sizes, "model__layers": 3})
+        sizes = {
+            "model__architecture": "llama",
+            "model__layers": 2,
+            "model__heads": 4,
+            "model__kv_heads": 2,
+            "model__width": 64,
+            "model__hidden": 96,
+            "model__context": 32,
+            "model__vocabulary": 300,
+            "model__tied": "false",
+        }
+        self.refused(
+            weights, "has no tensor model.layers.2.input_layernorm.weight", **{**small, **sizes, "model__layers": 3}
+        )
         self.refused(weights, "k_proj.weight", "32 x 64", "64 x 64", **{**small, **sizes, "model__kv_heads": 4})
         self.refused(self.folder / "nothing", "nothing cannot be opened", **small)
         (folder / "config.json").unlink()
         self.refused(folder, "config.json cannot be opened", **small)
+
 
 if __name__ == "__main__":
     program.main()

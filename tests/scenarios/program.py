@@ -1,4 +1,5 @@
 """Runs the real program for the scenario tests. Standard library only."""
+
 import atexit
 import concurrent.futures
 import json
@@ -34,21 +35,35 @@ SHARED_DATA = pathlib.Path(os.environ.get("NEARSTEP_SHARED_DATA", ROOT / "../sha
 
 def environment(fault="", threads=1, timeout=HANG_S):
     """The environment of one run; fault: a planned fault, see src/base/fault_point.hpp."""
-    return dict(os.environ, OMP_NUM_THREADS=str(threads), NEARSTEP_TIMEOUT=str(timeout), NEARSTEP_FAULT=fault,
-                **open_mpi.environment())
+    return dict(
+        os.environ,
+        OMP_NUM_THREADS=str(threads),
+        NEARSTEP_TIMEOUT=str(timeout),
+        NEARSTEP_FAULT=fault,
+        **open_mpi.environment(),
+    )
 
 
 def call(*words, **variables):
     """The finished process of a command that is not the program's, with these variables besides."""
-    return subprocess.run([*map(str, words)], cwd=ROOT, env={**environment(), **variables}, text=True, capture_output=True,
-                          timeout=HANG_S, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        [*map(str, words)],
+        cwd=ROOT,
+        env={**environment(), **variables},
+        text=True,
+        capture_output=True,
+        timeout=HANG_S,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def start_forks(threads=1):
     """A process that has loaded the program, if its library was built; PROGRAM_FORKED then starts forks of it."""
     if PROGRAM_FORKED == PROGRAM:
         return
-    server = forked.Loaded("library", PROGRAM, os.environ["NEARSTEP_LIBRARY"], PROGRAM, environment=environment(threads=threads))
+    server = forked.Loaded(
+        "library", PROGRAM, os.environ["NEARSTEP_LIBRARY"], PROGRAM, environment=environment(threads=threads)
+    )
     atexit.register(server.close)
     os.environ.update(server.environment)
 
@@ -58,8 +73,16 @@ def run(ranks, *arguments, fault="", threads=1):
     words = [str(PROGRAM_FORKED), *map(str, arguments)]
     if ranks:
         words = [str(ROOT / "launch/ranks"), str(ranks), *words]
-    return subprocess.run(words, cwd=ROOT, env=environment(fault, threads), text=True, errors="replace", capture_output=True,
-                          timeout=HANG_S + 10, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        words,
+        cwd=ROOT,
+        env=environment(fault, threads),
+        text=True,
+        errors="replace",
+        capture_output=True,
+        timeout=HANG_S + 10,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def succeed(ranks, *arguments, **options):
@@ -75,7 +98,9 @@ atexit.register(SERVERS.close)  # before the process that started its forks ends
 
 def run_logits(*arguments):
     """Runs logits.cpp."""
-    subprocess.run([PROGRAM.parent / "tests/scenarios/logits", *map(str, arguments)], env=environment(), check=True, timeout=HANG_S)
+    subprocess.run(
+        [PROGRAM.parent / "tests/scenarios/logits", *map(str, arguments)], env=environment(), check=True, timeout=HANG_S
+    )
 
 
 def run_in_turn(ranks, *arguments, fault="", threads=1):

@@ -1,4 +1,5 @@
 """Any number of ranks and devices trains the same model."""
+
 import math
 import shutil
 
@@ -17,7 +18,9 @@ class Ranks(program.Scenario):
     def test_a_run_repeats_bit_for_bit(self):
         for ranks in (1, 3):
             with self.subTest(ranks=ranks):
-                self.assert_same_bits(self.train(ranks=ranks, train__steps=10), self.train(ranks=ranks, train__steps=10))
+                self.assert_same_bits(
+                    self.train(ranks=ranks, train__steps=10), self.train(ranks=ranks, train__steps=10)
+                )
 
     def test_any_devices_per_rank_give_the_same_bits(self):
         one = self.train(csd__per_rank=1, train__steps=10)
@@ -38,12 +41,28 @@ class Ranks(program.Scenario):
         self.assert_close(parts["losses"], whole["losses"], 1e-4)
 
     def test_a_llama_with_a_large_vocabulary(self):
-        sizes = {"model__layers": 1, "model__width": 16, "model__heads": 2, "model__kv_heads": 1, "model__hidden": 16, "model__context": 16,
-                 "model__vocabulary": 151936}
+        sizes = {
+            "model__layers": 1,
+            "model__width": 16,
+            "model__heads": 2,
+            "model__kv_heads": 1,
+            "model__hidden": 16,
+            "model__context": 16,
+            "model__vocabulary": 151936,
+        }
         for tied in ("true", "false"):
             with self.subTest(tied=tied):
-                summary = self.train(config="configs/llama-small.toml", model__tied=tied, train__steps=4, train__warmup_steps=0, train__learning_rate=2e-2,
-                                     train__global_batch=2, train__micro_batch=1, train__evaluate_batches=2, **sizes)
+                summary = self.train(
+                    config="configs/llama-small.toml",
+                    model__tied=tied,
+                    train__steps=4,
+                    train__warmup_steps=0,
+                    train__learning_rate=2e-2,
+                    train__global_batch=2,
+                    train__micro_batch=1,
+                    train__evaluate_batches=2,
+                    **sizes,
+                )
                 self.assertAlmostEqual(summary["losses"][0], math.log(151936), delta=0.05)
                 self.assertLess(summary["losses"][-1], summary["losses"][0])
 
@@ -55,8 +74,10 @@ class Ranks(program.Scenario):
 
     def test_ranks_with_different_settings_are_refused_before_anything_is_made(self):
         for option, name in (
-                ("--set train.seed=2 --set csd.state=bf16", "train.seed is 1 on rank 0 and 2 on rank 1; csd.state is"),
-                ("--set train.seed=none", "train.seed"), ("--fresh", "what to begin with")):
+            ("--set train.seed=2 --set csd.state=bf16", "train.seed is 1 on rank 0 and 2 on rank 1; csd.state is"),
+            ("--set train.seed=none", "train.seed"),
+            ("--fresh", "what to begin with"),
+        ):
             with self.subTest(option=option):
                 done = self.run_with_another_command_line(option, train__steps=2)
                 self.assert_refusal(done, name)

@@ -1,4 +1,5 @@
 """`nearstep report` starts the Python program nearstep-report: on a run's files, on a run under way, and without it."""
+
 import json
 import os
 import pathlib
@@ -15,8 +16,13 @@ class Report(program.Scenario):
     def test_a_run_is_followed_to_its_end_and_reported(self):
         metrics, page = self.folder / "steps.jsonl", self.folder / "live.html"
         metrics.touch()
-        following = subprocess.Popen([program.PROGRAM, "report", "--follow", metrics, "--every", "0.2", "--out", page], cwd=program.ROOT, text=True,
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        following = subprocess.Popen(
+            [program.PROGRAM, "report", "--follow", metrics, "--every", "0.2", "--out", page],
+            cwd=program.ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         self.addCleanup(following.communicate)
         self.addCleanup(following.kill)
         self.assertIn("following", following.stdout.readline())
@@ -29,18 +35,38 @@ class Report(program.Scenario):
         self.assertNotIn("http-equiv", page.read_text())
 
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-        self.assertEqual((lines[0]["last_step"], lines[0]["has_shaped_links"], lines[-1]), (4, False, {"step": 4, "ended": "finished"}))
+        self.assertEqual(
+            (lines[0]["last_step"], lines[0]["has_shaped_links"], lines[-1]),
+            (4, False, {"step": 4, "ended": "finished"}),
+        )
         done = program.succeed(2, "report", self.folder)
         self.assertEqual(done.stdout.count("report of"), 1)
         page = (self.folder / "report.html").read_text()
-        for words in (f"{summary['heldout_loss']:.4f}", summary["masters_xxh3"], "Wear of the drives", "Seconds of each step"):
+        for words in (
+            f"{summary['heldout_loss']:.4f}",
+            summary["masters_xxh3"],
+            "Wear of the drives",
+            "Seconds of each step",
+        ):
             self.assertIn(words, page)
 
     def test_shaped_seconds_are_told_from_measured_ones(self):
-        self.train(ranks=1, train__steps=2, link__device_read_gb_s=3, link__device_write_gb_s=2, link__host_gb_s=4, flags=["--metrics", self.folder / "steps.jsonl"])
+        self.train(
+            ranks=1,
+            train__steps=2,
+            link__device_read_gb_s=3,
+            link__device_write_gb_s=2,
+            link__host_gb_s=4,
+            flags=["--metrics", self.folder / "steps.jsonl"],
+        )
         program.succeed(0, "report", self.folder / "summary.json", self.folder / "steps.jsonl")
         page = (self.folder / "report.html").read_text()
-        for words in ("tiny, shaped: update", "tiny, modelled: update", "training, measured: step 1", '<td class="shaped">'):
+        for words in (
+            "tiny, shaped: update",
+            "tiny, modelled: update",
+            "training, measured: step 1",
+            '<td class="shaped">',
+        ):
             self.assertIn(words, page)
 
     def test_without_the_python_program_it_says_what_to_install(self):
@@ -53,9 +79,15 @@ class Report(program.Scenario):
         other = place.parents[1] / ".venv/bin/nearstep-report"
         other.parent.mkdir(parents=True)
         program.make_script(other, "echo started")
-        done = subprocess.run([alone, "report", self.folder], env=dict(os.environ, PATH="/nowhere"), text=True, capture_output=True)
+        done = subprocess.run(
+            [alone, "report", self.folder], env=dict(os.environ, PATH="/nowhere"), text=True, capture_output=True
+        )
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertEqual(done.stderr, "nearstep: nearstep-report cannot be started (No such file or directory): run launch/setup, or pip install . and put its folder on the PATH.\n")
+        self.assertEqual(
+            done.stderr,
+            "nearstep: nearstep-report cannot be started (No such file or directory): run launch/setup, or pip "
+            "install . and put its folder on the PATH.\n",
+        )
 
 
 if __name__ == "__main__":

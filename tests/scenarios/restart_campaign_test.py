@@ -1,5 +1,6 @@
 """Some rounds of tests/campaigns/restart_campaign, with every fault at least once. tests/run --long starts the program
 itself instead of forks."""
+
 import os
 import subprocess
 import unittest
@@ -10,9 +11,19 @@ import program
 class RestartCampaign(unittest.TestCase):
     def test_no_round_loses_a_step_or_takes_another_line_or_begins_anew_unasked(self):
         program.scratch()
-        environment = {key: value for key, value in os.environ.items() if key != "NEARSTEP_START_FORK" or "NEARSTEP_LONG" not in os.environ}
-        done = subprocess.run([program.ROOT / "tests/campaigns/restart_campaign", "--rounds", "25", "--seed", "1"], text=True,
-                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if key != "NEARSTEP_START_FORK" or "NEARSTEP_LONG" not in os.environ
+        }
+        done = subprocess.run(
+            [program.ROOT / "tests/campaigns/restart_campaign", "--rounds", "25", "--seed", "1"],
+            text=True,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
         print(done.stdout, flush=True)
         self.assertEqual(done.returncode, 0)
 

@@ -1,4 +1,5 @@
 """A restart drops nothing unless asked: it resumes from the newest step of one line of history, or changes nothing."""
+
 import json
 import os
 import pathlib
@@ -41,7 +42,9 @@ class Restart(program.Scenario):
         return done
 
     def flip_bits_of(self, state, places=(0, 1)):
-        """Damages these places of every subgroup, of one tile, of a state file; the steps of a run take them in turns."""
+        """Damages these places of every subgroup, of one tile, of a state file; the steps of a run take them
+        in turns.
+        """
         flipped = bytearray(state.read_bytes())
         extent = 4096 + 12 * 65536
         for at in range(5000, len(flipped), extent):
@@ -75,9 +78,13 @@ class Restart(program.Scenario):
         keys = {"csd__speed": '"auto"', "csd__tiers__memory": 0.003}
         killed = self.start(fault="rank=1 phase=before_commit count=4", **keys)
         self.assertNotEqual(killed.returncode, 0)
-        memory = pathlib.Path(re.search(r"state in memory: 3.1 MB of a rank in (/dev/shm/nearstep-p0-\w+);", killed.stdout)[1])
+        memory = pathlib.Path(
+            re.search(r"state in memory: 3.1 MB of a rank in (/dev/shm/nearstep-p0-\w+);", killed.stdout)[1]
+        )
         self.addCleanup(shutil.rmtree, memory, ignore_errors=True)
-        self.assertEqual([file.name for file in sorted(memory.iterdir())], ["rank-0.device-1.state", "rank-1.device-1.state"])
+        self.assertEqual(
+            [file.name for file in sorted(memory.iterdir())], ["rank-0.device-1.state", "rank-1.device-1.state"]
+        )
         shutil.move(memory, self.folder / "away")
         self.refused("--resume", words=["rank 0", "rank-0.device-1.state", memory, "--from", "--fresh"], **keys)
         shutil.move(self.folder / "away", memory)
@@ -127,13 +134,21 @@ class Restart(program.Scenario):
         job = {"SLURM_RESTART_COUNT": "1"}
         self.finish(ranks=1, train__stop_at=3)
         with unittest.mock.patch.dict(os.environ, job):
-            program.succeed(0, *self.arguments(flags=["--resume-if-any"], train__steps=STEPS, train__stop_at=5, csd__path=self.two_drives()))
+            program.succeed(
+                0,
+                *self.arguments(
+                    flags=["--resume-if-any"], train__steps=STEPS, train__stop_at=5, csd__path=self.two_drives()
+                ),
+            )
             for name in ("p0", "p1"):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             self.finish(ranks=1, train__stop_at=3, csd__path=self.two_drives("other"))
             from_other = ["--from", self.folder / "other0/checkpoints/step-00000003.h5"]
             for flags in ([], from_other):
-                done = program.run(0, *self.arguments(flags=["--resume-if-any", *flags], train__steps=STEPS, csd__path=self.two_drives()))
+                done = program.run(
+                    0,
+                    *self.arguments(flags=["--resume-if-any", *flags], train__steps=STEPS, csd__path=self.two_drives()),
+                )
                 self.assert_refusal(done, "Slurm")
         self.assertFalse((self.folder / "p0/rank-0.manifest").exists())
 
@@ -146,7 +161,9 @@ class Restart(program.Scenario):
 
         def start(environment, *flags, stop=3):
             with unittest.mock.patch.dict(os.environ, environment):
-                return program.run(0, *self.arguments(flags=flags, train__stop_at=stop, csd__path=self.two_drives(), **keys))
+                return program.run(
+                    0, *self.arguments(flags=flags, train__stop_at=stop, csd__path=self.two_drives(), **keys)
+                )
 
         self.assertEqual(start(job, "--fresh").returncode, 0)
         own = re.search(r"(?m)^run = (\w+)", (self.folder / "p0/rank-0.manifest").read_text())[1]
@@ -193,8 +210,11 @@ class Restart(program.Scenario):
         self.finish("--resume", train__stop_at=9)
         self.lose_checkpoints()
         restore = self.save("p0", "p1")
-        cases = [(fault, rank) for fault in ("mid_write count=2", "before_flush count=1", "before_rename count=1", "after_rename count=1")
-                 for rank in (0, 1)]
+        cases = [
+            (fault, rank)
+            for fault in ("mid_write count=2", "before_flush count=1", "before_rename count=1", "after_rename count=1")
+            for rank in (0, 1)
+        ]
         for fault, rank in program.sweep(cases, 1, 2, 4, 5, 6):
             with self.subTest(fault, rank=rank):
                 restore()
@@ -206,8 +226,11 @@ class Restart(program.Scenario):
                 # Only one set of files is left: the old ones, or those of the roll-back.
                 left = [path.name for path in self.folder.glob("p?/rank-*")]
                 self.assertEqual(len(left), 4, left)
-                self.assertEqual(len([name for name in left if ".set-1." in name]),
-                                 0 if resumed.summary["first_step"] == 10 else 4, left)
+                self.assertEqual(
+                    len([name for name in left if ".set-1." in name]),
+                    0 if resumed.summary["first_step"] == 10 else 4,
+                    left,
+                )
 
     def test_damage_does_not_bring_back_an_older_checkpoint(self):
         self.finish(train__stop_at=3)
@@ -277,11 +300,18 @@ class Restart(program.Scenario):
             for name in names:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
                 shutil.copytree(self.folder / f"saved-{name}", self.folder / name)
+
         return restore
 
-    LAYOUTS = ({"ranks": 1, "csd__per_rank": 2}, {"ranks": 3, "csd__per_rank": 1}, {"ranks": 2, "csd__per_rank": 2},
-               {"ranks": 2, "csd__subgroup_tiles": 3}, {"ranks": 2, "mode": "base"}, {"ranks": 1, "csd__state": '"bf16"'},
-               {"ranks": 3, "placement__optimizer": "node"})
+    LAYOUTS = (
+        {"ranks": 1, "csd__per_rank": 2},
+        {"ranks": 3, "csd__per_rank": 1},
+        {"ranks": 2, "csd__per_rank": 2},
+        {"ranks": 2, "csd__subgroup_tiles": 3},
+        {"ranks": 2, "mode": "base"},
+        {"ranks": 1, "csd__state": '"bf16"'},
+        {"ranks": 3, "placement__optimizer": "node"},
+    )
 
     def test_another_layout_reads_the_newest_step_from_the_state_itself(self):
         stopped = self.finish(train__stop_at=5)
@@ -312,8 +342,17 @@ class Restart(program.Scenario):
         stopped = self.finish(train__stop_at=5)
         self.lose_checkpoints()
         restore = self.save("p0", "p1")
-        cases = [(fault, rank) for fault in ("mid_read count=2", "mid_write count=3", "before_flush count=2", "before_rename count=1", "after_rename count=1")
-                 for rank in (0, 2)]
+        cases = [
+            (fault, rank)
+            for fault in (
+                "mid_read count=2",
+                "mid_write count=3",
+                "before_flush count=2",
+                "before_rename count=1",
+                "after_rename count=1",
+            )
+            for rank in (0, 2)
+        ]
         for fault, rank in program.sweep(cases, 0, 3, 4, 6, 7, 8):
             with self.subTest(fault, rank=rank):
                 restore()

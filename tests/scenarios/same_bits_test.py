@@ -1,4 +1,5 @@
 """Runs with several threads give the same bits on a machine with more work than cores."""
+
 import sys
 import unittest
 
@@ -16,7 +17,9 @@ class SameBits(unittest.TestCase):
     def setUpClass(cls):
         # Threads that wait do not spin, which took four fifths of the time.
         program.os.environ["OMP_WAIT_POLICY"] = "passive"
-        program.start_forks(threads=3)  # as many as the tool gives a run; a fork uses each library for the first time, too
+        program.start_forks(
+            threads=3
+        )  # as many as the tool gives a run; a fork uses each library for the first time, too
 
     def test_sixty_runs_under_load_agree(self):
         done = same_bits(program.PROGRAM_FORKED, "--runs", 60)
@@ -26,8 +29,11 @@ class SameBits(unittest.TestCase):
     def test_a_run_that_deviates_is_named(self):
         # A program that trains like ours, but uses another seed in the third run.
         with program.tempfile.TemporaryDirectory(dir=program.scratch()) as folder:
-            path = program.make_script(program.pathlib.Path(folder) / "deviating",
-                                       f'case "$*" in */3/steps.jsonl*) set -- "$@" --set=train.seed=2;; esac\nexec "{program.PROGRAM_FORKED}" "$@"')
+            path = program.make_script(
+                program.pathlib.Path(folder) / "deviating",
+                'case "$*" in */3/steps.jsonl*) set -- "$@" --set=train.seed=2;; esac\nexec '
+                f'"{program.PROGRAM_FORKED}" "$@"',
+            )
             done = same_bits(path, "--runs", 4, "--jobs", 2)
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("1 deviating, first run 3:", done.stdout)

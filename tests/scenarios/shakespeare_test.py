@@ -1,5 +1,6 @@
-"""A tiny GPT learns Tiny Shakespeare: held-out loss below 2.1 nats per byte in su+o. tests/run --long trains the network
-of configs/shakespeare.toml, other runs one with half the layers on rows of half the length."""
+"""A tiny GPT learns Tiny Shakespeare: held-out loss below 2.1 nats per byte in su+o. tests/run --long trains the
+network of configs/shakespeare.toml, other runs one with half the layers on rows of half the length."""
+
 import unittest
 
 import program
@@ -18,8 +19,13 @@ class Shakespeare(program.Scenario):
 
     @unittest.skipUnless(IS_LONG, "tests/run --long trains with top-k, too")
     def test_top_k_of_10_percent_learns_too(self):
-        summary = self.train(config="configs/shakespeare.toml", data__train=f'"{TEXT}"', mode="su+o+c",
-                             compress__codec="topk", compress__keep=0.1)
+        summary = self.train(
+            config="configs/shakespeare.toml",
+            data__train=f'"{TEXT}"',
+            mode="su+o+c",
+            compress__codec="topk",
+            compress__keep=0.1,
+        )
         print("su+o+c top-k 10 % held-out loss", summary["heldout_loss"])
         self.assertLess(summary["heldout_loss"], 2.6)
         self.assertLess(summary["losses"][-1], summary["losses"][0] - 2)

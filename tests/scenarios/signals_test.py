@@ -1,5 +1,6 @@
 """After a notice to stop, a run saves first and does not evaluate. Only nearstep's own files are deleted. Exit codes
 say whether to continue."""
+
 import json
 import os
 import pathlib
@@ -22,16 +23,25 @@ class Signals(program.Scenario):
         """Starts a run with its output in a file, and waits for its metrics file."""
         self.said = self.folder / "said"
         with self.said.open("w") as out:
-            running = subprocess.Popen([str(word) for word in words], cwd=program.ROOT, env={**program.environment(), **options},
-                                       stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            running = subprocess.Popen(
+                [str(word) for word in words],
+                cwd=program.ROOT,
+                env={**program.environment(), **options},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
         self.addCleanup(running.wait)
         self.addCleanup(running.kill)
         return running
 
     def start_long(self, *before, durability="step", keys=None, **options):
         self.metrics = self.folder / "metrics.jsonl"
-        arguments = self.arguments(flags=["--metrics", self.metrics, "--json", self.folder / "stopped.json"],
-                                   csd__durability=f'"{durability}"', **(keys or LONG))
+        arguments = self.arguments(
+            flags=["--metrics", self.metrics, "--json", self.folder / "stopped.json"],
+            csd__durability=f'"{durability}"',
+            **(keys or LONG),
+        )
         return self.start(*before, "launch/ranks", 2, program.PROGRAM_FORKED, *arguments, **options)
 
     def wait_for(self, condition, running):
@@ -85,15 +95,18 @@ class Signals(program.Scenario):
         self.assertEqual(self.checkpoints(), [])
 
     def test_an_evaluation_ends_when_the_notice_comes_and_the_steps_are_safe(self):
-        running = self.start_long(durability="checkpoint", keys={"train__steps": 3, "train__evaluate_batches": 10000000})
+        running = self.start_long(
+            durability="checkpoint", keys={"train__steps": 3, "train__evaluate_batches": 10000000}
+        )
         self.wait_for(self.checkpoints, running)
         time.sleep(1)
         running.send_signal(signal.SIGTERM)
         self.assert_stopped(running)
         self.assertEqual(self.checkpoints(), ["step-00000003.h5"])
         flags = {"csd__durability": '"checkpoint"', "train__steps": 3, "train__evaluate_batches": 2}
-        self.assertEqual(self.train(flags=["--resume"], **flags)["masters_xxh3"],
-                         self.train(state="whole", **flags)["masters_xxh3"])
+        self.assertEqual(
+            self.train(flags=["--resume"], **flags)["masters_xxh3"], self.train(state="whole", **flags)["masters_xxh3"]
+        )
 
     def test_sigint_ends_a_run_at_once(self):
         # A shell that starts these tests in the background ignores SIGINT, and children inherit that.
@@ -106,10 +119,18 @@ class Signals(program.Scenario):
 
     def test_a_run_that_was_stopped_as_a_whole_goes_on(self):
         self.metrics = self.folder / "metrics.jsonl"
-        running = self.start("launch/ranks", 2, program.PROGRAM, *self.arguments(flags=["--metrics", self.metrics], exchange__timeout_s=1, **LONG))
+        running = self.start(
+            "launch/ranks",
+            2,
+            program.PROGRAM,
+            *self.arguments(flags=["--metrics", self.metrics], exchange__timeout_s=1, **LONG),
+        )
         self.wait_for(self.has_steps, running)
-        ranks = [int(path.parent.name) for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")
-                 if path.read_bytes().startswith(bytes(program.PROGRAM)) and str(self.metrics).encode() in path.read_bytes()]
+        ranks = [
+            int(path.parent.name)
+            for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+            if path.read_bytes().startswith(bytes(program.PROGRAM)) and str(self.metrics).encode() in path.read_bytes()
+        ]
         self.assertEqual(len(ranks), 2)
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for rank in ranks:
@@ -120,7 +141,11 @@ class Signals(program.Scenario):
 
     def test_a_run_says_whether_its_notice_is_long_enough(self):
         def head(**keys):
-            done = program.call(program.PROGRAM_FORKED, *self.arguments(flags=["--fresh"], train__steps=1, **keys), NEARSTEP_NOTICE="120")
+            done = program.call(
+                program.PROGRAM_FORKED,
+                *self.arguments(flags=["--fresh"], train__steps=1, **keys),
+                NEARSTEP_NOTICE="120",
+            )
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout
 
@@ -155,10 +180,14 @@ class Deletes(program.Scenario):
                 with self.subTest(command=command, name=name):
                     folder.mkdir(parents=True, exist_ok=True)
                     (folder / name).write_text("my own notes")
-                    arguments = command + self.arguments(flags=["--fresh"] if command == ["train"] else [], csd__per_rank=1)[1:]
+                    arguments = (
+                        command + self.arguments(flags=["--fresh"] if command == ["train"] else [], csd__per_rank=1)[1:]
+                    )
                     done = program.run(2, *arguments)
                     self.assert_refusal(done, name)
-                    self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("nearstep")]), 1, done.stderr)
+                    self.assertEqual(
+                        len([line for line in done.stderr.splitlines() if line.startswith("nearstep")]), 1, done.stderr
+                    )
                     self.assertEqual((folder / name).read_text(), "my own notes")
                     program.shutil.rmtree(state)
 
@@ -173,9 +202,15 @@ class Launchers(program.Scenario):
         folder = self.folder / "checkpoints"
         folder.mkdir()
         # Rank 1 sees another folder under that name, as a host would without a shared folder.
-        wrapper = program.make_script(self.folder / "program", f'[[ $OMPI_COMM_WORLD_RANK == 1 ]] || exec {program.PROGRAM} "$@"\n'
-                                      f'exec unshare -m sh -c \'mount -t tmpfs tmpfs {folder} && exec {program.PROGRAM} "$@"\' sh "$@"')
-        if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True).returncode != 0:
+        wrapper = program.make_script(
+            self.folder / "program",
+            f'[[ $OMPI_COMM_WORLD_RANK == 1 ]] || exec {program.PROGRAM} "$@"\n'
+            f'exec unshare -m sh -c \'mount -t tmpfs tmpfs {folder} && exec {program.PROGRAM} "$@"\' sh "$@"',
+        )
+        if (
+            subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True).returncode
+            != 0
+        ):
             raise unittest.SkipTest("no file system can be mounted here")
         arguments = self.arguments(train__steps=2, checkpoint__path=f'"{folder}"')
         done = program.call("launch/ranks", 2, wrapper, *arguments)
@@ -184,9 +219,14 @@ class Launchers(program.Scenario):
         self.assertEqual(list(self.folder.rglob("nearstep-shared-*")), [])
 
     def test_a_program_that_handles_sigterm_alone_gets_it(self):
-        program.make_script(self.folder / "handles", f"trap 'echo saved >{self.folder}/saved-$OMPI_COMM_WORLD_RANK; exit 0' TERM\n"
-                            f"touch {self.folder}/begun-$OMPI_COMM_WORLD_RANK\nfor ((i = 0; i < 1000; i++)); do sleep 0.1; done")
-        running = subprocess.Popen(["launch/ranks", "2", str(self.folder / "handles")], cwd=program.ROOT, env=program.environment())
+        program.make_script(
+            self.folder / "handles",
+            f"trap 'echo saved >{self.folder}/saved-$OMPI_COMM_WORLD_RANK; exit 0' TERM\n"
+            f"touch {self.folder}/begun-$OMPI_COMM_WORLD_RANK\nfor ((i = 0; i < 1000; i++)); do sleep 0.1; done",
+        )
+        running = subprocess.Popen(
+            ["launch/ranks", "2", str(self.folder / "handles")], cwd=program.ROOT, env=program.environment()
+        )
         self.addCleanup(running.kill)
         while len(list(self.folder.glob("begun-*"))) < 2:
             self.assertIsNone(running.poll())
@@ -204,7 +244,9 @@ class Launchers(program.Scenario):
         self.assertNotEqual(done.returncode, 0)
         self.assert_states(done.stderr, "No rank began")
         self.assertNotRegex(done.stderr, r"A rank|Rank \d")
-        done = program.call(sys.executable, *run, "--no-python", "--nproc-per-node", 2, "sh", "-c", "exit 255", **python)
+        done = program.call(
+            sys.executable, *run, "--no-python", "--nproc-per-node", 2, "sh", "-c", "exit 255", **python
+        )
         self.assertRegex(done.stderr, r"nearstep-run: (A rank|Rank \d) ended with code 255")
 
     def test_mpiruns_share_no_folder(self):
@@ -213,22 +255,50 @@ class Launchers(program.Scenario):
             with self.subTest(base=base):
                 folder = self.folder / base
                 folder.mkdir()
-                kept = {key: value for key, value in program.environment().items() if key != "OMPI_MCA_orte_tmpdir_base"}
-                done = [subprocess.run(["launch/ranks", "1", "sh", "-c", "echo $OMPI_MCA_orte_top_session_dir"], cwd=program.ROOT,
-                                       env={**kept, base: str(folder)}, text=True, capture_output=True, check=True) for _ in range(2)]
+                kept = {
+                    key: value for key, value in program.environment().items() if key != "OMPI_MCA_orte_tmpdir_base"
+                }
+                done = [
+                    subprocess.run(
+                        ["launch/ranks", "1", "sh", "-c", "echo $OMPI_MCA_orte_top_session_dir"],
+                        cwd=program.ROOT,
+                        env={**kept, base: str(folder)},
+                        text=True,
+                        capture_output=True,
+                        check=True,
+                    )
+                    for _ in range(2)
+                ]
                 self.assertEqual([pathlib.Path(one.stdout.strip()).parents[1] for one in done], [folder, folder])
                 self.assertNotEqual(done[0].stdout, done[1].stdout)
                 self.assertEqual(list(folder.iterdir()), [])
 
     def test_the_check_of_a_host_may_take_longer_than_a_minute(self):
         # A minute is 6 s here.
-        stub = program.make_script(self.folder / "bin/timeout", '[[ $1 == -k ]] && shift 2\n[[ " $* " == *" preflight "* ]] || exec /usr/bin/timeout "$@"\n'
-                                   'exec /usr/bin/timeout "$(($1 / 10))" "${@:2}"')
-        slow = program.make_script(self.folder / "program", f'[[ $1 != preflight ]] || sleep 8\nexec {program.PROGRAM} "$@"')
-        done = program.call("launch/mpirun", "configs/tiny.toml", "cluster/localhost", "-n", 1, "--check", *self.arguments(csd__speed='"auto"')[2:],
-                            NEARSTEP_TIMEOUT="86400", NEARSTEP_PROGRAM=str(slow), PATH=f"{stub.parent}:{os.environ['PATH']}")
+        stub = program.make_script(
+            self.folder / "bin/timeout",
+            '[[ $1 == -k ]] && shift 2\n[[ " $* " == *" preflight "* ]] || exec /usr/bin/timeout "$@"\n'
+            'exec /usr/bin/timeout "$(($1 / 10))" "${@:2}"',
+        )
+        slow = program.make_script(
+            self.folder / "program", f'[[ $1 != preflight ]] || sleep 8\nexec {program.PROGRAM} "$@"'
+        )
+        done = program.call(
+            "launch/mpirun",
+            "configs/tiny.toml",
+            "cluster/localhost",
+            "-n",
+            1,
+            "--check",
+            *self.arguments(csd__speed='"auto"')[2:],
+            NEARSTEP_TIMEOUT="86400",
+            NEARSTEP_PROGRAM=str(slow),
+            PATH=f"{stub.parent}:{os.environ['PATH']}",
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn('all checked; csd.speed "auto" is measured at start, so space was checked for equal shares', done.stderr)
+        self.assertIn(
+            'all checked; csd.speed "auto" is measured at start, so space was checked for equal shares', done.stderr
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """--trace writes a timeline of all ranks' lanes and changes nothing else."""
+
 import collections
 import json
 
@@ -9,8 +10,14 @@ class Trace(program.Scenario):
     def test_the_timeline_has_every_lane_of_every_rank_and_step(self):
         file = self.folder / "trace.json"
         plain = self.train(train__steps=3, csd__per_rank=2, mode="su+o+c", compress__codec="topk")
-        traced = self.train(train__steps=3, csd__per_rank=2, mode="su+o+c", compress__codec="topk",
-                            state="traced", flags=["--trace", str(file)])
+        traced = self.train(
+            train__steps=3,
+            csd__per_rank=2,
+            mode="su+o+c",
+            compress__codec="topk",
+            state="traced",
+            flags=["--trace", str(file)],
+        )
         self.assert_same_bits(plain, traced)
         self.assertNotIn("lanes", plain)
         lanes = dict(traced["lanes"])
@@ -47,15 +54,25 @@ class Trace(program.Scenario):
     def spans(self, **options):
         """The spans of rank 0 in a run of one rank, whose drive takes 0.2 s to write a tile's state."""
         file = self.folder / "trace.json"
-        self.train(ranks=1, train__steps=3, model__layers=1, csd__subgroup_tiles=1, link__device_write_gb_s=0.004,
-                   flags=["--trace", str(file)], **options)
+        self.train(
+            ranks=1,
+            train__steps=3,
+            model__layers=1,
+            csd__subgroup_tiles=1,
+            link__device_write_gb_s=0.004,
+            flags=["--trace", str(file)],
+            **options,
+        )
         return [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
 
     @staticmethod
     def of(spans, name, step, block=None):
         """(first begin, last end) of the spans with that name, step and block."""
-        found = [(s["ts"], s["ts"] + s["dur"]) for s in spans if s["name"] == name and s["args"]["step"] == step
-                 and block in (None, s["args"].get("block"))]
+        found = [
+            (s["ts"], s["ts"] + s["dur"])
+            for s in spans
+            if s["name"] == name and s["args"]["step"] == step and block in (None, s["args"].get("block"))
+        ]
         return min(begin for begin, _ in found), max(end for _, end in found)
 
     def test_forward_begins_before_the_last_write_of_the_step_before_but_not_in_su(self):
@@ -64,8 +81,9 @@ class Trace(program.Scenario):
                 spans = self.spans(mode=mode, state=mode)
                 for step in (2, 3):
                     begin, _ = self.of(spans, "forward", step, block=0)
-                    first_updated = min(s["ts"] + s["dur"] for s in spans if s["name"] == "update"
-                                        and s["args"]["step"] == step - 1)
+                    first_updated = min(
+                        s["ts"] + s["dur"] for s in spans if s["name"] == "update" and s["args"]["step"] == step - 1
+                    )
                     _, written = self.of(spans, "write", step - 1)
                     self.assertGreaterEqual(begin, first_updated - 0.002)
                     (self.assertGreater if mode == "su" else self.assertLess)(begin, written)
@@ -75,7 +93,9 @@ class Trace(program.Scenario):
     def test_the_update_begins_before_the_norm_is_known_unless_steps_are_clipped(self):
         for clip_norm in (1e6, 1e-3):
             with self.subTest(clip_norm=clip_norm):
-                spans = self.spans(mode="su+o", state=f"clipped-{clip_norm}", train__clip_norm=clip_norm, link__host_gb_s=0.0005)
+                spans = self.spans(
+                    mode="su+o", state=f"clipped-{clip_norm}", train__clip_norm=clip_norm, link__host_gb_s=0.0005
+                )
                 last = max(s["args"]["block"] for s in spans if s["name"] == "gradient")
                 for step in (2, 3):
                     begin, _ = self.of(spans, "update", step)
@@ -85,7 +105,9 @@ class Trace(program.Scenario):
                     (self.assertLess if clip_norm > 1 else self.assertGreater)(begin, known)
 
     def test_a_file_that_cannot_be_written_ends_the_run_before_it_begins(self):
-        self.assert_refusal(program.run(1, *self.arguments(flags=["--trace", "/proc/nowhere/trace.json"])), "/proc/nowhere")
+        self.assert_refusal(
+            program.run(1, *self.arguments(flags=["--trace", "/proc/nowhere/trace.json"])), "/proc/nowhere"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Open MPI's transport is its own choice, or the user's: each gives the same masters, and a run says which one it is."""
+"""Open MPI's transport is its own choice, or the user's: each gives the same masters, and a run says which
+one it is.
+"""
+
 import json
 import pathlib
 import re
@@ -8,10 +11,12 @@ import time
 import program
 
 UCX = {"OMPI_MCA_pml": "ucx", "OMPI_MCA_pml_ucx_tls": "any", "OMPI_MCA_pml_ucx_devices": "any"}
-CHOICES = {"vader": ({"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "vader,self"}, "messages by ob1 over vader;"),
-           "tcp": ({"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"}, "messages by ob1 over tcp;"),
-           "ucx, shared memory": ({**UCX, "UCX_TLS": "posix,self"}, "messages by ucx;"),
-           "ucx, tcp": ({**UCX, "UCX_TLS": "tcp,self"}, "messages by ucx;")}
+CHOICES = {
+    "vader": ({"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "vader,self"}, "messages by ob1 over vader;"),
+    "tcp": ({"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"}, "messages by ob1 over tcp;"),
+    "ucx, shared memory": ({**UCX, "UCX_TLS": "posix,self"}, "messages by ucx;"),
+    "ucx, tcp": ({**UCX, "UCX_TLS": "tcp,self"}, "messages by ucx;"),
+}
 # 127.0.0.1 and ::1 in /proc/net.
 LOOPBACK = ("0100007F:", "00000000000000000000000001000000:")
 
@@ -26,13 +31,19 @@ def has_ucx():
 
 
 def descendants(pid):
-    children = [int(one) for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children") for one in path.read_text().split()]
+    children = [
+        int(one) for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children") for one in path.read_text().split()
+    ]
     return children + [one for child in children for one in descendants(child)]
 
 
 def listening(pid):
     """Whether the process has a TCP socket that takes connections from other machines."""
-    rows = [line.split() for name in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]]
+    rows = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in pathlib.Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+    ]
     sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and not row[1].startswith(LOOPBACK)}
     return bool(sockets & {str(path.readlink()) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()})
 
@@ -43,8 +54,15 @@ def name_of(pid):
 
 class Transport(program.Scenario):
     def launched(self, ranks, *words, **variables):
-        return subprocess.run([program.ROOT / "launch/ranks", str(ranks), program.PROGRAM, *map(str, words)], cwd=program.ROOT, text=True,
-                              env={**free_environment(), **variables}, capture_output=True, timeout=program.HANG_S, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            [program.ROOT / "launch/ranks", str(ranks), program.PROGRAM, *map(str, words)],
+            cwd=program.ROOT,
+            text=True,
+            env={**free_environment(), **variables},
+            capture_output=True,
+            timeout=program.HANG_S,
+            stdin=subprocess.DEVNULL,
+        )
 
     def test_each_transport_gives_the_same_masters_and_is_named(self):
         masters = {}
@@ -53,7 +71,9 @@ class Transport(program.Scenario):
                 if "ucx" in name and not has_ucx():
                     self.skipTest("this Open MPI has no UCX")
                 summary = self.folder / "summary.json"
-                done = self.launched(2, *self.arguments(train__steps=2, flags=["--fresh", "--traffic", "--json", summary]), **variables)
+                done = self.launched(
+                    2, *self.arguments(train__steps=2, flags=["--fresh", "--traffic", "--json", summary]), **variables
+                )
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIn(words, done.stdout)
                 masters[name] = json.loads(summary.read_text())["masters_xxh3"]
@@ -61,10 +81,24 @@ class Transport(program.Scenario):
 
     def test_of_a_run_on_one_machine_only_mpirun_listens(self):
         metrics = self.folder / "metrics.jsonl"
-        words = [program.ROOT / "launch/ranks", "2", program.PROGRAM, *map(str, self.arguments(train__steps=100000, flags=["--fresh", "--metrics", metrics]))]
-        for variables, listens in (({}, {"mpirun"}), ({"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"}, {"mpirun", "nearstep"})):
+        words = [
+            program.ROOT / "launch/ranks",
+            "2",
+            program.PROGRAM,
+            *map(str, self.arguments(train__steps=100000, flags=["--fresh", "--metrics", metrics])),
+        ]
+        for variables, listens in (
+            ({}, {"mpirun"}),
+            ({"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"}, {"mpirun", "nearstep"}),
+        ):
             with self.subTest(**variables):
-                running = subprocess.Popen(words, cwd=program.ROOT, env={**free_environment(), **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                running = subprocess.Popen(
+                    words,
+                    cwd=program.ROOT,
+                    env={**free_environment(), **variables},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                )
                 try:
                     while running.poll() is None and not (metrics.exists() and '"loss"' in metrics.read_text()):
                         time.sleep(0.05)
@@ -81,7 +115,7 @@ class Transport(program.Scenario):
         options = ("--rounds", 2, "--most-bytes", 1 << 16, "--ranks-per-node", 1, "--link-gb-s", 0.001, "--json", out)
         done = self.launched(2, "bench", "network", *options, OMPI_MCA_pml="ob1", OMPI_MCA_btl="tcp,self")
         self.assertEqual(done.returncode, 0, done.stderr)
-        fit, = (row for row in map(json.loads, out.read_text().splitlines()) if "fit" in row["row"])
+        (fit,) = (row for row in map(json.loads, out.read_text().splitlines()) if "fit" in row["row"])
         self.assertEqual((fit["transport"], fit["link_gb_s"]), ("ob1 over tcp", 0.001))
         share = int(re.search(r"; (\d+) % of the link", done.stdout)[1])
         self.assertAlmostEqual(share, 100 * fit["gb_s"] / 0.001, delta=1)
@@ -101,11 +135,29 @@ class Transport(program.Scenario):
         """What launch/mpirun gives mpirun: variables, and words."""
         site = self.folder / "site"
         site.mkdir(exist_ok=True)
-        (site / "site.toml").write_text(f'[site]\nname = "two"\n[hosts]\nnames = ["a", "b"]\ninterface = {interface}\n'
-                                        'mpirun_options = ["--mca", "pml", "ucx"]\n[csd]\npath = "/x"\n')
-        words = [program.ROOT / "launch/mpirun", program.TINY, site, "-n", "2", "--dry-run", "--set", f"data.train={self.text}"]
-        done = subprocess.run(words, cwd=program.ROOT, text=True, capture_output=True, timeout=program.HANG_S, check=True,
-                              env={**free_environment(), "NEARSTEP_PROGRAM": str(program.PROGRAM), **variables})
+        (site / "site.toml").write_text(
+            f'[site]\nname = "two"\n[hosts]\nnames = ["a", "b"]\ninterface = {interface}\n'
+            'mpirun_options = ["--mca", "pml", "ucx"]\n[csd]\npath = "/x"\n'
+        )
+        words = [
+            program.ROOT / "launch/mpirun",
+            program.TINY,
+            site,
+            "-n",
+            "2",
+            "--dry-run",
+            "--set",
+            f"data.train={self.text}",
+        ]
+        done = subprocess.run(
+            words,
+            cwd=program.ROOT,
+            text=True,
+            capture_output=True,
+            timeout=program.HANG_S,
+            check=True,
+            env={**free_environment(), "NEARSTEP_PROGRAM": str(program.PROGRAM), **variables},
+        )
         before, after = done.stdout.split(" mpirun ")
         return dict(word.split("=", 1) for word in before.replace("\\", "").split() if "=" in word), after.split()
 
@@ -124,8 +176,13 @@ class Transport(program.Scenario):
         self.assertEqual(words[words.index("NCCL_SOCKET_IFNAME") - 1], "-x")
 
     def test_the_environment_is_stronger_than_a_default(self):
-        variables, words = self.started(interface='"ib0"', OMPI_MCA_btl_tcp_eager_limit="70000", OMPI_MCA_btl_tcp_if_exclude="lo",
-                                        NCCL_SOCKET_IFNAME="eth", UCX_TLS="tcp")
+        variables, words = self.started(
+            interface='"ib0"',
+            OMPI_MCA_btl_tcp_eager_limit="70000",
+            OMPI_MCA_btl_tcp_if_exclude="lo",
+            NCCL_SOCKET_IFNAME="eth",
+            UCX_TLS="tcp",
+        )
         self.assertEqual(variables["OMPI_MCA_btl_tcp_eager_limit"], "70000")
         self.assertNotIn("OMPI_MCA_btl_tcp_if_include", variables)
         self.assertEqual(variables["NCCL_SOCKET_IFNAME"], "eth")

@@ -1,4 +1,5 @@
 """What a message states, in whichever words and order. Standard library only."""
+
 import re
 
 

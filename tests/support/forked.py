@@ -1,10 +1,11 @@
-"""Starts programs as forks of a process that has loaded them already: loading libtorch takes 0.2 s of a processor, PyTorch
-and Transformers in Python 4 s. Standard library only.
+"""Starts programs as forks of a process that has loaded them already: loading libtorch takes 0.2 s of a processor,
+PyTorch and Transformers in Python 4 s. Standard library only.
 
 Tests start a fork by the program start_fork, with the environment that Loaded gives. Serves a socket (its number):
     forked.py library SOCKET FILE ARGV0    a fork calls nearstep_forked() of the shared library
     forked.py python SOCKET MODULE...      a fork runs the Python script that its words begin with
 """
+
 import ctypes
 import gc
 import importlib
@@ -25,18 +26,28 @@ PR_SET_NAME = 15
 
 
 class Loaded:
-    """A process that has loaded a program, and ends with this one or by close(). start_fork finds it by `environment`."""
+    """A process that has loaded a program, and ends with this one or by close(). start_fork finds it by
+    `environment`.
+    """
 
     def __init__(self, kind, program, *words, environment):
         self.folder = tempfile.TemporaryDirectory(prefix="nearstep-forked-")
         path = f"{self.folder.name}/socket"
-        self.environment = {"NEARSTEP_FORKS": path, "NEARSTEP_FORKS_OF": str(program),
-                            "NEARSTEP_FORKS_THREADS": environment.get("OMP_NUM_THREADS", "")}
+        self.environment = {
+            "NEARSTEP_FORKS": path,
+            "NEARSTEP_FORKS_OF": str(program),
+            "NEARSTEP_FORKS_THREADS": environment.get("OMP_NUM_THREADS", ""),
+        }
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen(64)
-            self.process = subprocess.Popen([sys.executable, __file__, kind, str(listener.fileno()), *map(str, words)], env=environment,
-                                            stdin=subprocess.PIPE, pass_fds=[listener.fileno()], start_new_session=True)
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, kind, str(listener.fileno()), *map(str, words)],
+                env=environment,
+                stdin=subprocess.PIPE,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,
+            )
 
     def close(self):
         self.process.stdin.close()
@@ -52,8 +63,13 @@ def received(connection):
     if len(text) != int.from_bytes(length, "little") or not files:
         return None, files  # start_fork was killed
     folder, ignored, count, *words = text.split(b"\0")[:-1]
-    words, environment = words[:int(count)], words[int(count):]
-    return (folder, set(map(int, ignored.split())), list(map(os.fsdecode, words)), dict(one.split(b"=", 1) for one in environment)), files
+    words, environment = words[: int(count)], words[int(count) :]
+    return (
+        folder,
+        set(map(int, ignored.split())),
+        list(map(os.fsdecode, words)),
+        dict(one.split(b"=", 1) for one in environment),
+    ), files
 
 
 def name_of_forks(session):
@@ -69,7 +85,11 @@ def process_of(connection):
 def join(process):
     """Enters the virtual host of start_fork, if it is on one."""
     kinds = {"mnt": 0x00020000, "uts": 0x04000000, "ipc": 0x08000000, "net": 0x40000000}
-    flags = sum(flag for kind, flag in kinds.items() if os.readlink(f"/proc/{process}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}"))
+    flags = sum(
+        flag
+        for kind, flag in kinds.items()
+        if os.readlink(f"/proc/{process}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
+    )
     if flags and ctypes.CDLL(None, use_errno=True).setns(os.pidfd_open(process), flags) != 0:
         raise OSError(ctypes.get_errno(), "a fork cannot enter a virtual host")
 
@@ -129,7 +149,9 @@ def serve(listener):
     """Forks for every request. Returns only in a fork, with its words."""
     forks = []
     while True:
-        ready, _, _ = select.select([0, listener, *(one.descriptor for one in forks), *(one.connection for one in forks)], [], [])
+        ready, _, _ = select.select(
+            [0, listener, *(one.descriptor for one in forks), *(one.connection for one in forks)], [], []
+        )
         if 0 in ready:  # the test has ended; the forks end with this process
             sys.exit()
         for fork in list(forks):

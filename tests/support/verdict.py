@@ -1,11 +1,12 @@
 """What a test program in Python may read of the checkout, and how it ends. Standard library only.
 
-Each skipped test has a line like GoogleTest's, which tests/run_tests lists: "[  SKIPPED ] NAME: REASON". If nothing ran, the
-exit code is 77, for which ctest says "Skipped".
+Each skipped test has a line like GoogleTest's, which tests/run_tests lists: "[  SKIPPED ] NAME: REASON". If nothing
+ran, the exit code is 77, for which ctest says "Skipped".
 
-NEARSTEP_READS has the files and folders that a test declares, with ":" between them: "." for all, "*" for all but C++ and
-Markdown. tests/run_tests leaves out a test only if they are as they were, so a read of any other file fails here.
+NEARSTEP_READS has the files and folders that a test declares, with ":" between them: "." for all, "*" for all but C++
+and Markdown. tests/run_tests leaves out a test only if they are as they were, so a read of any other file fails here.
 """
+
 import os
 import pathlib
 import re
@@ -41,7 +42,9 @@ def _refuse_undeclared(event, arguments):
         name = path.removeprefix(ROOT + "/")
         is_ours = path.startswith(ROOT + "/") and not name.startswith(("build/", "."))
         if is_ours and os.path.isfile(path) and not is_declared(name, READS):
-            raise PermissionError(f"{name} is read, but not declared: add it to READS of the test in its CMakeLists.txt.")
+            raise PermissionError(
+                f"{name} is read, but not declared: add it to READS of the test in its CMakeLists.txt."
+            )
 
 
 if READS is not None:
@@ -69,7 +72,11 @@ def main():
     result = unittest.main(module="__main__", exit=False, verbosity=2).result
     for test, reason in result.skipped:
         say_skipped(_name(test), reason)
-    whole = [test for test, _ in result.skipped if isinstance(test, unittest.TestCase) and not isinstance(test, unittest.case._SubTest)]
+    whole = [
+        test
+        for test, _ in result.skipped
+        if isinstance(test, unittest.TestCase) and not isinstance(test, unittest.case._SubTest)
+    ]
     has_run = result.testsRun > len(whole)
     if not has_run and not result.skipped:
         print("There is no test here.", file=sys.stderr)

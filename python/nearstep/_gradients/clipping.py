@@ -8,8 +8,8 @@ from .._model.departed import Departed
 
 
 def answer_clipping() -> None:
-    """``torch.nn.utils.clip_grad_norm_`` tells the optimizer to clip if gradients are with it, and returns the norm of the
-    last finished step. Trainer asks so for the norm alone, with an infinite limit."""
+    """``torch.nn.utils.clip_grad_norm_`` tells the optimizer to clip if gradients are with it, and returns the norm of
+    the last finished step. Trainer asks so for the norm alone, with an infinite limit."""
     original = torch.nn.utils.clip_grad_norm_
     if hasattr(original, "_nearstep"):
         return

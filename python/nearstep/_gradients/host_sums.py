@@ -15,7 +15,9 @@ from .waiting import Adders, WaitingRoom, bounded_by_free, bytes_of_waiting
 
 _STREAMS = 2  # one sum is read while another is written
 _PINS_AT_ONCE = 4  # blocks
-_ROOM_FOR_PAIRS = 0.75  # of a pass's gradients: half of them wait for the next pass, and those that come need room as well
+_ROOM_FOR_PAIRS = (
+    0.75  # of a pass's gradients: half of them wait for the next pass, and those that come need room as well
+)
 
 
 def bytes_of_sums(params) -> int:
@@ -24,9 +26,9 @@ def bytes_of_sums(params) -> int:
 
 
 class HostSum:
-    """The place of a parameter's sum. ``memory`` has room for fp32; ``value`` is its last part, which holds the sum in its
-    format. ``waiting``: gradients that come on top of it, in their order, and ``job``, which adds them. ``turn``: 0 or 1; it adds
-    two gradients at once, in every other pass."""
+    """The place of a parameter's sum. ``memory`` has room for fp32; ``value`` is its last part, which holds the sum in
+    its format. ``waiting``: gradients that come on top of it, in their order, and ``job``, which adds them. ``turn``: 0
+    or 1; it adds two gradients at once, in every other pass."""
 
     def __init__(self, memory, turn: int):
         self.memory, self.turn = memory, turn
@@ -37,24 +39,42 @@ class HostSum:
 
 
 class HostSums:
-    """Gradients come in streams of their own, while backward goes on, and threads of the host add them. Those that find no
-    room to wait for that, because the threads are late, are added by the GPU, which reads the sum, adds and writes it back.
-    Each adds in the order in which gradients came, so a sum has the same bits as on the GPU. Without a GPU the same happens
-    in host memory."""
+    """Gradients come in streams of their own, while backward goes on, and threads of the host add them. Those that find
+    no room to wait for that, because the threads are late, are added by the GPU, which reads the sum, adds and writes
+    it back. Each adds in the order in which gradients came, so a sum has the same bits as on the GPU. Without a GPU the
+    same happens in host memory."""
 
-    def __init__(self, conductor, device: torch.device, params: list, blocks: list, encodes: bool, waiting_share: float = 1, spare=lambda: 0):
-        """``encodes``: whether the engine's kernels add; ``waiting_share``: of a pass's gradients, which may wait; ``spare``:
-        says how many more bytes of GPU memory gradients may now take on their way, which the next forward needs later."""
-        self._conductor, self._device, self._params, self._blocks, self._encodes = conductor, device, params, blocks, encodes
+    def __init__(
+        self,
+        conductor,
+        device: torch.device,
+        params: list,
+        blocks: list,
+        encodes: bool,
+        waiting_share: float = 1,
+        spare=lambda: 0,
+    ):
+        """``encodes``: whether the engine's kernels add; ``waiting_share``: of a pass's gradients, which may wait;
+        ``spare``: says how many more bytes of GPU memory gradients may now take on their way, which the next forward
+        needs later."""
+        self._conductor, self._device, self._params, self._blocks, self._encodes = (
+            conductor,
+            device,
+            params,
+            blocks,
+            encodes,
+        )
         self._places: dict = {}  # of each parameter, when its block's memory is there
         self._waited: dict = {}  # futures of blocks
         self._spare = spare
         self._flying: collections.deque = collections.deque()  # pairs of bytes and an event
         self._in_flight = 0
-        self._leaving: collections.deque = collections.deque()  # pairs of bytes and the engine's number of what reads them
+        self._leaving: collections.deque = (
+            collections.deque()
+        )  # pairs of bytes and the engine's number of what reads them
         self._bytes_leaving = 0
-        # One block may be on the way: its gradients in the parameters' format, and its sums. Or one parameter, if the GPU adds
-        # what waits for it, too.
+        # One block may be on the way: its gradients in the parameters' format, and its sums. Or one parameter, if the
+        # GPU adds what waits for it, too.
         of_blocks = (sum(params[i].numel() * (params[i].element_size() + 4) for i in block.tensors) for block in blocks)
         self._most_bytes = max([*of_blocks, *(p.numel() * (2 * p.element_size() + 4) for p in params)])
         self._has_gpu = device.type == "cuda"
@@ -70,8 +90,8 @@ class HostSums:
 
     @property
     def bytes_on_the_way(self) -> int:
-        """The most GPU memory that sums and gradients take on their way here, and that sums take until the engine has read
-        them."""
+        """The most GPU memory that sums and gradients take on their way here, and that sums take until the engine has
+        read them."""
         return 2 * self._most_bytes
 
     @property
@@ -82,12 +102,14 @@ class HostSums:
         return bytes_of_sums(self._params[i] for i in self._blocks[block].tensors)
 
     def reserve(self, blocks) -> None:
-        """Begins to take host memory for the blocks' sums, the first ones first; the first call also for their gradients that
-        wait."""
+        """Begins to take host memory for the blocks' sums, the first ones first; the first call also for their
+        gradients that wait."""
         blocks = list(blocks)
         if blocks and self._waited_room is None:
             params = [self._params[i] for block in blocks for i in self._blocks[block].tensors]
-            size = bounded_by_free(bytes_of_waiting(params, self._waiting_share), sum(self.bytes_of(block) for block in blocks))
+            size = bounded_by_free(
+                bytes_of_waiting(params, self._waiting_share), sum(self.bytes_of(block) for block in blocks)
+            )
             self._pairs = size >= _ROOM_FOR_PAIRS * bytes_of_waiting(params)
             self._waited_room = self._pool.submit(PinnedMemory, size, self._device)
         for block in blocks:
@@ -100,7 +122,9 @@ class HostSums:
             tensors = self._blocks[block].tensors
             like = [torch.empty(self._params[k].shape, dtype=torch.float32, device="meta") for k in tensors]
             turn = list(self._waited).index(block) % 2
-            self._places.update((k, HostSum(one, turn)) for k, one in zip(tensors, views(self._waited[block].result().memory, like)))
+            self._places.update(
+                (k, HostSum(one, turn)) for k, one in zip(tensors, views(self._waited[block].result().memory, like))
+            )
         return self._places[i]
 
     # --- Sums ---
@@ -169,8 +193,9 @@ class HostSums:
 
     @contextlib.contextmanager
     def _next(self, place: HostSum, gradient, size: int, spare: bool = False):
-        """Has the next stream, in which the last copy of the place is over. Yields a function after which the gradient is
-        there. ``size``: bytes of GPU memory; ``spare``: only the gradient's own are there, of which more may be on their way."""
+        """Has the next stream, in which the last copy of the place is over. Yields a function after which the gradient
+        is there. ``size``: bytes of GPU memory; ``spare``: only the gradient's own are there, of which more may be on
+        their way."""
         if not self._has_gpu:
             yield lambda: None
             return
@@ -206,8 +231,8 @@ class HostSums:
 
     @contextlib.contextmanager
     def joined(self, values: list):
-        """In here the device waits for the sums that were taken, in a stream of its own, so that backward does not. ``values``:
-        tensors that are used in here, or None."""
+        """In here the device waits for the sums that were taken, in a stream of its own, so that backward does not.
+        ``values``: tensors that are used in here, or None."""
         if not self._has_gpu:
             yield
             return
@@ -248,6 +273,8 @@ def add(have, gradient, encodes_on_gpu: bool):
         # One pass over the memory: PyTorch takes two, and its kernel for mixed formats is slower.
         sums = have if have.dtype == torch.float32 else torch.empty_like(have, dtype=torch.float32)
         pieces = [(tensor.data_ptr(), DTYPES[tensor.dtype]) for tensor in (have, gradient)]
-        _engine.add_on_gpu(sums.data_ptr(), *pieces, sums.numel(), torch.cuda.current_stream(gradient.device).cuda_stream)
+        _engine.add_on_gpu(
+            sums.data_ptr(), *pieces, sums.numel(), torch.cuda.current_stream(gradient.device).cuda_stream
+        )
         return sums
     return have.float().add_(gradient)

@@ -13,6 +13,7 @@ import warnings
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass, current_graph_task_id, queue_callback
 from . import sentences
 from .. import _ranks
 from .._model.departed import Departed
@@ -39,17 +40,26 @@ class _Where(enum.Enum):
 
 class Intake:
     """The gradients of a step. ``takes``: whether they are taken during backward; else they stay in ``p.grad`` until
-    step(). ``accumulation``: backward passes per step; 0: to be learned. ``clip_norm``: largest norm of a gradient; 0: no
-    clipping."""
+    step(). ``accumulation``: backward passes per step; 0: to be learned. ``clip_norm``: largest norm of a gradient; 0:
+    no clipping."""
 
-    def __init__(self, layout, accumulation: int, takes: bool, streaming, gpu_memory_gb: float | None, clip_norm: float):
-        self.params, self.names, self.blocks, self._block_of = layout.params, layout.names, layout.blocks, layout.block_of
+    def __init__(
+        self, layout, accumulation: int, takes: bool, streaming, gpu_memory_gb: float | None, clip_norm: float
+    ):
+        self.params, self.names, self.blocks, self._block_of = (
+            layout.params,
+            layout.names,
+            layout.blocks,
+            layout.block_of,
+        )
         self.takes, self.clip_norm = takes, clip_norm
         self._sums = Sums(layout, is_streamed=streaming is not None)
         self._gpu_memory_gb = gpu_memory_gb
         self._fixed = accumulation
         self._learned = accumulation
-        self._may_wait = streaming is None or accumulation > 1  # there is room for gradients of all layers of a streamed model
+        self._may_wait = (
+            streaming is None or accumulation > 1
+        )  # there is room for gradients of all layers of a streamed model
         self._cautious = 0  # steps left
         self._clips_by_call = False  # clip_norm is that of the program's clip_grad_norm_()
         self._departed: list = [None] * len(self.params)
@@ -62,13 +72,21 @@ class Intake:
         self._begin_counting()
 
     def open(self, conductor, parameters, device, encodes, describe, looks_late: bool) -> None:
-        """``encodes``: the stream in which the engine reads gradients, or None; ``describe``: returns the step's description;
-        ``looks_late``: no forward says when the program has changed parameters."""
-        self._conductor, self._parameters, self._device, self._encodes, self._describe = conductor, parameters, device, encodes, describe
+        """``encodes``: the stream in which the engine reads gradients, or None; ``describe``: returns the step's
+        description; ``looks_late``: no forward says when the program has changed parameters."""
+        self._conductor, self._parameters, self._device, self._encodes, self._describe = (
+            conductor,
+            parameters,
+            device,
+            encodes,
+            describe,
+        )
         self._looks_late = looks_late
         self._on_gpu = conductor.facts()["encodes_on_gpu"]
         self._factor = 1 / conductor.ranks
-        self._sums.open(conductor, device, self._on_gpu, self._room() if self._on_gpu and self.takes else None, self._learned)
+        self._sums.open(
+            conductor, device, self._on_gpu, self._room() if self._on_gpu and self.takes else None, self._learned
+        )
         parameters.give_up_dropped = weakly(self.give_up_dropped)
         for _ in range(0 if conductor.is_alone else self._given_up_early):
             self._give_up_untold()
@@ -127,19 +145,30 @@ class Intake:
 
     def clip(self, params: list, max_norm: float, norm_type: float) -> float:
         """The program clips the gradients of ``params``: the engine does, by the norm over all ranks, in this and all
-        later steps. Returns the norm of the last finished step, 0 before the first one; an infinite ``max_norm`` only asks for it."""
+        later steps. Returns the norm of the last finished step, 0 before the first one; an infinite ``max_norm`` only
+        asks for it."""
         asked = {id(p) for p in params if p.grad is not None}
         if max_norm == math.inf:
             return self._last_norm()
         if not max_norm > 0:
-            raise RuntimeError(f"clip_grad_norm_() has max_norm={max_norm:g}: nearstep clips to a norm above 0. Leave the call out, or pass keep_gradients=True.")
+            raise RuntimeError(
+                f"clip_grad_norm_() has max_norm={max_norm:g}: nearstep clips to a norm above 0. Leave the call out, "
+                "or pass keep_gradients=True."
+            )
         if max_norm == self.clip_norm and norm_type == 2:
             self._is_clip_asked = True
             return self._last_norm()
         if norm_type != 2 or asked != {id(p) for p in self.params if p.grad is not None}:
-            raise RuntimeError("clip_grad_norm_() was called with norm_type other than 2, or without some parameters of the optimizer or with others: pass clip_norm=... to each optimizer, or keep_gradients=True.")
+            raise RuntimeError(
+                "clip_grad_norm_() was called with norm_type other than 2, or without some parameters of the "
+                "optimizer or with others: pass clip_norm=... to each optimizer, or keep_gradients=True."
+            )
         if self.clip_norm or self.told is not None:
-            raise RuntimeError(f"clip_grad_norm_() has max_norm={max_norm:g} where the optimizer has clip_norm={self.clip_norm or None}, and gradients may have left: make the optimizer with clip_norm={max_norm:g}.")
+            raise RuntimeError(
+                f"clip_grad_norm_() has max_norm={max_norm:g} where the optimizer has "
+                f"clip_norm={self.clip_norm or None}, and gradients may have left: make the optimizer with "
+                f"clip_norm={max_norm:g}."
+            )
         self.clip_norm = max_norm
         self._is_clip_asked = self._clips_by_call = True
         return self._last_norm()
@@ -180,7 +209,10 @@ class Intake:
         grad, where = p.grad, self._where[i]
         if where is _Where.left and (grad is None or i in self._zeroed):
             if not self._all_dropped():
-                raise RuntimeError(f"The gradient of {self.names[i]} was dropped when it had left, and others were not: {self.sentence_about(i)}")
+                raise RuntimeError(
+                    f"The gradient of {self.names[i]} was dropped when it had left, and others were not: "
+                    f"{self.sentence_about(i)}"
+                )
             self.give_up()
         elif grad is None and where is _Where.held and self._all_dropped():
             self.give_up()
@@ -199,7 +231,10 @@ class Intake:
         if gradient.is_sparse:
             raise ValueError(f"The gradient of {self.names[i]} is sparse: make it dense (sparse=False of Embedding).")
         if gradient.dtype not in DTYPES:
-            raise RuntimeError(f"{self.names[i]} became {gradient.dtype} after training began: convert the model before the optimizer is made.")
+            raise RuntimeError(
+                f"{self.names[i]} became {gradient.dtype} after training began: convert the model before the "
+                "optimizer is made."
+            )
 
     # --- During backward ---
 
@@ -213,21 +248,23 @@ class Intake:
         self.is_given_up = False
 
     def _expected(self) -> int:
-        """Backward passes after which a gradient leaves; 0: in step(), as before the start, which may come that late."""
+        """Backward passes after which a gradient leaves; 0: in step(), as before the start, which may come
+        that late.
+        """
         return 0 if self._cautious or self._conductor is None else self._learned
 
     def _before(self, i: int, _) -> None:
-        """A gradient of the parameter comes, to p.grad or, for torch.autograd.grad(), to the program. Runs on a thread of
-        autograd."""
-        with torch._C.DisableTorchFunctionSubclass():
+        """A gradient of the parameter comes, to p.grad or, for torch.autograd.grad(), to the program. Runs on a thread
+        of autograd."""
+        with DisableTorchFunctionSubclass():
             self._look(i)
             stood = self.params[i].grad
             if stood is None:
                 return
-            number = torch._C._current_graph_task_id()
+            number = current_graph_task_id()
             if number not in self._taken_away:
                 self._taken_away[number] = []
-                torch.autograd.Variable._execution_engine.queue_callback(weakly(self._put_back, number))
+                queue_callback(weakly(self._put_back, number))
             self._taken_away[number].append((i, stood))
             self.params[i].grad = None
 
@@ -240,7 +277,7 @@ class Intake:
     @torch.no_grad()
     def _take(self, i: int, _) -> None:
         """Takes a gradient that is ready. Runs on a thread of autograd."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             p = self.params[i]
             gradient, p.grad = p.grad, self._stand_in(i)
             block = self._block_of[i]
@@ -251,7 +288,8 @@ class Intake:
                 raise RuntimeError(sentences.comes_once_more(self.names[i], self._expected(), self._sums.is_streamed))
             if self._passes[i] and i in self._older_hooks:
                 raise RuntimeError(
-                    f"A hook on {self.names[i]} that was registered before the optimizer was made sees the gradient of one backward pass, where PyTorch has the "
+                    f"A hook on {self.names[i]} that was registered before the optimizer was made sees the gradient "
+                    "of one backward pass, where PyTorch has the "
                     "sum: make the optimizer with keep_gradients=True, or run backward() once per step."
                 )
             self._check(i, gradient)
@@ -313,7 +351,10 @@ class Intake:
             torch.cuda.current_stream(self._device).wait_stream(stream)
         place = self._device if self._on_gpu else "cpu"
         # A gradient that the program holds, too, is copied: it may change before the engine has read it.
-        gradients = [None if g is None else g.to(place, copy=not self.takes or i in self._own).contiguous() for i, g in zip(tensors, gradients)]
+        gradients = [
+            None if g is None else g.to(place, copy=not self.takes or i in self._own).contiguous()
+            for i, g in zip(tensors, gradients)
+        ]
         made = self._event() if self._on_gpu else None
         for gradient in gradients if made else []:
             if gradient is not None:  # not reused before the engine has read it
@@ -343,12 +384,17 @@ class Intake:
         again = [name for name, where in zip(self.names, self._where) if where in (_Where.used, _Where.spoilt)]
         if again:
             raise RuntimeError(
-                f"The gradient of {again[0]} that an earlier step used is still in p.grad, and PyTorch would use it once more: call zero_grad() after step(), "
+                f"The gradient of {again[0]} that an earlier step used is still in p.grad, and PyTorch would use it "
+                "once more: call zero_grad() after step(), "
                 "or make the optimizer with keep_gradients=True."
             )
         if self._clips_by_call and not self._is_clip_asked and any(isinstance(p.grad, Departed) for p in self.params):
-            raise RuntimeError("clip_grad_norm_() was called in steps before and not in this one, whose gradients may have left to be clipped: "
-                               f"make the optimizer with clip_norm={self.clip_norm:g}, which clips every step, or with keep_gradients=True.")
+            raise RuntimeError(
+                "clip_grad_norm_() was called in steps before and not in this one, whose gradients may have left to "
+                "be clipped: "
+                f"make the optimizer with clip_norm={self.clip_norm:g}, which clips every step, or with "
+                "keep_gradients=True."
+            )
         for i, gradient in self._sums.here():
             if self._where[i] is _Where.held:
                 self._check(i, gradient)
@@ -359,7 +405,8 @@ class Intake:
             self._tell(in_backward=False)
         elif self.told != self._describe():
             raise RuntimeError(
-                "The learning rate or another setting changed between backward() and step(), when gradients had left: change it "
+                "The learning rate or another setting changed between backward() and step(), when gradients had "
+                "left: change it "
                 "before backward(), as after step() by a scheduler."
             )
         for block in reversed(range(len(self.blocks))):
@@ -419,7 +466,7 @@ class Intake:
     def give_up_dropped(self) -> None:
         """Ends a step that the program has dropped by module.zero_grad(), which the optimizer does not see."""
         is_here = self.told is not None or _Where.held in self._where
-        if is_here and torch._C._current_graph_task_id() == -1 and self._all_dropped():
+        if is_here and current_graph_task_id() == -1 and self._all_dropped():
             self.give_up()
 
     def _event(self):
@@ -433,7 +480,7 @@ class Intake:
     @torch.no_grad()
     def drop(self, to_none: bool) -> None:
         """zero_grad(): drops all gradients of this step."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             stand = [] if to_none else [i for i, p in enumerate(self.params) if p.grad is not None]
             if self.told is not None or _Where.held in self._where:
                 self.give_up()

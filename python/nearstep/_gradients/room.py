@@ -24,7 +24,14 @@ class Memory:
 def memory_of(device: torch.device) -> Memory:
     stats = torch.cuda.memory.memory_stats_as_nested_dict(device)
     allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
-    return Memory(allocated["current"], allocated["peak"], reserved["current"], reserved["peak"], torch.cuda.mem_get_info(device)[0], stats["active_bytes"]["all"]["current"])
+    return Memory(
+        allocated["current"],
+        allocated["peak"],
+        reserved["current"],
+        reserved["peak"],
+        torch.cuda.mem_get_info(device)[0],
+        stats["active_bytes"]["all"]["current"],
+    )
 
 
 def capacity_of(now: Memory, limit: float | None, engine: int) -> float:
@@ -34,12 +41,14 @@ def capacity_of(now: Memory, limit: float | None, engine: int) -> float:
 
 
 _SPARE_FOR_S = 0.01  # spare() asks CUDA as often, which takes too long for each gradient
-_SPARE_SHARE = 4  # one part in so many of what backward has set free: the next forward takes it when that part is free again
+_SPARE_SHARE = (
+    4  # one part in so many of what backward has set free: the next forward takes it when that part is free again
+)
 
 
 class Room:
-    """``measure`` returns a Memory; its peaks are those since this object was made. ``limit``: bytes that the process may take,
-    or None; ``engine``: bytes of the engine's own."""
+    """``measure`` returns a Memory; its peaks are those since this object was made. ``limit``: bytes that the process
+    may take, or None; ``engine``: bytes of the engine's own."""
 
     def __init__(self, measure, limit: float | None = None, engine: int = 0):
         self._measure, self._limit, self._engine = measure, limit, engine
@@ -61,8 +70,9 @@ class Room:
         return capacity_of(now, self._limit, self._engine)
 
     def for_sums(self, held: int, wanted: int, on_the_way: int) -> int:
-        """Bytes for sums after the first pass, whose gradients take ``held`` bytes. If not all ``wanted`` ones fit, some go to
-        host memory, and ``on_the_way`` bytes are needed for that. Raises ValueError if the limit holds no pass."""
+        """Bytes for sums after the first pass, whose gradients take ``held`` bytes. If not all ``wanted`` ones fit,
+        some go to host memory, and ``on_the_way`` bytes are needed for that. Raises ValueError if the limit holds no
+        pass."""
         now = self._measure()
         between = max(0, now.most_allocated - self._seen)  # two gradients
         lost = now.most_reserved - now.most_allocated  # between tensors
@@ -74,8 +84,10 @@ class Room:
         self._on_the_way = on_the_way
         if self._limit is not None and room < on_the_way and self._limit - self._engine < needed + on_the_way:
             raise ValueError(
-                f"gpu_memory_gb={self._limit / 1e9:.3g} is too small: a backward pass takes {(needed + self._engine) / 1e9:.3g} GB without sums of gradients, and "
-                f"sums on their way to host memory and back {on_the_way / 1e9:.3g} GB. Give more than {(needed + self._engine + on_the_way) / 1e9:.3g} GB, or fewer "
+                f"gpu_memory_gb={self._limit / 1e9:.3g} is too small: a backward pass takes "
+                f"{(needed + self._engine) / 1e9:.3g} GB without sums of gradients, and "
+                f"sums on their way to host memory and back {on_the_way / 1e9:.3g} GB. Give more than "
+                f"{(needed + self._engine + on_the_way) / 1e9:.3g} GB, or fewer "
                 "tokens at a time."
             )
         return max(0, int(room - on_the_way))

@@ -12,8 +12,11 @@ from .host_sums import HostSum, HostSums, add, bytes_of_sums
 from .room import Room
 from .waiting import bytes_of_waiting
 
-_WAITING_PASSES = 2  # whose gradients may wait for the host: one that finds no room makes backward wait for all that are on their way
-_STREAMED_SHARE = 0.5  # of a pass's gradients, which may wait for the host: streamed models have few passes, and a limit may count them
+_WAITING_PASSES = (
+    2  # whose gradients may wait for the host: one that finds no room makes backward wait for all that are on their way
+)
+# of a pass's gradients, which may wait for the host: streamed models have few passes, and a limit may count them
+_STREAMED_SHARE = 0.5
 
 
 class Sums:
@@ -21,7 +24,12 @@ class Sums:
 
     def __init__(self, layout, is_streamed: bool):
         """``is_streamed``: sums of all layers do not fit the GPU."""
-        self._params, self._blocks, self._block_of, self.is_streamed = layout.params, layout.blocks, layout.block_of, is_streamed
+        self._params, self._blocks, self._block_of, self.is_streamed = (
+            layout.params,
+            layout.blocks,
+            layout.block_of,
+            is_streamed,
+        )
         self._encodes = False
         self._host: HostSums | None = None
         self._room: Room | None = None  # None: everything stays where it comes
@@ -32,7 +40,11 @@ class Sums:
 
     def host_bytes(self, device: torch.device) -> int:
         """Bytes of host memory that sums take if a step has several backward passes and layers are streamed."""
-        return bytes_of_sums(self._params) + bytes_of_waiting(self._params, _STREAMED_SHARE) if self.is_streamed and device.type == "cuda" else 0
+        return (
+            bytes_of_sums(self._params) + bytes_of_waiting(self._params, _STREAMED_SHARE)
+            if self.is_streamed and device.type == "cuda"
+            else 0
+        )
 
     def open(self, conductor, device: torch.device, encodes: bool, room: Room | None, passes: int) -> None:
         """``passes``: backward passes of a step; 0: not known."""
@@ -42,7 +54,15 @@ class Sums:
         else:
             self._room = room
         waiting = min(_WAITING_PASSES, passes - 1) if passes > 1 else _WAITING_PASSES
-        self._host = HostSums(conductor, device, self._params, self._blocks, encodes, _STREAMED_SHARE if self.is_streamed else waiting, self._spare)
+        self._host = HostSums(
+            conductor,
+            device,
+            self._params,
+            self._blocks,
+            encodes,
+            _STREAMED_SHARE if self.is_streamed else waiting,
+            self._spare,
+        )
         if passes > 1:  # taken beside the first forward, in backward's order
             self._reserve()
 
@@ -116,7 +136,11 @@ class Sums:
                 missing -= self._move(block)
                 moved.append(block)
         if moved and self._is_first_rank:
-            print(f"nearstep: GPU memory is short: sums of gradients of {len(moved)} more of {len(self._blocks)} blocks wait in host memory from here on", file=sys.stderr)
+            print(
+                f"nearstep: GPU memory is short: sums of gradients of {len(moved)} more of {len(self._blocks)} "
+                "blocks wait in host memory from here on",
+                file=sys.stderr,
+            )
 
     def _spare(self) -> int:
         return 0 if self._room is None else self._room.spare()
@@ -136,8 +160,8 @@ class Sums:
         return freed
 
     def _decide(self) -> None:
-        """After the first pass. Blocks whose sums stay on the GPU are spread over the model, so that backward has work while
-        others are on their way."""
+        """After the first pass. Blocks whose sums stay on the GPU are spread over the model, so that backward has work
+        while others are on their way."""
         sizes = [self._host.bytes_of(block) for block in range(len(self._blocks))]
         wanted = sum(sizes)
         room = self._room.for_sums(self._bytes_here(), wanted, self._host.bytes_on_the_way)
@@ -161,7 +185,10 @@ class Sums:
         line = f"nearstep: sums of gradients take {kept / 1e9:.3g} GB of GPU memory"
         if moved:
             saved = gradients / max(moved, 1e9)
-            line += f" and {moved / 1e9:.3g} GB of host memory; each GB more of GPU memory would save copies of {saved:.3g} GB of gradients to the host, which adds them, per backward pass"
+            line += (
+                f" and {moved / 1e9:.3g} GB of host memory; each GB more of GPU memory would save copies of "
+                f"{saved:.3g} GB of gradients to the host, which adds them, per backward pass"
+            )
         else:
             line += f"; a pass would fit with {(room - kept) / 1e9:.3g} GB less"
         print(line, file=sys.stderr)

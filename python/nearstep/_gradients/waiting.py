@@ -17,8 +17,8 @@ _SHARE_OF_FREE = 4  # at most one part in so many of the host's free memory is f
 
 
 def bytes_of_waiting(params, share: float = 1) -> int:
-    """Host memory for gradients of these parameters that wait: this share of those of a pass, in the parameters' format. The
-    largest one fits."""
+    """Host memory for gradients of these parameters that wait: this share of those of a pass, in the parameters'
+    format. The largest one fits."""
     sizes = [padded(p.numel() * p.element_size()) for p in params]
     return max(int(share * sum(sizes)), max(sizes, default=0))
 
@@ -34,7 +34,9 @@ class WaitingRoom:
     def __init__(self, memory):
         self._memory = memory
         self._free = [(0, memory.numel())]  # pairs of a begin and a size, ascending, with gaps between them
-        self._leaving: collections.deque = collections.deque()  # pairs of an event and a tensor that the GPU may still read
+        self._leaving: collections.deque = (
+            collections.deque()
+        )  # pairs of an event and a tensor that the GPU may still read
         self._lock = threading.Lock()
 
     def take(self, like):
@@ -74,8 +76,8 @@ class WaitingRoom:
 
 
 class Adders:
-    """Threads of the host that add what waits for a place, a HostSum, to its sum: one thread for one place at a time. Only
-    the thread that puts gradients to a place may call its functions."""
+    """Threads of the host that add what waits for a place, a HostSum, to its sum: one thread for one place at a time.
+    Only the thread that puts gradients to a place may call its functions."""
 
     def __init__(self):
         count = max(1, _engine.pool_threads() - _CORES_OF_OTHERS)

@@ -4,15 +4,16 @@ agree on."""
 from __future__ import annotations
 
 import functools
-import os
 import zlib
 
 import torch
 
-from .._model.groups import Groups, lay_out
+from .._model import sharded
+from .._model.groups import Groups, lay_out, named
 from .._saving.program import Program
-from .._starting.settings import check_groups, flattened, settings_of
+from .._starting.settings import check_groups
 from . import start, state_dicts
+from .engines import given_to_part
 from .parts import Parts, clip_factor, squares
 from .shadow import shadow_of
 from .waits import Waits
@@ -34,6 +35,7 @@ class Local:
             module = module.module
         self._module, self._given = module, given
         self._own = self._parts = self._world = None
+        vars(self).pop("_params", None)
         self._done = 0
         self._saved = (-1, "")  # the step of the last checkpoint of this process, and its path
         self._norms: dict = {}  # of the last steps, by their numbers
@@ -42,6 +44,13 @@ class Local:
         self.extra = None
 
     # --- Start ---
+
+    @property
+    def _params(self) -> list:
+        """Nothing else holds them before the first use: fully_shard() may replace them until then."""
+        if self._parts is not None:
+            return self._parts.params
+        return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
 
     @property
     def has_begun(self) -> bool:
@@ -86,55 +95,46 @@ class Local:
         if self.has_begun:
             return
         self._check_open()
+        sharded.refuse(named(self.param_groups, self._module))  # the model may have been wrapped since
         self._world = World()
         layout = self._world.together(lambda: lay_out(self.param_groups, self._module))
-        self._params, self._names, self._made_with = layout.params, layout.names, self._groups_of()
+        self._names, self._made_with = layout.names, self._groups_of()
         parts = self._world.together(lambda: Parts(layout, self._world))
         if any(one != parts.alike() for one in self._world.gather_objects(parts.alike())):
-            raise of_all_ranks(ValueError(
-                "The ranks have different parameters that are not DTensors, as in stages of a pipeline: give each "
-                "stage a process group of its own by "
-                "fully_shard(), or start one program for each."))
+            raise of_all_ranks(
+                ValueError(
+                    "The ranks have different parameters that are not DTensors, as in stages of a pipeline: give each "
+                    "stage a process group of its own by "
+                    "fully_shard(), or start one program for each."
+                )
+            )
         self._parts = parts
         parts.count_holders()
+        if self._world.is_several:
+            parts.enter_groups()
         with torch.no_grad():
             self._done = start.begin(self, parts, self._world, is_resuming, checkpoint, carried)
             parts.gather()
-        self._waits = Waits(self._own, parts, self._module)
+        self._waits = Waits(self, self._own, parts, self._module)
         if self._done:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
 
-    def _given_to_part(self, path: list, name: str, is_fresh: bool) -> dict:
-        given = dict(self._given)
-        given.update(path=path, fresh=is_fresh, keep_gradients=True, clip_norm=None, clipping="exact",
-                     accumulation=None)
-        if isinstance(given["devices"], (list, tuple)):
-            given["devices"] = given["devices"][self._world.rank]
-        config = flattened(given["config"] or {})
-        config.pop("csd.path", None)
-        if "checkpoint.path" in config:
-            config["checkpoint.path"] = os.path.join(os.fspath(config["checkpoint.path"]), name)
-        given["config"] = config
-        return given
-
-    def settings_of_part(self, path: list) -> list:
-        """The engine's settings for a part whose state lies in these folders."""
-        given = self._given_to_part(path, os.path.basename(path[0]), False)
-        return settings_of(*(given[key] for key in ("path", "state", "codec", "clipping", "devices", "durability",
-                                                    "seed", "config")), elements=0)
-
     def make_own(self, path: list, name: str, is_fresh: bool):
         """The optimizer of this rank's pieces, with its state in these folders."""
-        parts, given = self._parts, self._given_to_part(path, name, is_fresh)
-        groups: list = [{**{key: value for key, value in group.items() if key != "params"}, "params": []}
-                        for group in self.param_groups]
+        parts, given = self._parts, given_to_part(self._given, path, name, self._world.rank, is_fresh)
+        groups: list = [
+            {**{key: value for key, value in group.items() if key != "params"}, "params": []}
+            for group in self.param_groups
+        ]
         for piece in parts.pieces:
             groups[parts.layout.group_of[piece.number]]["params"].append(piece.tensor)
-        shadow = self._module and shadow_of(self._module, {id(parts.params[piece.number]): piece.tensor
-                                                           for piece in parts.pieces})
+        shadow = self._module and shadow_of(
+            self._module, {id(parts.params[piece.number]): piece.tensor for piece in parts.pieces}
+        )
         own = object.__new__(_class_of(Part, type(self)._plain_class, type(self)._base))
-        type(self)._base.__init__(own, groups if shadow is None else Groups(groups, shadow), dict(self.defaults),
-                                  **given)
+        type(self)._base.__init__(
+            own, groups if shadow is None else Groups(groups, shadow), dict(self.defaults), **given
+        )
         if [id(p) for p in own._params] != [id(piece.tensor) for piece in parts.pieces]:
             raise RuntimeError("The parameters of a rank's part have another order than those of the model.")
         own._names[:] = [piece.place.name for piece in parts.pieces]  # in messages and in the state's description
@@ -155,13 +155,20 @@ class Local:
         self._begin()
         check_groups(type(self), self.param_groups)
         if self._groups_of() != self._made_with:
-            raise RuntimeError("The parameter groups have other parameters than when training began: make a new "
-                               "optimizer after the model has changed.")
+            raise RuntimeError(
+                "The parameter groups have other parameters than when training began: make a new "
+                "optimizer after the model has changed."
+            )
         own, parts = self._own, self._parts
+        self._waits.await_all()
+        parts.refresh()
         own.finish()  # this rank's last step is durable before any rank overwrites the one before
         present = parts.present()
-        told = [self._done, _digest([self._name, self._given["clip_norm"], *map(self._hyper, self.param_groups)]),
-                _digest(present)]
+        told = [
+            self._done,
+            _digest([self._name, self._given["clip_norm"], *map(self._hyper, self.param_groups)]),
+            _digest(present),
+        ]
         if parts.averages:
             present = self._agree(self._world.gather(told), present)
             gradients = parts.gradients(present)
@@ -173,7 +180,6 @@ class Local:
             if of_all != present:
                 gradients = parts.gradients(of_all)
         norm = sum(row[-1] for row in rows) ** 0.5 / own._loss_scale()
-        parts.refresh()
         self._update(gradients, norm)
         return loss
 
@@ -182,8 +188,10 @@ class Local:
         for what, place in (("step", _STEPS), ("learning rate, or another setting of a step,", _SETTINGS)):
             other = next((rank for rank, row in enumerate(rows) if row[place] != rows[0][place]), None)
             if other is not None:
-                raise RuntimeError(f"Rank {other} has another {what} than rank 0: let all ranks take the same steps "
-                                   f"with the same settings. What is durable stays.")
+                raise RuntimeError(
+                    f"Rank {other} has another {what} than rank 0: let all ranks take the same steps "
+                    f"with the same settings. What is durable stays."
+                )
         if all(row[_PRESENT] == rows[0][_PRESENT] for row in rows):
             return present
         of_ranks = self._world.gather_objects(present)
@@ -201,7 +209,10 @@ class Local:
         self._done += 1
         self._norms = {self._done - 1: self._norms.get(self._done - 1, 0.0), self._done: norm}
         self._waits.end_step()
-        self._parts.gather()
+
+    def _before_forward(self, number: int, blocks: list) -> None:
+        if self.has_begun:
+            self._waits.before_forward(blocks)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         torch.optim.Optimizer.zero_grad(self, set_to_none)
@@ -231,29 +242,36 @@ class Local:
     def masters_digest(self) -> int:
         """Of the digests of all ranks: equal for equal states that are divided alike."""
         self._begin()
+        self.synchronize()
         return zlib.crc32(repr(self._world.gather_objects(self._own.masters_digest())).encode())
 
     def save(self, folder: str | None = None, extra=None) -> str:
         self._begin()
+        self.synchronize()
         self._saved = (self._done, start.save(self, folder, extra))
         return self._saved[1]
 
     def export(self, folder: str, dtype="fp32") -> None:
-        raise RuntimeError("The ranks that PyTorch started have parts of the model: save "
-                           "torch.distributed.checkpoint.state_dict.get_model_state_dict(model, "
-                           "options=StateDictOptions(full_state_dict=True, cpu_offload=True)) in place of an export.")
+        raise RuntimeError(
+            "The ranks that PyTorch started have parts of the model: save "
+            "torch.distributed.checkpoint.state_dict.get_model_state_dict(model, "
+            "options=StateDictOptions(full_state_dict=True, cpu_offload=True)) in place of an export."
+        )
 
     def close(self) -> None:
         if not self._is_ready:
             return
         self._is_ready = False
         if self._own is not None:
-            self._waits.close()
-            self._own.close()
+            try:
+                self._waits.close()
+            finally:
+                self._own.close()
 
     # --- The state ---
 
     def state_dict(self) -> dict:
+        self.synchronize()
         found = state_dicts.state_dict(self)
         for hook in self._optimizer_state_dict_post_hooks.values():
             found = hook(self, found) or found
@@ -268,9 +286,11 @@ class Local:
             hook(self)
 
     def _read_state(self, i: int) -> dict:
-        raise RuntimeError("Each rank has the moments of a part of the parameters: "
-                           "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict() gives those of "
-                           "DTensors.")
+        raise RuntimeError(
+            "Each rank has the moments of a part of the parameters: "
+            "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict() gives those of "
+            "DTensors."
+        )
 
     def _updates_of(self, i: int) -> int:
         return self._done if self.has_begun else 0
@@ -300,8 +320,11 @@ class Part:
 
 @functools.cache
 def _class_of(first, plain, base):
-    return type(plain.__name__, (first, plain), {"__module__": plain.__module__, "__doc__": plain.__doc__,
-                                                 "_plain_class": plain, "_base": base})
+    return type(
+        plain.__name__,
+        (first, plain),
+        {"__module__": plain.__module__, "__doc__": plain.__doc__, "_plain_class": plain, "_base": base},
+    )
 
 
 def make_local(optimizer, base, module, given: dict) -> None:

@@ -14,12 +14,12 @@ import math
 import torch
 import torch.distributed as dist
 
+from .._torch_private import compute_local_shape_and_global_offset, foreach_norm
 from .boxes import Range, dense, flat_like
-from .world import all_gather
+from .world import all_gather, leave_group
 
 try:
     from torch.distributed.tensor import DTensor, Replicate
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 except ImportError:  # a PyTorch without torch.distributed
     DTensor = Replicate = None
 
@@ -46,11 +46,11 @@ class Piece:
 
 
 class Bucket:
-    """Tensors of a layer that the ranks of ``groups`` hold alike; the outermost group first. ``numbers``: of the
-    parameters."""
+    """Tensors of a layer that the ranks of ``groups`` hold alike; the outermost group first. ``block``: the layer's;
+    ``numbers``: of the parameters."""
 
-    def __init__(self, key: tuple, groups: list, index: int, count: int):
-        self.key, self._groups, self.index, self.count = key, groups, index, count
+    def __init__(self, key: tuple, groups: list, index: int, count: int, block: int):
+        self.key, self.groups, self.index, self.count, self.block = key, groups, index, count, block
         self.numbers: list = []
         self.ends: list = []  # of the parameters, in elements
         self.pieces: list = []  # this rank's
@@ -77,7 +77,7 @@ class Bucket:
             if first < last:
                 mine[first - begin : last - begin].copy_(flat[first - at : last - at])
             at = until
-        for group in reversed(self._groups):
+        for group in reversed(self.groups):
             whole = mine.new_empty(mine.numel() * dist.get_world_size(group))
             all_gather(whole, mine, group)
             mine = whole
@@ -108,10 +108,12 @@ class Parts:
         self.params, self.names = layout.params, layout.names
         self._orders: list = [()] * len(self.params)
         self.buckets: list = []
-        for block in layout.blocks:
-            self._divide(block)
-        self.pieces = sorted((piece for bucket in self.buckets for piece in bucket.pieces),
-                             key=lambda piece: piece.number)
+        for number in range(len(layout.blocks)):
+            self._divide(number)
+        self.pieces = sorted(
+            (piece for bucket in self.buckets for piece in bucket.pieces), key=lambda piece: piece.number
+        )
+        self._own_groups: list = []
         self._is_reduced: set | None = None  # ids of the parameters whose gradients DistributedDataParallel averages
 
     # --- Who holds what ---
@@ -128,14 +130,14 @@ class Parts:
             index, count = index * mesh.size(i) + here[i], count * mesh.size(i)
         return (mesh, tuple(dims)), [mesh.get_group(i) for i in dims], index, count
 
-    def _divide(self, block) -> None:
+    def _divide(self, block: int) -> None:
         buckets: dict = {}
-        for number in block.tensors:
+        for number in self.layout.blocks[block].tensors:
             p = self.params[number]
             flat, self._orders[number] = dense(local(p), self.names[number])
             key, groups, index, count = self._holders(p)
             key = (*key, flat.dtype, flat.device)
-            bucket = buckets.setdefault(key, Bucket(key, groups, index, count))
+            bucket = buckets.setdefault(key, Bucket(key, groups, index, count, block))
             bucket.numbers.append(number)
             bucket.ends.append((bucket.ends[-1] if bucket.ends else 0) + flat.numel())
         for bucket in buckets.values():
@@ -158,8 +160,10 @@ class Parts:
         if is_sharded(p):
             size_as_told, offset = compute_local_shape_and_global_offset(p.shape, p.device_mesh, p.placements)
             if tuple(size_as_told) != size:
-                raise ValueError(f"{self.names[number]} is divided over the ranks in a way that PyTorch does not "
-                                 f"describe ({p.placements}): use another.")
+                raise ValueError(
+                    f"{self.names[number]} is divided over the ranks in a way that PyTorch does not "
+                    f"describe ({p.placements}): use another."
+                )
         return Range(self.names[number], tuple(p.shape), tuple(offset), size, self._orders[number], begin, end)
 
     def flat(self, number: int):
@@ -174,14 +178,28 @@ class Parts:
             if now.data_ptr() != piece.tensor.data_ptr():
                 piece.tensor.data = now
 
+    def enter_groups(self) -> None:
+        """From here on values are gathered in process groups of the optimizer's own. All ranks call it."""
+        groups = self._world.own_groups([group for bucket in self.buckets for group in bucket.groups])
+        for bucket in self.buckets:
+            bucket.groups = [groups[tuple(dist.get_process_group_ranks(group))] for group in bucket.groups]
+        self._own_groups = list(groups.values())
+
+    def leave_groups(self) -> None:
+        for group in self._own_groups:
+            leave_group(group)
+
     def alike(self) -> list:
         """What must be the same on all ranks: the parameters that all hold alike."""
         return [(name, tuple(p.shape), str(p.dtype)) for name, p in zip(self.names, self.params) if not is_sharded(p)]
 
     def count_holders(self) -> None:
         """Ranks tell each other which elements they hold, if there may be copies that no mesh knows."""
-        places = [repr(piece.place) for piece in self.pieces if is_sharded(self.params[piece.number])
-                  and self.params[piece.number].device_mesh.size() < self._world.size]
+        places = [
+            repr(piece.place)
+            for piece in self.pieces
+            if is_sharded(self.params[piece.number]) and self.params[piece.number].device_mesh.size() < self._world.size
+        ]
         of_ranks = self._world.gather_objects(places)
         counts = collections.Counter(place for of_rank in of_ranks for place in of_rank)
         for piece in self.pieces:
@@ -219,14 +237,17 @@ class Parts:
         found: dict = {}
         for bucket in self.buckets:
             if self._averages(bucket) and any(number in whole for number in bucket.numbers):
-                mean = bucket.mean([whole.get(number) for number in bucket.numbers],
-                                   [self.flat(number) for number in bucket.numbers])
+                mean = bucket.mean(
+                    [whole.get(number) for number in bucket.numbers], [self.flat(number) for number in bucket.numbers]
+                )
                 at = 0
                 for piece in bucket.pieces:
                     found[id(piece)] = mean[at : at + piece.place.count].to(piece.tensor.dtype)
                     at += piece.place.count
-        return [found.get(id(piece), self._of_piece(piece, whole)) if piece.number in whole else None
-                for piece in self.pieces]
+        return [
+            found.get(id(piece), self._of_piece(piece, whole)) if piece.number in whole else None
+            for piece in self.pieces
+        ]
 
     @staticmethod
     def _of_piece(piece: Piece, whole: dict):
@@ -254,8 +275,9 @@ class Parts:
         """A program may make its DistributedDataParallel when it likes, before the first step."""
         if self._is_reduced is None:
             kind = torch.nn.parallel.DistributedDataParallel
-            self._is_reduced = {id(p) for one in gc.get_objects() if issubclass(type(one), kind)
-                                for p in one.parameters()}
+            self._is_reduced = {
+                id(p) for one in gc.get_objects() if issubclass(type(one), kind) for p in one.parameters()
+            }
         return self._is_reduced
 
 
@@ -264,7 +286,7 @@ def squares(pieces: list, gradients: list) -> list:
     here = [(piece.holders, gradient) for piece, gradient in zip(pieces, gradients) if gradient is not None]
     if not here:
         return [0.0]
-    norms = torch.stack(torch._foreach_norm([gradient for _, gradient in here], 2, dtype=torch.float32)).double()
+    norms = torch.stack(foreach_norm([gradient for _, gradient in here], 2, dtype=torch.float32)).double()
     return [float((norms.square() / torch.tensor([holders for holders, _ in here], device=norms.device)).sum())]
 
 

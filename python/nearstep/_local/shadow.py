@@ -7,8 +7,10 @@ import torch
 NAME = "Part"  # of each class of it
 
 # In the order in which a module's kind is looked for.
-_KINDS = {kind: type(NAME, (kind,), {}) for kind in (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential,
-                                                     torch.nn.Module)}
+_KINDS = {
+    kind: type(NAME, (kind,), {})
+    for kind in (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential, torch.nn.Module)
+}
 
 
 def shadow_of(module, piece_of: dict):

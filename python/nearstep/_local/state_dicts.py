@@ -37,8 +37,10 @@ def _as_parameter(p, values):
 def _moments(optimizer) -> dict:
     """By the parameters' ids: zeros before the first use, so that there is something to load into."""
     found = {}
-    flats = [{name: torch.zeros(local(p).numel(), device=local(p).device) for _, name in _names(optimizer)}
-             for p in optimizer._params]
+    flats = [
+        {name: torch.zeros(local(p).numel(), device=local(p).device) for _, name in _names(optimizer)}
+        for p in optimizer._params
+    ]
     if optimizer.has_begun:
         parts, own = optimizer._parts, optimizer._own
         if own._params:
@@ -57,8 +59,9 @@ def _moments(optimizer) -> dict:
             order = dense(here, name)[1]
             size = [here.shape[i] for i in order]
             back = [order.index(i) for i in range(len(order))]
-            found[id(p)][name] = _as_parameter(p, values.view(size).permute(back).to(here.device) if back
-                                               else values.view(()).to(here.device))
+            found[id(p)][name] = _as_parameter(
+                p, values.view(size).permute(back).to(here.device) if back else values.view(()).to(here.device)
+            )
     return found
 
 
@@ -73,31 +76,47 @@ def state_dict(optimizer) -> dict:
     params = list(itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups))
     held = set(map(id, optimizer._params))
     numbers = iter(range(len(params)))
-    groups = [{**{key: value for key, value in group.items() if key != "params"},
-               "params": [next(numbers) for _ in group["params"]]} for group in optimizer.param_groups]
+    groups = [
+        {
+            **{key: value for key, value in group.items() if key != "params"},
+            "params": [next(numbers) for _ in group["params"]],
+        }
+        for group in optimizer.param_groups
+    ]
     if has_moments(optimizer):
         moments, of_torch = _moments(optimizer), _settings_of_torch(optimizer)
         groups = [{**of_torch, **group} for group in groups]
         return {"state": {i: moments[id(p)] for i, p in enumerate(params) if id(p) in held}, "param_groups": groups}
-    groups[0][KEY] = json.dumps({"step": optimizer._done, "checkpoint": optimizer._saved[1]
-                                 if optimizer._saved[0] == optimizer._done else ""})
-    return {"state": {i: {"step": torch.tensor(float(optimizer._done))} for i, p in enumerate(params)
-                      if id(p) in held}, "param_groups": groups}
+    groups[0][KEY] = json.dumps(
+        {"step": optimizer._done, "checkpoint": optimizer._saved[1] if optimizer._saved[0] == optimizer._done else ""}
+    )
+    return {
+        "state": {i: {"step": torch.tensor(float(optimizer._done))} for i, p in enumerate(params) if id(p) in held},
+        "param_groups": groups,
+    }
 
 
 def load(optimizer, given: dict) -> None:
     """Takes the groups' settings, and goes on from the moments, or to where the state was."""
     saved = list(itertools.chain.from_iterable(group["params"] for group in given["param_groups"]))
     params = list(itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups))
-    if [len(group["params"]) for group in given["param_groups"]] != [len(group["params"])
-                                                                     for group in optimizer.param_groups]:
-        raise ValueError("This state has other parameter groups than the optimizer: make the groups as those of the "
-                         "run that saved it.")
+    if [len(group["params"]) for group in given["param_groups"]] != [
+        len(group["params"]) for group in optimizer.param_groups
+    ]:
+        raise ValueError(
+            "This state has other parameter groups than the optimizer: make the groups as those of the "
+            "run that saved it."
+        )
     of_torch = _settings_of_torch(optimizer)
     place = next((group[KEY] for group in given["param_groups"] if KEY in group), None)
     for group, theirs in zip(optimizer.param_groups, given["param_groups"]):
-        group.update({key: value for key, value in theirs.items() if key not in ("params", KEY)
-                      and (key in group or of_torch.get(key, KEY) != value)})
+        group.update(
+            {
+                key: value
+                for key, value in theirs.items()
+                if key not in ("params", KEY) and (key in group or of_torch.get(key, KEY) != value)
+            }
+        )
     of_param = {id(p): given["state"][key] for key, p in zip(saved, params) if key in given["state"]}
     names = [name for _, name in _names(optimizer)]
     if any(name in entry for entry in of_param.values() for name in names):
@@ -110,15 +129,21 @@ def _return_to(optimizer, place: dict) -> None:
     if not optimizer.has_begun and place["step"]:
         optimizer._begin(is_resuming=True, checkpoint=place["checkpoint"] or None)
     if optimizer._done != place["step"]:
-        raise ValueError(f"This state is of step {place['step']}, and the state in path is at step {optimizer._done}: "
-                         f"call opt.save() whenever the model is saved.")
+        raise ValueError(
+            f"This state is of step {place['step']}, and the state in path is at step {optimizer._done}: "
+            f"call opt.save() whenever the model is saved."
+        )
 
 
 def _take(optimizer, of_param: dict, names: list) -> None:
     """The state goes on from these moments and from the parameters as they are."""
     if not has_moments(optimizer):
-        raise of_all_ranks(ValueError("Moments are loaded into DTensors alone: of plain parameters each rank has a "
-                                      "part of the state. Call opt.resume() to go on from it."))
+        raise of_all_ranks(
+            ValueError(
+                "Moments are loaded into DTensors alone: of plain parameters each rank has a "
+                "part of the state. Call opt.resume() to go on from it."
+            )
+        )
 
     def carried(parts) -> Carried:
         arrays, updates = {}, {}
@@ -126,8 +151,11 @@ def _take(optimizer, of_param: dict, names: list) -> None:
             entry = of_param.get(id(parts.params[piece.number]), {})
             updates[id(piece.tensor)] = int(entry.get("step", 0))
             begin, end = piece.begin, piece.begin + piece.place.count
-            arrays[id(piece.tensor)] = [piece.tensor.detach().float().cpu().clone(), torch.zeros(end - begin),
-                                        torch.zeros(end - begin)]
+            arrays[id(piece.tensor)] = [
+                piece.tensor.detach().float().cpu().clone(),
+                torch.zeros(end - begin),
+                torch.zeros(end - begin),
+            ]
             for place, name in _names(optimizer):
                 if name in entry:
                     flat = flat_like(local(entry[name]), piece.place.order)

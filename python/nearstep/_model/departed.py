@@ -8,14 +8,83 @@ import weakref
 
 import torch
 
+from .._torch_private import (
+    DisableTorchFunctionSubclass,
+    has_compatible_shallow_copy_type,
+    is_compiling,
+    make_wrapper_subclass,
+)
+
 _TENSOR = torch.Tensor
-_PROPERTIES = ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "grad_fn", "grad", "ndim", "is_cuda", "is_cpu", "is_meta",
-               "is_sparse", "is_quantized", "is_nested", "is_mkldnn", "names", "_version", "_base", "output_nr", "retains_grad", "is_sparse_csr",
-               "_backward_hooks", "_post_accumulate_grad_hooks", "is_xla", "is_mps", "is_xpu", "is_ipu", "is_mtia", "is_maia", "is_vulkan", "itemsize", "nbytes",
-               "grad_dtype")
-_METHODS = ("size", "dim", "ndimension", "numel", "nelement", "stride", "element_size", "is_floating_point", "is_complex", "is_contiguous", "storage_offset",
-            "get_device", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "retain_grad", "type", "is_signed", "_is_view",
-            "is_inference", "is_conj", "is_neg", "is_same_size", "has_names", "dim_order", "__len__", "detach_", "__repr__", "__hash__", "__format__", "__dir__")
+_PROPERTIES = (
+    "shape",
+    "dtype",
+    "device",
+    "layout",
+    "requires_grad",
+    "is_leaf",
+    "grad_fn",
+    "grad",
+    "ndim",
+    "is_cuda",
+    "is_cpu",
+    "is_meta",
+    "is_sparse",
+    "is_quantized",
+    "is_nested",
+    "is_mkldnn",
+    "names",
+    "_version",
+    "_base",
+    "output_nr",
+    "retains_grad",
+    "is_sparse_csr",
+    "_backward_hooks",
+    "_post_accumulate_grad_hooks",
+    "is_xla",
+    "is_mps",
+    "is_xpu",
+    "is_ipu",
+    "is_mtia",
+    "is_maia",
+    "is_vulkan",
+    "itemsize",
+    "nbytes",
+    "grad_dtype",
+)
+_METHODS = (
+    "size",
+    "dim",
+    "ndimension",
+    "numel",
+    "nelement",
+    "stride",
+    "element_size",
+    "is_floating_point",
+    "is_complex",
+    "is_contiguous",
+    "storage_offset",
+    "get_device",
+    "register_hook",
+    "register_post_accumulate_grad_hook",
+    "requires_grad_",
+    "retain_grad",
+    "type",
+    "is_signed",
+    "_is_view",
+    "is_inference",
+    "is_conj",
+    "is_neg",
+    "is_same_size",
+    "has_names",
+    "dim_order",
+    "__len__",
+    "detach_",
+    "__repr__",
+    "__hash__",
+    "__format__",
+    "__dir__",
+)
 
 
 def _functions():
@@ -27,7 +96,14 @@ def _functions():
     for name in _METHODS:
         if hasattr(_TENSOR, name):
             yield getattr(_TENSOR, name)
-    yield from (torch._has_compatible_shallow_copy_type, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_tensor, torch.is_same_size)
+    yield from (
+        has_compatible_shallow_copy_type,
+        torch.is_floating_point,
+        torch.is_complex,
+        torch.numel,
+        torch.is_tensor,
+        torch.is_same_size,
+    )
 
 
 # Methods that return the tensor itself if it has the format and the device asked for, as in module.to().
@@ -54,11 +130,13 @@ def give_back_class(p, kind) -> None:
 
 
 class Departed(torch.Tensor):
-    """``p.grad.zero_()``, as ``module.zero_grad(set_to_none=False)`` calls it, drops the gradient and keeps this one, which is zero from then on."""
+    """``p.grad.zero_()``, as ``module.zero_grad(set_to_none=False)`` calls it, drops the gradient and keeps this one,
+    which is zero from then on.
+    """
 
     @staticmethod
     def __new__(cls, p, intake, i: int):
-        one = torch.Tensor._make_wrapper_subclass(cls, p.shape, dtype=p.dtype, device=p.device)
+        one = make_wrapper_subclass(cls, p.shape, dtype=p.dtype, device=p.device)
         one._intake = weakref.ref(intake)
         one._number = i
         return one
@@ -79,8 +157,8 @@ class Departed(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if func in ABOUT or (func == _TENSOR.untyped_storage and torch._guards.TracingContext.try_get() is not None):  # torch.compile describes it
-            with torch._C.DisableTorchFunctionSubclass():
+        if func in ABOUT or (func == _TENSOR.untyped_storage and is_compiling()):  # torch.compile describes it
+            with DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
         return cls._act(func, args, kwargs)
 
@@ -98,7 +176,12 @@ class Departed(torch.Tensor):
             return args[0]
         if func == _TENSOR.data.__set__ and args[0] is args[1]:  # by module.to()
             return None
-        if name in CONVERSIONS and args and any(one is args[0] for one in found) and _changes_nothing(func, args, kwargs):
+        if (
+            name in CONVERSIONS
+            and args
+            and any(one is args[0] for one in found)
+            and _changes_nothing(func, args, kwargs)
+        ):
             return args[0]
         next(iter(found))._refuse()
 
@@ -119,7 +202,7 @@ class Departed(torch.Tensor):
 
 def _changes_nothing(func, args, kwargs) -> bool:
     """Whether a conversion returns the tensor itself: tried on one of the same kind that has no elements."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         one = torch.empty([0] * args[0].dim(), dtype=args[0].dtype, device=args[0].device)
         return func(one, *args[1:], **(kwargs or {})) is one
 

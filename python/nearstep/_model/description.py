@@ -21,7 +21,10 @@ def of_model(module, names: list, params: list, moments: str) -> str:
 def of_tensors(kind: str, shapes: list, moments: str) -> str:
     """``shapes``: names and shapes."""
     digest = hashlib.sha256(repr(shapes).encode()).hexdigest()[:12]
-    return f"torch {kind}, {len(shapes)} tensors, {sum(math.prod(shape) for _, shape in shapes)} parameters, shapes {digest}, moments of {moments}"
+    return (
+        f"torch {kind}, {len(shapes)} tensors, {sum(math.prod(shape) for _, shape in shapes)} parameters, shapes "
+        f"{digest}, moments of {moments}"
+    )
 
 
 def _counted(count: int, noun: str) -> str:
@@ -33,9 +36,14 @@ def _state(facts: dict, is_beside: bool) -> str:
     and the rated TB of a device's drive, or 0. ``is_beside``: it is written during the first step."""
     state_bytes = facts["state_bytes"]
     unit, name = (1e9, "GB") if state_bytes >= 1e9 else (1e6, "MB")
-    line = f"its {state_bytes / unit:.3g} {name} " + ("are written during the first step" if is_beside else f"took {facts['start_s']:.2g} s")
+    line = f"its {state_bytes / unit:.3g} {name} " + (
+        "are written during the first step" if is_beside else f"took {facts['start_s']:.2g} s"
+    )
     if facts["rated_tbw"]:
-        return f"{line}, and its drives are rated for {facts['rated_tbw'] * 1e12 * facts['devices'] / state_bytes:.3g} updates, each of which writes them once"
+        return (
+            f"{line}, and its drives are rated for {facts['rated_tbw'] * 1e12 * facts['devices'] / state_bytes:.3g} "
+            "updates, each of which writes them once"
+        )
     return f"{line}; with config={{'csd.rated_tbw': TB}} this line says how long the drives last"
 
 
@@ -48,5 +56,6 @@ def of_run(conductor, params: list, device, is_beside: bool) -> str:
     return (
         f"{how_many} parameters on {device}, {_counted(conductor.ranks, 'rank')}, state on "
         f"{_counted(facts['devices'], 'device')} in {', '.join(conductor.paths)}, gradients of "
-        f"{facts['gradient_bytes_per_parameter']:.2f} bytes per parameter encoded {where}, step {conductor.steps}; {_state(facts, is_beside)}"
+        f"{facts['gradient_bytes_per_parameter']:.2f} bytes per parameter encoded {where}, step {conductor.steps}; "
+        f"{_state(facts, is_beside)}"
     )

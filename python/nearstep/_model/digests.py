@@ -31,7 +31,12 @@ def _on_host(p) -> int:
 
 def _by_pytorch(p, out) -> None:
     """For a build without CUDA kernels."""
-    words = _memory_of(p).view(-1).view(torch.uint8).view({2: torch.int16, 4: torch.int32}.get(p.element_size(), torch.uint8))
+    words = (
+        _memory_of(p)
+        .view(-1)
+        .view(torch.uint8)
+        .view({2: torch.int16, 4: torch.int32}.get(p.element_size(), torch.uint8))
+    )
     out.zero_()
     for first in range(0, words.numel(), _WORDS_AT_ONCE):
         part = words[first : first + _WORDS_AT_ONCE].to(torch.int64)
@@ -59,11 +64,15 @@ class Digests:
             self._noted = [0] * len(params)
 
     def _compute(self, numbers: list, out, tensors=None) -> None:
-        """``tensors``: in place of all parameters. On a GPU those that the program has moved to the host come by copies."""
+        """``tensors``: in place of all parameters. On a GPU those that the program has moved to the host come by
+        copies.
+        """
         tensors = tensors or self._params
         if _engine.has_gpu_kernels():
             kept = [_memory_of(tensors[i].to(out.device)) for i in numbers]
-            pieces = [(p.data_ptr(), p.numel() * p.element_size(), out.data_ptr() + 8 * i) for i, p in zip(numbers, kept)]
+            pieces = [
+                (p.data_ptr(), p.numel() * p.element_size(), out.data_ptr() + 8 * i) for i, p in zip(numbers, kept)
+            ]
             _engine.digest_on_gpu(pieces, torch.cuda.current_stream(out.device).cuda_stream)
         else:
             for i in numbers:
@@ -107,8 +116,8 @@ class Digests:
 
     @torch.no_grad()
     def has_noted_value(self, i: int, dtype: torch.dtype) -> bool:
-        """Whether the parameter, which was noted as a contiguous tensor of ``dtype`` on a GPU, has that value still: in other memory,
-        or in another type that has it exactly."""
+        """Whether the parameter, which was noted as a contiguous tensor of ``dtype`` on a GPU, has that value still: in
+        other memory, or in another type that has it exactly."""
         p = self._params[i]
         as_noted = p.to(self._now.device, dtype).contiguous()
         if not torch.equal(as_noted.to(p.device, p.dtype), p):

@@ -7,6 +7,7 @@ import enum
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass
 from .departed import ABOUT, CONVERSIONS, give_back_class, give_class
 from .._starting.suggestions import suggests
 
@@ -37,7 +38,10 @@ def empty(device: str | torch.device = "cpu"):
 
     def refuse_meta(tensor):
         if tensor.is_meta and id(tensor) not in made:
-            raise RuntimeError("nearstep.empty() is for models that are built, not loaded: call from_config() in place of from_pretrained(), and name the folder by weights=FOLDER.")
+            raise RuntimeError(
+                "nearstep.empty() is for models that are built, not loaded: call from_config() in place of "
+                "from_pretrained(), and name the folder by weights=FOLDER."
+            )
 
     def without_memory(self, name, param):
         register_parameter(self, name, param)
@@ -78,13 +82,18 @@ def _replace(p, data) -> None:
 
 def is_empty(p) -> bool:
     """Whether the parameter has a shape but no values. One that the program has given values since is not empty."""
-    with torch._C.DisableTorchFunctionSubclass():
-        return getattr(p, "_nearstep_empty", None) is not None and (p.numel() == 0 or bool(p.detach()[(0,) * p.dim()].isnan()))
+    with DisableTorchFunctionSubclass():
+        return getattr(p, "_nearstep_empty", None) is not None and (
+            p.numel() == 0 or bool(p.detach()[(0,) * p.dim()].isnan())
+        )
 
 
 # Functions that make another tensor of the same kind, or ask for the memory.
-_WITHOUT_VALUES = {f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")} | {
-    f"new_{kind}" for kind in ("zeros", "ones", "full", "empty")} | {"view_as", "expand_as", "untyped_storage", "data_ptr"}
+_WITHOUT_VALUES = (
+    {f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")}
+    | {f"new_{kind}" for kind in ("zeros", "ones", "full", "empty")}
+    | {"view_as", "expand_as", "untyped_storage", "data_ptr"}
+)
 
 
 class _Guarded:
@@ -93,9 +102,14 @@ class _Guarded:
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "")
-        if func not in ABOUT and func != torch.Tensor.data.__set__ and name not in CONVERSIONS and name not in _WITHOUT_VALUES:
+        if (
+            func not in ABOUT
+            and func != torch.Tensor.data.__set__
+            and name not in CONVERSIONS
+            and name not in _WITHOUT_VALUES
+        ):
             _refuse()
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
     def __deepcopy__(self, _):
@@ -106,7 +120,10 @@ class _Guarded:
 
 
 def _refuse():
-    raise RuntimeError("The parameters of a module from nearstep.empty() have no values until training begins: make the optimizer and call opt.resume() before you use, copy or save them.")
+    raise RuntimeError(
+        "The parameters of a module from nearstep.empty() have no values until training begins: make the optimizer "
+        "and call opt.resume() before you use, copy or save them."
+    )
 
 
 def guard(params) -> None:
@@ -141,7 +158,8 @@ def refuse_to_draw(params: list) -> None:
     """Raises ValueError if a closed optimizer has the values."""
     if any(getattr(p, "_nearstep_empty", None) is _Values.in_a_state for p in params):
         raise ValueError(
-            "The parameters of this module are in the path of an optimizer with Stream(host_memory_gb=...), which is closed: go on there with opt.resume(), "
+            "The parameters of this module are in the path of an optimizer with Stream(host_memory_gb=...), which is "
+            "closed: go on there with opt.resume(), "
             "or pass weights=FOLDER, a folder of that one's export()."
         )
 

@@ -8,13 +8,19 @@ import itertools
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass, has_storage
+from .composed import refuse_trained
+
 # A block has at least one tile of the engine, so that each has something to send.
 _LEAST_ELEMENTS = 65536
 
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}  # names of the engine
 
 
-_WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")  # parts of names that torch.compile and checkpoint_wrapper() add
+_WRAPPERS = (
+    "_orig_mod",
+    "_checkpoint_wrapped_module",
+)  # parts of names that torch.compile and checkpoint_wrapper() add
 
 
 def plain_name(name: str) -> str:
@@ -37,8 +43,9 @@ class Groups(list):
 
 
 def check_formats(params: list, names: list) -> None:
-    """Raises ValueError for a format that nearstep does not train."""
+    """Raises ValueError for a format that nearstep does not train, and for parameters that consist of others."""
     for p, name in zip(params, names):
+        refuse_trained(name, p)
         if p.dtype not in DTYPES:
             raise ValueError(f"Parameter {name} is {p.dtype}: nearstep trains float32, bfloat16 and float16.")
 
@@ -48,12 +55,18 @@ def groups(module: torch.nn.Module, weight_decay: float = 0.01, **settings) -> G
     with fewer than two dimensions (biases, scales of norms), without. ``settings`` apply to both. Frozen parameters
     (``requires_grad=False``) are left out."""
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"nearstep.groups() takes a module, not a {type(module).__name__}: pass tensors or groups of your own to the optimizer.")
+        raise TypeError(
+            f"nearstep.groups() takes a module, not a {type(module).__name__}: pass tensors or groups of your own to "
+            "the optimizer."
+        )
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     trained = trained or list(module.named_parameters())  # all frozen: an optimizer that does nothing
     matrices = [p for _, p in trained if p.dim() >= 2]
     others = [p for _, p in trained if p.dim() < 2]
-    both = [{"params": matrices, "weight_decay": weight_decay, **settings}, {"params": others, "weight_decay": 0.0, **settings}]
+    both = [
+        {"params": matrices, "weight_decay": weight_decay, **settings},
+        {"params": others, "weight_decay": 0.0, **settings},
+    ]
     return Groups([group for group in both if group["params"]], module)
 
 
@@ -67,8 +80,11 @@ def trained_of(params):
 def named(param_groups: list, module: torch.nn.Module | None) -> list:
     """Pairs of a name, the module's or else "group.place", and a parameter of the groups."""
     names = {} if module is None else {id(p): name for name, p in module.named_parameters()}
-    return [(names.get(id(p), f"{number}.{place}"), p) for number, group in enumerate(param_groups)
-            for place, p in enumerate(group["params"])]
+    return [
+        (names.get(id(p), f"{number}.{place}"), p)
+        for number, group in enumerate(param_groups)
+        for place, p in enumerate(group["params"])
+    ]
 
 
 @dataclasses.dataclass
@@ -114,7 +130,9 @@ def _blocks_of(module: torch.nn.Module, index: dict) -> tuple[list[Block], list]
         of_owner = [index[id(p)] for p in parameters if id(p) in index]
         if of_owner:
             reads.append((owner, of_owner))
-        mine = {index[id(p)]: p.numel() for p in owner.parameters() if index.get(id(p)) in of_owner and id(p) not in seen}
+        mine = {
+            index[id(p)]: p.numel() for p in owner.parameters() if index.get(id(p)) in of_owner and id(p) not in seen
+        }
         seen.update(id(p) for p in owner.parameters() if index.get(id(p)) in mine)
         if not mine:
             return  # all tied to earlier parameters
@@ -152,12 +170,18 @@ class Layout:
 
 def _refuse_shared_memory(params: list, names: list) -> None:
     """PyTorch's optimizers update such memory once for each parameter; the state has one master for each."""
-    with torch._C.DisableTorchFunctionSubclass():
-        places = sorted((p.data_ptr(), p.data_ptr() + p.numel() * p.element_size(), name)
-                        for p, name in zip(params, names) if torch._C._has_storage(p) and p.is_contiguous() and p.device.type != "meta")
+    with DisableTorchFunctionSubclass():
+        places = sorted(
+            (p.data_ptr(), p.data_ptr() + p.numel() * p.element_size(), name)
+            for p, name in zip(params, names)
+            if has_storage(p) and p.is_contiguous() and p.device.type != "meta"
+        )
     for (_, end, one), (begin, _, other) in itertools.pairwise(places):
         if 0 < begin < end:
-            raise ValueError(f"{one} and {other} are two parameters of the same memory, as after p.data = q.data: make them one, {other} = {one}.")
+            raise ValueError(
+                f"{one} and {other} are two parameters of the same memory, as after p.data = q.data: make them one, "
+                f"{other} = {one}."
+            )
 
 
 def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
@@ -173,7 +197,10 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
         p, _, name = in_groups[key]
         check_formats([p], [names.get(key, name)])
         if "/" in names.get(key, name):
-            raise ValueError(f"Parameter {names[key]} has a / in its name, which separates folders in checkpoints: rename its module.")
+            raise ValueError(
+                f"Parameter {names[key]} has a / in its name, which separates folders in checkpoints: rename its "
+                "module."
+            )
     blocks, reads = ([], []) if module is None else _blocks_of(module, {key: i for i, key in enumerate(found)})
     listed = {i for block in blocks for i in block.tensors}
     rest = [i for i in range(len(found)) if i not in listed]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass, current_graph_task_id
 from . import watch
 from .apart import apart
 from .departed import Departed
@@ -22,10 +23,10 @@ def _named(names: list) -> str:
 
 
 class Parameters:
-    """Each parameter has a value in the engine's vector, which is in host memory. A parameter is a copy of it, or, if it
-    was empty and is on the CPU, the value itself. Of one process's parameters on a GPU, the GPU itself may write new values
-    to them, and then the vector keeps old ones. A streamed one is its value, too, unless its layer is in a slot. Where
-    values stay in storage, the vector has memory only for those that were read there since the last step.
+    """Each parameter has a value in the engine's vector, which is in host memory. A parameter is a copy of it, or, if
+    it was empty and is on the CPU, the value itself. Of one process's parameters on a GPU, the GPU itself may write new
+    values to them, and then the vector keeps old ones. A streamed one is its value, too, unless its layer is in a slot.
+    Where values stay in storage, the vector has memory only for those that were read there since the last step.
 
     Until a parameter has the values of the last step it is watched, so that any use brings them. What the program
     writes between two steps is found by digests, and becomes the master's value."""
@@ -77,7 +78,7 @@ class Parameters:
 
     def is_value(self, i: int) -> bool:
         """Whether the parameter is the engine's value itself. It is a copy when the program has converted it."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             return i in self._streamed or self._params[i].data_ptr() == self.values[i].data_ptr()
 
     @property
@@ -99,7 +100,9 @@ class Parameters:
     @property
     def kept_bytes(self) -> int:
         """Bytes of the parameters that are read into the vector in every step."""
-        return sum(value.numel() for i, value in enumerate(self.values) if i not in self._streamed) * self.dtype.itemsize
+        return (
+            sum(value.numel() for i, value in enumerate(self.values) if i not in self._streamed) * self.dtype.itemsize
+        )
 
     def is_loaded(self, i: int) -> bool:
         return i in self._loaded
@@ -128,8 +131,8 @@ class Parameters:
         return self._in_file.get(i, self.values[i])
 
     def wait_in_file(self, numbers: list) -> None:
-        """Start values that these parameters of nearstep.empty() are about to get may take more memory than the host has, if they are to be in
-        storage."""
+        """Start values that these parameters of nearstep.empty() are about to get may take more memory than the host
+        has, if they are to be in storage."""
         numbers = [i for i in numbers if self.is_from_storage and i in self._streamed]
         if not numbers:
             return
@@ -137,7 +140,12 @@ class Parameters:
         try:
             self._in_file = dict(zip(numbers, views(memory_of_file(folder, size), [self.values[i] for i in numbers])))
         except OSError as error:
-            raise OSError(error.errno, f"{size / 1e9:.3g} GB of start values wait beside the state until they are in it ({error.strerror}): free space there", folder) from error
+            raise OSError(
+                error.errno,
+                f"{size / 1e9:.3g} GB of start values wait beside the state until they are in it ({error.strerror}): "
+                "free space there",
+                folder,
+            ) from error
 
     def _memory(self, i: int):
         """For a parameter that was empty."""
@@ -152,9 +160,13 @@ class Parameters:
         return [fill(self._params[i], data) for i, data in zip(self.were_empty, memory)]
 
     def keep_start(self) -> bool:
-        """Whether the parameters have the values that training starts from, so that nobody reads the vector while these are
-        written to the state, or only computes with them."""
-        if self.is_from_storage or not self._conductor.is_alone or not all(self._conductor.holds(DTYPES[p.dtype]) for p in self._params):
+        """Whether the parameters have the values that training starts from, so that nobody reads the vector while these
+        are written to the state, or only computes with them."""
+        if (
+            self.is_from_storage
+            or not self._conductor.is_alone
+            or not all(self._conductor.holds(DTYPES[p.dtype]) for p in self._params)
+        ):
             return False
         values = [i for i in range(len(self._params)) if self.is_value(i)]
         if not self._streamed.issuperset(values):
@@ -201,7 +213,9 @@ class Parameters:
             on_host = {i: self._conductor.elements_on_host(i) for i in copied if i in self._places}
             with torch.cuda.stream(self._looks):
                 # places() has looked at those of which the GPU has written a part since.
-                self._digests.before_overwriting([i for i in copied if i not in on_host or on_host[i] == [(0, self.values[i].numel())]])
+                self._digests.before_overwriting(
+                    [i for i in copied if i not in on_host or on_host[i] == [(0, self.values[i].numel())]]
+                )
             self._copies.wait_stream(self._looks)
             with torch.cuda.stream(self._copies):
                 for i in copied:
@@ -231,11 +245,11 @@ class Parameters:
 
     @torch.no_grad()
     def places(self) -> tuple:
-        """Where the GPU may write the values of the step that ends: numbers and addresses, a CUDA event that is over when nobody
-        reads the old ones, and where it says then, on the GPU, whether the program has changed any."""
+        """Where the GPU may write the values of the step that ends: numbers and addresses, a CUDA event that is over
+        when nobody reads the old ones, and where it says then, on the GPU, whether the program has changed any."""
         if self.device.type != "cuda" or self._streaming is not None or not self._conductor.is_alone:
             return [], 0, 0
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             self._places = {i: p.detach() for i, p in enumerate(self._params) if self._is_like_value(i)}
             numbers = list(self._places)
             self._looks.wait_stream(torch.cuda.current_stream(self.device))
@@ -245,14 +259,24 @@ class Parameters:
                 self._unused.record(self._looks)
             self._were_places = set(numbers)
             for i in numbers:
-                torch.autograd.graph.increment_version(self._params[i])  # graphs that were made before have the old values
-            return ([(i, place.data_ptr()) for i, place in self._places.items()], self._unused.cuda_event,
-                    0 if are_written is None else are_written.data_ptr())
+                torch.autograd.graph.increment_version(
+                    self._params[i]
+                )  # graphs that were made before have the old values
+            return (
+                [(i, place.data_ptr()) for i, place in self._places.items()],
+                self._unused.cuda_event,
+                0 if are_written is None else are_written.data_ptr(),
+            )
 
     def _is_like_value(self, i: int) -> bool:
         """Whether the parameter is another tensor with the value's elements in the same order."""
         p, value = self._params[i], self.values[i]
-        return not self.is_value(i) and p.is_contiguous() and p.numel() > 0 and (p.device, p.dtype, p.shape) == (self.device, value.dtype, value.shape)
+        return (
+            not self.is_value(i)
+            and p.is_contiguous()
+            and p.numel() > 0
+            and (p.device, p.dtype, p.shape) == (self.device, value.dtype, value.shape)
+        )
 
     def bring(self, block: int) -> None:
         """Updates the block's parameters to the last step, for work that the device receives from now on."""
@@ -267,13 +291,25 @@ class Parameters:
                 torch.cuda.current_stream(self.device).wait_event(self._copied[block])
             self._is_brought[block] = True
             following = block + 1
-            if (self.device.type == "cuda" and following < len(self._blocks) and not self._is_fetched[following] and self._conductor.has_block(following)
-                    and not self.is_from_storage):
+            if (
+                self.device.type == "cuda"
+                and following < len(self._blocks)
+                and not self._is_fetched[following]
+                and self._conductor.has_block(following)
+                and not self.is_from_storage
+            ):
                 self._fetch(following)  # while the device computes this block
             self._raise_lost()
 
+    def wait_in(self, stream, block: int) -> None:
+        """Work that the stream of the GPU gets from now on sees the block's values, which bring() brings."""
+        if self.device.type == "cuda":
+            stream.wait_event(self._copied[block])
+
     def await_sent(self) -> None:
-        """Before the program may write values: until the step is finished, this rank may send them to others from there."""
+        """Before the program may write values: until the step is finished, this rank may send them to others from
+        there.
+        """
         if self._may_send and not any(self._is_put):
             self._may_send = False
             if self.are_values:
@@ -284,7 +320,9 @@ class Parameters:
             self.bring(block)
 
     def leave(self) -> None:
-        """The model goes on without its optimizer: with the values of the last step, but for those of a step that was left."""
+        """The model goes on without its optimizer: with the values of the last step, but for those of a step that was
+        left.
+        """
         if not any(self._is_put):
             self.bring_all()
         if self._streaming:
@@ -312,14 +350,19 @@ class Parameters:
             self.give_up_dropped()
         if self._is_put[block] and self.is_value(i):
             raise RuntimeError(
-                f"{self._names[i]} is between two steps, as are all parameters, since backward() has begun the update: call step() before you read them or change them.{advice}"
+                f"{self._names[i]} is between two steps, as are all parameters, since backward() has begun the "
+                f"update: call step() before you read them or change them.{advice}"
             )
 
     def refuse_between_steps(self, numbers) -> None:
-        """Before a layer that has these in its slot computes a forward. An evaluation may read those of the last step from storage."""
-        if torch._C._current_graph_task_id() == -1 and (torch.is_grad_enabled() or not self.is_from_storage):
+        """Before a layer that has these in its slot computes a forward. An evaluation may read those of the last step
+        from storage.
+        """
+        if current_graph_task_id() == -1 and (torch.is_grad_enabled() or not self.is_from_storage):
             for i in numbers:
-                self._refuse_put(i, " Or, if backward() runs several times in a step, make the optimizer with accumulation=N.")
+                self._refuse_put(
+                    i, " Or, if backward() runs several times in a step, make the optimizer with accumulation=N."
+                )
 
     def watch(self, numbers) -> None:
         for i in numbers:
@@ -366,7 +409,9 @@ class Parameters:
 
     @torch.no_grad()
     def look_for_written(self) -> None:
-        """Finds out which parameters differ from the last step's values. Costs nothing for those that were not used since."""
+        """Finds out which parameters differ from the last step's values. Costs nothing for those that were not used
+        since.
+        """
         with apart():
             self.is_looked = True
             found = self._digests.differing(self._here())
@@ -388,27 +433,42 @@ class Parameters:
         ``is_last``: values that do not fit the state are left out; else they raise RuntimeError. All ranks call it."""
         self._raise_lost()
         if not is_last and self._vector is not None and self._vector.data_ptr() != self._address:
-            raise RuntimeError("The memory that the engine and the parameters share was replaced, as by the module's share_memory(): call it before the optimizer is made.")
+            raise RuntimeError(
+                "The memory that the engine and the parameters share was replaced, as by the module's "
+                "share_memory(): call it before the optimizer is made."
+            )
         if is_thorough:
             self.look_for_written()
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             written = self._digests.differing(sorted({*self._written, *self._digests.counted(self._here())}))
             if is_last:
-                written = [i for i in written if self._params[i].shape == self.values[i].shape and self._params[i].dtype in DTYPES]
+                written = [
+                    i
+                    for i in written
+                    if self._params[i].shape == self.values[i].shape and self._params[i].dtype in DTYPES
+                ]
             for i in written:
                 self._check_format(i)
             new = [self._params[i].detach().to("cpu").contiguous().clone() for i in written]
             self._written = []
             if written or not self._conductor.is_alone:
-                self._conductor.change_masters([(i, p.data_ptr(), DTYPES[p.dtype]) for i, p in zip(written, new)], new, is_last)
+                self._conductor.change_masters(
+                    [(i, p.data_ptr(), DTYPES[p.dtype]) for i, p in zip(written, new)], new, is_last
+                )
             self._digests.note(written)
 
     def _check_format(self, i: int) -> None:
         p = self._params[i]
         if p.shape != self.values[i].shape:
-            raise RuntimeError(f"{self._names[i]} has the shape {tuple(p.shape)}, and had {tuple(self.values[i].shape)} when training began: make a new optimizer.")
+            raise RuntimeError(
+                f"{self._names[i]} has the shape {tuple(p.shape)}, and had {tuple(self.values[i].shape)} when "
+                "training began: make a new optimizer."
+            )
         if p.dtype not in DTYPES:
-            raise RuntimeError(f"{self._names[i]} became {p.dtype} after training began: convert the model before the optimizer is made.")
+            raise RuntimeError(
+                f"{self._names[i]} became {p.dtype} after training began: convert the model before the optimizer is "
+                "made."
+            )
 
     def _raise_lost(self) -> None:
         lost = self._lost + [self._names[i] for i in self._digests.lost()]
@@ -416,7 +476,9 @@ class Parameters:
         if lost and not self._said_lost:
             self._said_lost = True
             raise RuntimeError(
-                f"Parameters ({_named(lost)}) were changed where it does not count, and the change is lost: between backward() and step(), "
-                "or through a view that was taken before the last step. Change a parameter itself, after step() and before the next forward, or make the "
+                f"Parameters ({_named(lost)}) were changed where it does not count, and the change is lost: between "
+                "backward() and step(), "
+                "or through a view that was taken before the last step. Change a parameter itself, after step() and "
+                "before the next forward, or make the "
                 "optimizer with keep_gradients=True, which also takes changes before step()."
             )

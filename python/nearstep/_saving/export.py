@@ -1,12 +1,13 @@
 """Writes trained weights for Hugging Face's from_pretrained(). Called by _optimizer.py."""
+
 from __future__ import annotations
 
 import copy
 import os
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .._torch_private import is_traceable_wrapper_subclass
 from .. import _engine
 from .._model.groups import DTYPES, plain_module, plain_name
 from .._starting.names import file_name
@@ -15,19 +16,36 @@ from .._starting.names import file_name
 _FORMATS = {
     getattr(torch, name): word
     for name, word in (
-        ("float64", "F64"), ("float32", "F32"), ("float16", "F16"), ("bfloat16", "BF16"), ("float8_e4m3fn", "F8_E4M3"),
-        ("float8_e5m2", "F8_E5M2"), ("complex64", "C64"), ("int64", "I64"), ("int32", "I32"), ("int16", "I16"), ("int8", "I8"),
-        ("uint64", "U64"), ("uint32", "U32"), ("uint16", "U16"), ("uint8", "U8"), ("bool", "BOOL"))
+        ("float64", "F64"),
+        ("float32", "F32"),
+        ("float16", "F16"),
+        ("bfloat16", "BF16"),
+        ("float8_e4m3fn", "F8_E4M3"),
+        ("float8_e5m2", "F8_E5M2"),
+        ("complex64", "C64"),
+        ("int64", "I64"),
+        ("int32", "I32"),
+        ("int16", "I16"),
+        ("int8", "I8"),
+        ("uint64", "U64"),
+        ("uint32", "U32"),
+        ("uint16", "U16"),
+        ("uint8", "U8"),
+        ("bool", "BOOL"),
+    )
     if hasattr(torch, name)
 }
 
 
 def others_of(module, held: list, names: list) -> dict:
-    """The tensors of the module's state_dict that the optimizer does not hold: frozen parameters and buffers. ``held``: the
-    optimizer's parameters, and their ``names``. A tensor with several names has its first one. Raises ValueError for what
-    safetensors cannot hold."""
+    """The tensors of the module's state_dict that the optimizer does not hold: frozen parameters and buffers. ``held``:
+    the optimizer's parameters, and their ``names``. A tensor with several names has its first one. Raises ValueError
+    for what safetensors cannot hold."""
     if module is None:
-        raise ValueError("The optimizer does not know the module: make it from the module, or from nearstep.groups(module), to export it.")
+        raise ValueError(
+            "The optimizer does not know the module: make it from the module, or from nearstep.groups(module), to "
+            "export it."
+        )
     seen = set(map(id, held))
     others = {}
     for name, value in ((plain_name(name), value) for name, value in module.state_dict(keep_vars=True).items()):
@@ -36,8 +54,14 @@ def others_of(module, held: list, names: list) -> dict:
         seen.add(id(value))
         is_plain = isinstance(value, torch.Tensor) and not is_traceable_wrapper_subclass(value)
         if not is_plain or value.layout != torch.strided or value.is_meta or value.dtype not in _FORMATS:
-            what = f"a tensor of {value.dtype} as {type(value).__name__}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
-            raise ValueError(f"{name} is {what}, which safetensors cannot hold: save module.state_dict() in place of an export.")
+            what = (
+                f"a tensor of {value.dtype} as {type(value).__name__}"
+                if isinstance(value, torch.Tensor)
+                else f"a {type(value).__name__}"
+            )
+            raise ValueError(
+                f"{name} is {what}, which safetensors cannot hold: save module.state_dict() in place of an export."
+            )
         others[name] = value
     return others
 
@@ -72,5 +96,12 @@ def write(checkpoint: str, folder: str | os.PathLike, dtype: str, module, others
     if dtype not in formats:
         raise ValueError(f"Exports are fp32, bf16 or fp16, not {dtype}.")
     tensors = [_for_engine(name, value, formats[dtype]) for name, value in others.items()]
-    _engine.export_safetensors(checkpoint, file_name("folder", folder), dtype, 5_000_000_000, config_of(module),
-                               _json_of(getattr(module, "generation_config", None)), tensors)
+    _engine.export_safetensors(
+        checkpoint,
+        file_name("folder", folder),
+        dtype,
+        5_000_000_000,
+        config_of(module),
+        _json_of(getattr(module, "generation_config", None)),
+        tensors,
+    )

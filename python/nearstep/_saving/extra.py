@@ -16,7 +16,9 @@ def _path(folder: str, step: int) -> str:
 
 
 def _remove_foreign(path: str, runs: list):
-    """Removes the file if another run of this user's has written it. Returns an error instead of raising it, as write()."""
+    """Removes the file if another run of this user's has written it. Returns an error instead of raising it, as
+    write().
+    """
     try:
         if _is_own(path) and _load(path)[0] not in runs:
             os.remove(path)
@@ -28,8 +30,8 @@ def _remove_foreign(path: str, runs: list):
 def write(folder: str, step: int, runs: list, extra):
     """Writes the file, unless ``extra`` is None, for the first of ``runs``: the run and its parents. No file of another
     run stays. After a crash it is complete or missing. Returns what went wrong instead of raising it, because the other
-    ranks go on to write a checkpoint. If the folder cannot be written, that fails for the same reason, then on all ranks,
-    and with a sentence."""
+    ranks go on to write a checkpoint. If the folder cannot be written, that fails for the same reason, then on all
+    ranks, and with a sentence."""
     path = _path(folder, step)
     if extra is None:
         return _remove_foreign(path, runs)
@@ -37,7 +39,10 @@ def write(folder: str, step: int, runs: list, extra):
         text = json.dumps({_RUN: runs[0], "extra": extra})
     except (TypeError, ValueError, RecursionError) as error:
         _remove_foreign(path, runs)
-        return TypeError(f"extra, which the checkpoint of this step lacks, has a value that JSON cannot hold ({error}): give numbers, texts, lists and dictionaries.")
+        return TypeError(
+            f"extra, which the checkpoint of this step lacks, has a value that JSON cannot hold ({error}): give "
+            "numbers, texts, lists and dictionaries."
+        )
     try:
         os.makedirs(folder, exist_ok=True)
         with _make(path + ".partial") as file:
@@ -49,8 +54,11 @@ def write(folder: str, step: int, runs: list, extra):
     except OSError as error:
         with contextlib.suppress(OSError):
             os.remove(path + ".partial")  # which may take the room that the checkpoint needs
-        return OSError(error.errno, f"extra, which the checkpoint of this step lacks, cannot be written to {path} ({error.strerror}): "
-                                    "free some space there, or name another folder.")
+        return OSError(
+            error.errno,
+            f"extra, which the checkpoint of this step lacks, cannot be written to {path} ({error.strerror}): "
+            "free some space there, or name another folder.",
+        )
     return None
 
 
@@ -90,8 +98,8 @@ def _load(path: str) -> tuple:
 
 
 def read(folder: str, step: int, runs: list | None = None):
-    """The data written for this step, by one of ``runs`` if they are given; None if there is none. Runs that share a folder
-    have a folder ``run-ID`` each in it."""
+    """The data written for this step, by one of ``runs`` if they are given; None if there is none. Runs that share a
+    folder have a folder ``run-ID`` each in it."""
     for place in (folder, *(os.path.join(folder, f"run-{run}") for run in runs or ())):
         path = _path(place, step)
         if os.path.isfile(path):

@@ -11,12 +11,15 @@ import warnings
 import torch
 from torch.nn.parameter import is_lazy
 
+from .._torch_private import EXTRA_STATE_KEY_SUFFIX
 from .._model.groups import plain_name
 
 _LENGTH_BYTES = 8
 _MOST_ABOUT = 1 << 26
-_EXTRA = torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
-_SMALL_BYTES = 1 << 20  # a buffer of at most this size is looked at in every step, a larger one when PyTorch counts a change
+_EXTRA = EXTRA_STATE_KEY_SUFFIX
+_SMALL_BYTES = (
+    1 << 20
+)  # a buffer of at most this size is looked at in every step, a larger one when PyTorch counts a change
 
 
 def _buffers(module):
@@ -56,7 +59,14 @@ def _saved(value):
 
 
 def _loaded(saved):
-    return torch.load(io.BytesIO(saved.numpy().tobytes()), map_location="cpu", weights_only=True)
+    """Returns what _saved() was given. PyTorch before 2.6 runs code of archives of other kinds, in spite of
+    weights_only."""
+    memory = io.BytesIO(saved.numpy().tobytes())
+    is_zip = memory.getbuffer()[:4] == b"PK\x03\x04"
+    if not is_zip or "constants.pkl" in torch._C.PyTorchFileReader(memory).get_all_records():
+        raise ValueError("a value is not one that torch.save() wrote")
+    memory.seek(0)
+    return torch.load(memory, map_location="cpu", weights_only=True)
 
 
 def _random_states(device) -> dict:
@@ -75,7 +85,9 @@ class Program:
         self._versions: dict = {}  # of large buffers that have not changed since the start
         self._extras: dict = {}  # whether what a module's get_extra_state() returned could be loaded again, by its name
         if module is not None:
-            self._versions = {name: self._version(b) for name, b in _buffers(module) if not is_lazy(b) and self._is_large(b)}
+            self._versions = {
+                name: self._version(b) for name, b in _buffers(module) if not is_lazy(b) and self._is_large(b)
+            }
 
     @property
     def is_needed(self) -> bool:
@@ -94,15 +106,19 @@ class Program:
     def _kept(self):
         """Buffers to keep: large ones only once they have changed."""
         for name, buffer in _buffers(self._module) if self._module is not None else ():
-            if buffer.is_meta or is_lazy(buffer) or (name in self._versions and self._versions[name] == self._version(buffer)):
+            if (
+                buffer.is_meta
+                or is_lazy(buffer)
+                or (name in self._versions and self._versions[name] == self._version(buffer))
+            ):
                 continue
             if self._is_large(buffer):
                 self._versions.pop(name, None)
             yield name, buffer
 
     def _kept_extras(self):
-        """Names of modules' extra states, and their bytes. One that torch.load() would not read without running code is left out, and
-        a warning says so."""
+        """Names of modules' extra states, and their bytes. One that torch.load() would not read without running code is
+        left out, and a warning says so."""
         for name, owner in _extras(self._module) if self._module is not None else ():
             if self._extras.get(name, True):
                 saved = _saved(owner.get_extra_state())
@@ -112,14 +128,17 @@ class Program:
                         self._extras[name] = True
                     except Exception as error:
                         self._extras[name] = False
-                        warnings.warn(f"What {type(owner).__name__}.get_extra_state() returns is not kept with the steps ({_first_line(error)}): "
-                                      "return tensors, numbers, texts, lists and dictionaries, or save it yourself.")
+                        warnings.warn(
+                            f"What {type(owner).__name__}.get_extra_state() returns is not kept with the steps "
+                            f"({_first_line(error)}): "
+                            "return tensors, numbers, texts, lists and dictionaries, or save it yourself."
+                        )
                         continue
                 yield name, saved
 
     def collect(self, device) -> tuple | None:
-        """A header, addresses and bytes of memory, and the tensors that own it; None if there is nothing to keep. What lies
-        on a GPU is copied in the current stream."""
+        """A header, addresses and bytes of memory, and the tensors that own it; None if there is nothing to keep. What
+        lies on a GPU is copied in the current stream."""
         tensors = [(name, b.detach()) for name, b in self._kept()]
         about: dict = {"buffers": [], "random": None}
         if self._keeps_random:
@@ -133,14 +152,20 @@ class Program:
         for name, tensor in tensors:
             host = _on_host(tensor) if _is_dense(tensor) else _saved(tensor)
             kept.append(host)
-            about["buffers"].append({"name": name, "dtype": str(host.dtype).removeprefix("torch."), "shape": list(host.shape)})
+            about["buffers"].append(
+                {"name": name, "dtype": str(host.dtype).removeprefix("torch."), "shape": list(host.shape)}
+            )
             if not _is_dense(tensor):
                 about["buffers"][-1]["is_saved"] = True
         for name, saved in extras:
             kept.append(saved)
             about["buffers"].append({"name": name, "dtype": "uint8", "shape": list(saved.shape), "is_saved": True})
         text = json.dumps(about).encode()
-        return len(text).to_bytes(_LENGTH_BYTES, "little") + text, [(t.data_ptr(), t.numel() * t.element_size()) for t in kept], kept
+        return (
+            len(text).to_bytes(_LENGTH_BYTES, "little") + text,
+            [(t.data_ptr(), t.numel() * t.element_size()) for t in kept],
+            kept,
+        )
 
     def content(self, device) -> bytes:
         """Returns what collect() finds as one piece of memory."""
@@ -158,14 +183,21 @@ class Program:
             about, values = _parse(content)
             generators = _generators(about["random"], values)
         except Exception as error:  # anybody may have written it
-            raise ValueError(f"The buffers that were kept with the step cannot be read ({_first_line(error)}): go on from a checkpoint with opt.resume(checkpoint), "
-                             "or, if the model has none, leave keep_random out.") from error
+            raise ValueError(
+                f"The buffers that were kept with the step cannot be read ({_first_line(error)}): go on from a "
+                "checkpoint with opt.resume(checkpoint), "
+                "or, if the model has none, leave keep_random out."
+            ) from error
         self._restore_module(values, device)
         if self._keeps_random and generators is not None:
             _set_generators(generators, device)
 
     def _restore_module(self, values: dict, device) -> None:
-        modules = {plain_name(path): owner for path, owner in self._module.named_modules()} if self._module is not None else {}
+        modules = (
+            {plain_name(path): owner for path, owner in self._module.named_modules()}
+            if self._module is not None
+            else {}
+        )
         of_modules: dict = {}
         for name, value in values.items():
             path, _, key = name.rpartition(".")
@@ -182,13 +214,18 @@ class Program:
             if has_extra:
                 modules[path].set_extra_state(extra)
         if odd:
-            warnings.warn(f"The state holds buffers that this module does not have ({', '.join(odd[:3])}): they are left out.")
+            warnings.warn(
+                f"The state holds buffers that this module does not have ({', '.join(odd[:3])}): they are left out."
+            )
 
     def line(self, has_state: bool) -> str:
         """What the user has to know when a run goes on; empty: nothing."""
         if self._module is None:
-            return ("the optimizer was made from parameters and does not know the model's buffers, such as running means, which keep their values: "
-                    "make it from the module, as in AdamW(model), to have them with every step")
+            return (
+                "the optimizer was made from parameters and does not know the model's buffers, such as running "
+                "means, which keep their values: "
+                "make it from the module, as in AdamW(model), to have them with every step"
+            )
         if not has_state and next(self._kept(), None) is not None:
             return "no buffers were kept with this step, so that those of the module keep their values"
         return ""
@@ -205,8 +242,8 @@ def _fits(buffer, value) -> bool:
 
 @torch.no_grad()
 def _restore_buffers(owner, path: str, values: dict, device) -> list:
-    """Gives a module its buffers. Those whose sizes change, as a quantization observer's in its first forward, go through
-    the module's own loading first. Returns names that it does not have."""
+    """Gives a module its buffers. Those whose sizes change, as a quantization observer's in its first forward, go
+    through the module's own loading first. Returns names that it does not have."""
     devices = {name: buffer.device for name, buffer in owner._buffers.items() if buffer is not None}
     if not all(name in owner._buffers and _fits(owner._buffers[name], value) for name, value in values.items()):
         _load_own(owner, path, values)
@@ -235,7 +272,9 @@ def _set(owner, name: str, value, device) -> None:
     buffer = owner._buffers[name]
     if buffer is None or not _is_dense(buffer):
         setattr(owner, name, value.to(device))
-    elif any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape)):  # its elements share memory
+    elif any(
+        stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape)
+    ):  # its elements share memory
         setattr(owner, name, value.to(device, buffer.dtype))
     else:
         buffer.copy_(value)
@@ -258,7 +297,11 @@ def _parse(content: bytes) -> tuple:
         size = count * torch.empty((), dtype=dtype).element_size()
         if min(one["shape"], default=0) < 0 or at + size > len(content):
             raise ValueError("it is cut short")
-        memory = torch.frombuffer(bytearray(content[at : at + size]), dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+        memory = (
+            torch.frombuffer(bytearray(content[at : at + size]), dtype=torch.uint8)
+            if size
+            else torch.empty(0, dtype=torch.uint8)
+        )
         value = memory.view(dtype).view(one["shape"])
         values[one["name"]] = _loaded(value) if one.get("is_saved") else value
         at += size
@@ -266,8 +309,8 @@ def _parse(content: bytes) -> tuple:
 
 
 def _generators(about, values: dict):
-    """The states of the random generators, each tried on a generator of its own; None if there are none. Takes PyTorch's out of
-    ``values``."""
+    """The states of the random generators, each tried on a generator of its own; None if there are none. Takes
+    PyTorch's out of ``values``."""
     if about is None:
         return None
     states = {name: values.pop(name) for name in about["names"]}

@@ -9,7 +9,12 @@ import re
 
 import torch
 
-_CLEARED = "The optimizer state lies in storage and cannot be set or cleared here: make a new optimizer with fresh=True to reset the moments."
+from .._torch_private import DisableTorchFunctionSubclass
+
+_CLEARED = (
+    "The optimizer state lies in storage and cannot be set or cleared here: make a new optimizer with fresh=True to "
+    "reset the moments."
+)
 
 
 class _Shown(torch.Tensor):
@@ -19,15 +24,20 @@ class _Shown(torch.Tensor):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = func.__name__
-        written = [kwargs.get("out"), *(args[:1] if name == "__setitem__" or re.fullmatch(r"(__i\w+__|.*[^_]_)", name) else ())]
-        if any(isinstance(one, cls) for many in written for one in (many if isinstance(many, (list, tuple)) else [many])):
+        written = [
+            kwargs.get("out"),
+            *(args[:1] if name == "__setitem__" or re.fullmatch(r"(__i\w+__|.*[^_]_)", name) else ()),
+        ]
+        if any(
+            isinstance(one, cls) for many in written for one in (many if isinstance(many, (list, tuple)) else [many])
+        ):
             raise RuntimeError(_CLEARED)
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             found = func(*args, **kwargs)
         return found.as_subclass(cls) if func == torch.Tensor.data.__get__ or name == "detach" else found
 
     def _plain(self):
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             return self.as_subclass(torch.Tensor)
 
     def __reduce_ex__(self, protocol):
@@ -38,9 +48,9 @@ class _Shown(torch.Tensor):
 
 
 class OfParameter(collections.abc.MutableMapping):
-    """``opt.state[p]``: ``step``; and the parameter's master and moments by name, which are read from storage when they are
-    asked for (on one rank; reads the whole state once). Whoever goes through all entries, such as Lightning, which moves
-    them to another device, finds ``step`` alone."""
+    """``opt.state[p]``: ``step``; and the parameter's master and moments by name, which are read from storage when they
+    are asked for (on one rank; reads the whole state once). Whoever goes through all entries, such as Lightning, which
+    moves them to another device, finds ``step`` alone."""
 
     def __init__(self, optimizer, i: int):
         self._optimizer, self._i = optimizer, i
@@ -104,8 +114,9 @@ class OfAll(collections.abc.Mapping):
 
 
 class Place(str):
-    """Says in JSON where the state is, as text, which tools that flatten and gather states keep whole. Whoever pickles it needs
-    the state of that step later, as does who copies it deeply, so that a checkpoint is written then if there is none."""
+    """Says in JSON where the state is, as text, which tools that flatten and gather states keep whole. Whoever pickles
+    it needs the state of that step later, as does who copies it deeply, so that a checkpoint is written then if there
+    is none."""
 
     def __new__(cls, entries: dict, make_durable):
         """``make_durable``: takes the entries and returns those to pickle."""
@@ -114,7 +125,9 @@ class Place(str):
         return place
 
     def __reduce_ex__(self, _):
-        return collections.OrderedDict, (list(self._make_durable(self._entries).items()),)  # torch.load makes no other text
+        return collections.OrderedDict, (
+            list(self._make_durable(self._entries).items()),
+        )  # torch.load makes no other text
 
     def __copy__(self):
         return self

@@ -12,13 +12,18 @@ from .._model.parameters import Parameters
 
 def refuse_empty_without_module(params: list, module) -> None:
     if module is None and any(map(is_empty, params)):
-        raise ValueError("Parameters from nearstep.empty() get their values by their modules: make the optimizer from the module, or from nearstep.groups(module).")
+        raise ValueError(
+            "Parameters from nearstep.empty() get their values by their modules: make the optimizer from the module, "
+            "or from nearstep.groups(module)."
+        )
 
 
-def begin_state(conductor, parameters: Parameters, params: list, module, weights, seed: int, needs_values: bool, streaming, carried) -> tuple:
+def begin_state(
+    conductor, parameters: Parameters, params: list, module, weights, seed: int, needs_values: bool, streaming, carried
+) -> tuple:
     """Fills or resumes the state, and then the module. ``weights``: see Weights; None: empty parameters are drawn.
-    ``streaming``: see Streaming; or None. ``carried``: see Carried; or None. Returns the engine's messages, and whether the state is written in the background from
-    here on. If it fails, empty parameters are empty again."""
+    ``streaming``: see Streaming; or None. ``carried``: see Carried; or None. Returns the engine's messages, and whether
+    the state is written in the background from here on. If it fails, empty parameters are empty again."""
     trained = set(map(id, params))
     frozen = [] if module is None else [p for p in module.parameters() if is_empty(p) and id(p) not in trained]
     were_empty = parameters.were_empty if needs_values else []
@@ -58,11 +63,22 @@ def begin_state(conductor, parameters: Parameters, params: list, module, weights
 
 @torch.no_grad()
 def _lines_about_nan(module, trained: set) -> list[str]:
-    """Names frozen parameters that have NaN, which the engine does not see. ``trained``: ids of the others. Infinite ones may be masks."""
-    frozen = [(name, p) for name, p in module.named_parameters() if id(p) not in trained and p.dtype in DTYPES and p.numel()]
+    """Names frozen parameters that have NaN, which the engine does not see. ``trained``: ids of the others. Infinite
+    ones may be masks.
+    """
+    frozen = [
+        (name, p) for name, p in module.named_parameters() if id(p) not in trained and p.dtype in DTYPES and p.numel()
+    ]
     names = [name for name, p in frozen if type(p.data) is torch.Tensor and not p.is_meta and p.max().isnan()]
     others = f" and {len(names) - 1} more" if names[1:] else ""
-    return [f"the frozen parameter {names[0]}{others} has NaN, with which no gradient may be finite: every step would be skipped then"] if names else []
+    return (
+        [
+            f"the frozen parameter {names[0]}{others} has NaN, with which no gradient may be finite: every step "
+            "would be skipped then"
+        ]
+        if names
+        else []
+    )
 
 
 @torch.no_grad()

@@ -1,5 +1,5 @@
-"""Parameters that a Hugging Face model makes of other tensors than a file has, such as fused experts, by Transformers' own
-tables, as ``from_pretrained()`` does."""
+"""Parameters that a Hugging Face model makes of other tensors than a file has, such as fused experts, by Transformers'
+own tables, as ``from_pretrained()`` does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 
 def _tables_for(model):
-    """Transformers' two modules of conversions, if the model is one of Transformers', whose program has read it: it takes
-    seconds. None with a Transformers whose models have the tensors of their files."""
+    """Transformers' two modules of conversions, if the model is one of Transformers', whose program has read it: it
+    takes seconds. None with a Transformers whose models have the tensors of their files."""
     if "transformers" not in sys.modules:
         return None
     try:
@@ -77,8 +77,19 @@ class Conversions:
         for name, made in list(self.made.items()):
             try:
                 found = made.make(lambda stored: torch.empty(shape_of(stored), device="meta"))
-            except (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-                raise ValueError(f"{name} cannot be made of the files' tensors as Transformers does it ({str(error).splitlines()[0]}): build the model from the folder's config.json.") from error
+            except (
+                AttributeError,
+                IndexError,
+                KeyError,
+                NotImplementedError,
+                RuntimeError,
+                TypeError,
+                ValueError,
+            ) as error:
+                raise ValueError(
+                    f"{name} cannot be made of the files' tensors as Transformers does it "
+                    f"({str(error).splitlines()[0]}): build the model from the folder's config.json."
+                ) from error
             for one, value in found.items():
                 shapes[one] = tuple(value.shape)
                 self.made[one] = made

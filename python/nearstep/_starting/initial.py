@@ -70,6 +70,7 @@ def draw(module: torch.nn.Module, empties: list, seed: int, device: torch.device
             drawn.update(map(id, params))
             if left:
                 raise ValueError(
-                    f"{left[0]} has no start values, since {type(unit).__name__} does not initialise it: pass weights=FOLDER, or make it "
+                    f"{left[0]} has no start values, since {type(unit).__name__} does not initialise it: pass "
+                    "weights=FOLDER, or make it "
                     "outside of nearstep.empty()."
                 )

@@ -4,11 +4,10 @@ by _optimizers.py."""
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Callable, Literal, TypedDict, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
 import torch
 
@@ -60,6 +59,7 @@ EXAMPLE = """A whole program, which is killed and started again at will:
         opt.zero_grad()
     opt.close()"""
 
+
 def refuse(cls: type, unknown: Iterable[str]) -> None:
     """Raises TypeError for keyword arguments that the optimizer does not have, and says what to do."""
     for name in unknown:
@@ -67,22 +67,36 @@ def refuse(cls: type, unknown: Iterable[str]) -> None:
 
 
 def refuse_in_groups(cls: type, defaults: Iterable[str], groups: Iterable[Mapping[str, Any]]) -> None:
-    """Raises TypeError for a key of a parameter group that looks like one of ours and is not. Others are the program's own."""
+    """Raises TypeError for a key of a parameter group that looks like one of ours and is not. Others are the program's
+    own.
+    """
     of_group = ["params", *defaults]
     for name in {name for group in groups for name in group if name not in of_group}:
         near = difflib.get_close_matches(name.lower(), of_group, n=1, cutoff=0.75)
-        if near and f"_{near[0]}" not in name and f"{near[0]}_" not in name:  # schedulers have max_momentum and initial_lr
-            raise TypeError(f"A parameter group has {name}, which nearstep.{cls.__name__} does not know: did you mean {near[0]}?")
+        if (
+            near and f"_{near[0]}" not in name and f"{near[0]}_" not in name
+        ):  # schedulers have max_momentum and initial_lr
+            raise TypeError(
+                f"A parameter group has {name}, which nearstep.{cls.__name__} does not know: did you mean {near[0]}?"
+            )
         if name in Settings.__annotations__:
-            raise TypeError(f"A parameter group has {name}, which belongs to the whole optimizer: write nearstep.{cls.__name__}(..., {name}=...).")
+            raise TypeError(
+                f"A parameter group has {name}, which belongs to the whole optimizer: write "
+                f"nearstep.{cls.__name__}(..., {name}=...)."
+            )
 
 
 def show(cls: type, base: type) -> None:
     """Has help() and editors at run time show all arguments of the optimizer, and a whole program."""
     own = inspect.signature(cls.__init__)
-    common = [one.replace(annotation=Settings.__annotations__[one.name].__forward_arg__)
-              for one in inspect.signature(base.__init__).parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    common = [
+        one.replace(annotation=Settings.__annotations__[one.name].__forward_arg__)
+        for one in inspect.signature(base.__init__).parameters.values()
+        if one.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
     mine = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
     cls.__init__.__signature__ = own.replace(parameters=mine + common)
     about = inspect.cleandoc(base.__doc__ or "")
-    cls.__doc__ = "\n\n".join((inspect.cleandoc(cls.__doc__ or ""), EXAMPLE.format(name=cls.__name__), about[about.index("``params``"):]))
+    cls.__doc__ = "\n\n".join(
+        (inspect.cleandoc(cls.__doc__ or ""), EXAMPLE.format(name=cls.__name__), about[about.index("``params``") :])
+    )

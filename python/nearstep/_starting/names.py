@@ -29,4 +29,8 @@ def whole_path(argument: str, value) -> str:
     try:
         return expect_text(os.path.abspath(name))
     except FileNotFoundError as error:
-        raise FileNotFoundError(error.errno, f"{argument} is {name!r}, and this process's current folder is gone: give a whole path, or change to a folder that is there.") from None
+        raise FileNotFoundError(
+            error.errno,
+            f"{argument} is {name!r}, and this process's current folder is gone: give a whole path, or change to a "
+            "folder that is there.",
+        ) from None

@@ -81,7 +81,11 @@ def as_text(value) -> str:
 
 def values_of_all(optimizer: str, given: dict, groups: list, defaults: dict) -> list:
     """The names and values that all ranks must have alike, without the engine's settings."""
-    of_groups = {f"{name} of parameter group {number}": group.get(name, default) for number, group in enumerate(groups) for name, default in defaults.items()}
+    of_groups = {
+        f"{name} of parameter group {number}": group.get(name, default)
+        for number, group in enumerate(groups)
+        for name, default in defaults.items()
+    }
     return [(name, as_text(value)) for name, value in {"the optimizer": optimizer, **given, **of_groups}.items()]
 
 
@@ -97,7 +101,9 @@ def check_values(groups: list, clip_norm, accumulation, gpu_memory_gb, **switche
     if clip_norm is not None and not _is_in(0, clip_norm, math.inf):
         raise ValueError(f"clip_norm is {clip_norm!r}: give a norm above 0, or None for no clipping.")
     if accumulation is not None and (not hasattr(accumulation, "__index__") or accumulation < 1):
-        raise ValueError(f"accumulation is {accumulation!r}: give the number of backward passes per step, 1 or more, or None.")
+        raise ValueError(
+            f"accumulation is {accumulation!r}: give the number of backward passes per step, 1 or more, or None."
+        )
     for name, value in switches.items():
         if value not in (True, False):
             raise ValueError(f"{name} is {value!r}: give True or False.")
@@ -131,17 +137,29 @@ def check_groups(cls, groups: list) -> None:
     for name, default in _lacking(cls):
         for group in groups:
             if name in group and group[name] != default:
-                raise TypeError(f"The option {name}={group[name]} of a parameter group is torch.optim.{cls._like.__name__}'s, and nearstep does not have it: leave it out.")
+                raise TypeError(
+                    f"The option {name}={group[name]} of a parameter group is torch.optim.{cls._like.__name__}'s, "
+                    "and nearstep does not have it: leave it out."
+                )
 
 
-_ARGUMENTS = {"csd.path": "path", "csd.per_rank": "devices", "csd.state": "state", "csd.durability": "durability",
-              "compress.codec": "codec", "train.clipping": "clipping", "train.seed": "seed"}
+_ARGUMENTS = {
+    "csd.path": "path",
+    "csd.per_rank": "devices",
+    "csd.state": "state",
+    "csd.durability": "durability",
+    "compress.codec": "codec",
+    "train.clipping": "clipping",
+    "train.seed": "seed",
+}
 
 
 def settings_of(path, state, codec, clipping, devices, durability, seed, config, elements) -> list[str]:
     """The optimizer's arguments as "key=value", as for nearstep train's ``--set``. ``elements``: all parameters."""
     paths = [path] if isinstance(path, (str, os.PathLike)) else path
-    if paths is not None and (not isinstance(paths, (list, tuple)) or not paths or not all(os.fspath(one) for one in paths)):
+    if paths is not None and (
+        not isinstance(paths, (list, tuple)) or not paths or not all(os.fspath(one) for one in paths)
+    ):
         raise ValueError(f"path is {path!r}: give a folder, or a list with one folder per drive.")
     known = {
         "csd.path": None if paths is None else [os.fspath(one) for one in paths],
@@ -162,7 +180,11 @@ def settings_of(path, state, codec, clipping, devices, durability, seed, config,
     flat.setdefault("csd.path", ["runs/state"])
     for key in _FOLDERS & flat.keys():  # the program may change its folder
         given_as = "path" if key == "csd.path" and paths is not None else key
-        flat[key] = [whole_path(given_as, one) for one in flat[key]] if isinstance(flat[key], (list, tuple)) else whole_path(given_as, flat[key])
+        flat[key] = (
+            [whole_path(given_as, one) for one in flat[key]]
+            if isinstance(flat[key], (list, tuple))
+            else whole_path(given_as, flat[key])
+        )
     if flat.get("compress.codec", "dense") not in ("dense", "auto"):
         flat.setdefault("mode", "su+o+c")
     if elements >= _LARGE_ELEMENTS:

@@ -26,8 +26,8 @@ def _name_in_files(name: str) -> str:
 
 
 def _spellings(name: str, prefix: str):
-    """Names that a file may have for the parameter: with or without the prefix that Hugging Face gives to the model within
-    a model with a head."""
+    """Names that a file may have for the parameter: with or without the prefix that Hugging Face gives to the model
+    within a model with a head."""
     yield name
     if prefix:
         yield name.removeprefix(prefix + ".")
@@ -62,7 +62,10 @@ class Weights:
         another shape, or is in a format that nearstep cannot read."""
         self.folder = file_name("weights", folder)
         if module is None:
-            raise ValueError("weights are found by the module's names: make the optimizer from the module, or from nearstep.groups(module).")
+            raise ValueError(
+                "weights are found by the module's names: make the optimizer from the module, or from "
+                "nearstep.groups(module)."
+            )
         self.files = _engine.Weights(self.folder)
         self._prefix = getattr(module, "base_model_prefix", "")
         tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
@@ -74,7 +77,9 @@ class Weights:
         self._latest: tuple = (None, {})  # what was made last, and what was not taken of it
         missing: dict = {}
         twice: list = []  # another tensor, for a parameter that is tied here
-        for name, p in module.named_parameters(remove_duplicate=False):  # a tied parameter may be stored under any of its names
+        for name, p in module.named_parameters(
+            remove_duplicate=False
+        ):  # a tied parameter may be stored under any of its names
             plain = _name_in_files(name)
             found = self._find(plain)
             if id(p) in self._names:
@@ -100,15 +105,25 @@ class Weights:
                 "name the folder of this model, or add new parameters outside of nearstep.empty()."
             )
         if not self._names and not self._made:
-            raise ValueError(f"weights={self.folder!r} would not be used, since all parameters have values: build the model in nearstep.empty().")
-        self._unused = self._without_place(places, getattr(_hugging_face_model(module), "_keys_to_ignore_on_load_unexpected", None)) + twice
+            raise ValueError(
+                f"weights={self.folder!r} would not be used, since all parameters have values: build the model in "
+                "nearstep.empty()."
+            )
+        self._unused = (
+            self._without_place(
+                places, getattr(_hugging_face_model(module), "_keys_to_ignore_on_load_unexpected", None)
+            )
+            + twice
+        )
 
     def _find(self, name: str) -> str | None:
         """The stored tensor that is the parameter or buffer as it is."""
         if name in self._conversions.made:
             return None
         found = self._conversions.renamed.get(name)
-        return found or next((one for one in _spellings(name, self._prefix) if self.files.describe(one) is not None), None)
+        return found or next(
+            (one for one in _spellings(name, self._prefix) if self.files.describe(one) is not None), None
+        )
 
     def _without_place(self, places: set, ignored) -> list:
         if self._conversions.is_known:
@@ -138,7 +153,10 @@ class Weights:
         """Tells the user of tensors that are not used; empty if there are none."""
         if not self._unused:
             return ""
-        return f"{len(self._unused)} tensors in {self.folder} are not used, since the model has no place for them: {_few(sorted(self._unused))}"
+        return (
+            f"{len(self._unused)} tensors in {self.folder} are not used, since the model has no place for them: "
+            f"{_few(sorted(self._unused))}"
+        )
 
     def _check(self, name: str, p) -> None:
         shape, dtype = self.files.describe(name)
@@ -147,11 +165,16 @@ class Weights:
 
     def _check_format(self, name: str, dtype: str) -> None:
         if not dtype:
-            raise ValueError(f"{name} in {self.folder} is in a format that nearstep cannot read: save it in F32, F16 or BF16.")
+            raise ValueError(
+                f"{name} in {self.folder} is in a format that nearstep cannot read: save it in F32, F16 or BF16."
+            )
 
     def _check_shape(self, name: str, shape, p) -> None:
         if tuple(shape) != tuple(p.shape):
-            raise ValueError(f"{name} in {self.folder} is {_size(shape)}, the model's is {_size(p.shape)}: build the model from the folder's config.json.")
+            raise ValueError(
+                f"{name} in {self.folder} is {_size(shape)}, the model's is {_size(p.shape)}: build the model from "
+                "the folder's config.json."
+            )
 
     def name_of(self, p) -> str:
         """The tensor's name; empty if the parameter keeps its own values or is made of several tensors."""

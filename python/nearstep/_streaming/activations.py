@@ -88,9 +88,9 @@ def _pinned_bytes(size: int) -> int:
 
 
 class Activations:
-    """Keeps the inputs of layers for backward. ``on_host``: those that need a gradient, which are the ones that differ from
-    layer to layer, wait in host memory, up to ``room`` bytes, and then in ``spill``; the last ones come back first, one
-    layer ahead. Without ``spill`` all are in memory."""
+    """Keeps the inputs of layers for backward. ``on_host``: those that need a gradient, which are the ones that differ
+    from layer to layer, wait in host memory, up to ``room`` bytes, and then in ``spill``; the last ones come back
+    first, one layer ahead. Without ``spill`` all are in memory."""
 
     def __init__(self, device: torch.device, on_host: bool, room: float = float("inf"), spill=None):
         self.on_host = on_host and (device.type == "cuda" or spill is not None)
@@ -131,7 +131,10 @@ class Activations:
 
     def _take(self, waiting):
         if waiting.is_taken:
-            raise RuntimeError("Backward runs twice through a streamed layer whose inputs waited in host memory: pass Stream(activations=\"gpu\").")
+            raise RuntimeError(
+                "Backward runs twice through a streamed layer whose inputs waited in host memory: pass "
+                'Stream(activations="gpu").'
+            )
         tensor = waiting.take()
         waiting.forget()
         following = self._newest()

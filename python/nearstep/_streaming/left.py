@@ -12,7 +12,8 @@ def refuse_on_host(module: torch.nn.Module, arguments: tuple, settings: dict) ->
     given = [one for one in itertools.chain(arguments, settings.values()) if isinstance(one, torch.Tensor)]
     if any(one.device.type != "cpu" for one in given) and any(p.device.type == "cpu" for p in module.parameters()):
         raise RuntimeError(
-            f"A layer ({type(module).__name__}) is in host memory, where stream= had it, and its optimizer is closed or gone: move the model to "
+            f"A layer ({type(module).__name__}) is in host memory, where stream= had it, and its optimizer is closed "
+            "or gone: move the model to "
             "the GPU, as by model.cuda(), if there is room for it, or make another optimizer with stream=."
         )
 

@@ -15,8 +15,8 @@ import sys
 import weakref
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from .._torch_private import current_graph_task_id, is_checkpoint_valid, queue_callback, tree_flatten, tree_unflatten
 from . import inputs
 from .keeping import Graph
 
@@ -35,8 +35,12 @@ class _Autocast:
     """Autocast as it is set now, but without its cache, which would keep what passes through slots."""
 
     def __init__(self, device_type: str):
-        self._settings = {"device_type": device_type, "dtype": torch.get_autocast_dtype(device_type),
-                          "enabled": torch.is_autocast_enabled(device_type), "cache_enabled": False}
+        self._settings = {
+            "device_type": device_type,
+            "dtype": torch.get_autocast_dtype(device_type),
+            "enabled": torch.is_autocast_enabled(device_type),
+            "cache_enabled": False,
+        }
 
     def __call__(self):
         return torch.autocast(**self._settings) if self._settings["enabled"] else contextlib.nullcontext()
@@ -46,7 +50,10 @@ def _generators(device: torch.device):
     """How states of the generators from which layers may draw are got and set: PyTorch's, Python's and NumPy's."""
     yield torch.get_rng_state, torch.set_rng_state
     if device.type == "cuda":
-        yield functools.partial(torch.cuda.get_rng_state, device), functools.partial(torch.cuda.set_rng_state, device=device)
+        yield (
+            functools.partial(torch.cuda.get_rng_state, device),
+            functools.partial(torch.cuda.set_rng_state, device=device),
+        )
     yield random.getstate, random.setstate
     if "numpy" in sys.modules:
         drawn = sys.modules["numpy"].random
@@ -132,8 +139,10 @@ class _Call:
 
 def _refuse(name: str):
     raise RuntimeError(
-        f"A tensor that was computed in {name} needs a gradient, and left it other than by the return value of its forward, as router logits, "
-        "values kept by hooks and attributes of modules do; a streamed layer keeps no graph for it: return it, detach() it, or train without stream=."
+        f"A tensor that was computed in {name} needs a gradient, and left it other than by the return value of its "
+        "forward, as router logits, "
+        "values kept by hooks and attributes of modules do; a streamed layer keeps no graph for it: return it, "
+        "detach() it, or train without stream=."
     )
 
 
@@ -152,8 +161,8 @@ class _Entrance(torch.autograd.Function):
 
 @contextlib.contextmanager
 def _without_memory(name: str):
-    """Operations record a graph, which says of every tensor that it needs a gradient, but keep nothing for it. A backward
-    that comes there is refused."""
+    """Operations record a graph, which says of every tensor that it needs a gradient, but keep nothing for it. A
+    backward that comes there is refused."""
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda _: None, lambda _: _refuse(name)):
         yield
 
@@ -173,8 +182,8 @@ def _without_hooks(params: list):
 
 
 class Uses:
-    """A layer's calls, and the gradients of its parameters. A layer may be called several times in a forward, and may have
-    parameters that others have, too; as without ``stream``, each parameter gets the sum in one piece."""
+    """A layer's calls, and the gradients of its parameters. A layer may be called several times in a forward, and may
+    have parameters that others have, too; as without ``stream``, each parameter gets the sum in one piece."""
 
     def __init__(self, name: str, own: list, shared: list):
         """``own``: the parameters that only this layer has; ``shared``: the others of the layer that may be trained."""
@@ -196,7 +205,7 @@ class Uses:
     def end(self, call) -> bool:
         """The call's backward runs. Returns whether its gradients are all that the layer's own parameters get."""
         self._calls.discard(call)
-        backward = torch._C._current_graph_task_id()
+        backward = current_graph_task_id()
         if backward != self._backward:  # another one may have failed
             self._backward, self._held = backward, {}
         return not self._calls and not self._held
@@ -210,7 +219,7 @@ class Uses:
     def deliver(self, at_layer) -> None:
         """Gives the parameters what is held: when no call waits, or at the end of this backward."""
         if self._calls:
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._give(at_layer))
+            queue_callback(lambda: self._give(at_layer))
         else:
             self._give(at_layer)
 
@@ -227,15 +236,19 @@ def _versions(tensors) -> list:
 
 
 class _Recomputed(torch.autograd.Function):
-    """Keeps the inputs of the call, or its graph. Its backward computes the call again unless it has that, and its gradients
-    at once, so that the layer is in its slot from the first to the last of this work."""
+    """Keeps the inputs of the call, or its graph. Its backward computes the call again unless it has that, and its
+    gradients at once, so that the layer is in its slot from the first to the last of this work."""
 
     @staticmethod
     def forward(ctx, call, keep, generators, uses, _anchor, *tensors):
         ctx.call, ctx.random, ctx.uses, ctx.shared = call, generators, uses, uses.shared
         tensors = tensors[: len(tensors) - len(ctx.shared)]
         ctx.set_materialize_grads(False)
-        ctx.graph = Graph(call.slot_memory, functools.partial(_refuse, uses.name)) if call.keeping.wants(call.number, tensors) else None
+        ctx.graph = (
+            Graph(call.slot_memory, functools.partial(_refuse, uses.name))
+            if call.keeping.wants(call.number, tensors)
+            else None
+        )
         if ctx.graph is not None:
             with call.at_layer(False), ctx.graph.recorded():
                 leaves = ctx.graph.leaves = call.compute(ctx.graph.enter(tensors))
@@ -244,10 +257,16 @@ class _Recomputed(torch.autograd.Function):
             ctx.save_for_backward(*kept)
             versions = _versions(tensors)
             with call.at_layer(False), _without_memory(uses.name):
-                entered = [_Entrance.apply(uses.name, one.detach().requires_grad_()) if one.requires_grad else one for one in tensors]
+                entered = [
+                    _Entrance.apply(uses.name, one.detach().requires_grad_()) if one.requires_grad else one
+                    for one in tensors
+                ]
                 leaves = call.compute(entered)
             if _versions(tensors) != versions:
-                raise RuntimeError(f"{uses.name} changes an argument in place, and is computed again in backward, which would change it once more: let it change a copy (x.clone()), or train without stream=.")
+                raise RuntimeError(
+                    f"{uses.name} changes an argument in place, and is computed again in backward, which would "
+                    "change it once more: let it change a copy (x.clone()), or train without stream=."
+                )
         call.output = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         call.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         found = [leaf.detach() if leaf.requires_grad else leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -257,15 +276,18 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, *gradients):
-        if not torch.autograd._is_checkpoint_valid():
+        if not is_checkpoint_valid():
             raise RuntimeError(inputs.sentence_about(ctx.uses.name))
         call, uses, shared = ctx.call, ctx.uses, ctx.shared
-        # A program's checkpoint computes the layer once more when it is asked for the inputs, so that this is no time to be in the slot.
+        # A program's checkpoint computes the layer once more when it is asked for the inputs, so that this is no time
+        # to be in the slot.
         saved = () if ctx.graph is not None else ctx.waiting(ctx.saved_tensors)
         is_only = uses.end(call)
         with call.at_layer(True), torch.enable_grad(), contextlib.ExitStack() as meanwhile:
             entered, found = _kept(ctx, meanwhile) if ctx.graph is not None else _computed_again(ctx, saved, meanwhile)
-            pairs = [(one, gradient) for one, gradient in zip(found, gradients) if gradient is not None and one.requires_grad]
+            pairs = [
+                (one, gradient) for one, gradient in zip(found, gradients) if gradient is not None and one.requires_grad
+            ]
             outputs, given = [one for one, _ in pairs], [gradient for _, gradient in pairs]
             if is_only and not shared:
                 torch.autograd.backward(outputs, given)
@@ -297,10 +319,12 @@ def _computed_again(ctx, saved, meanwhile) -> tuple:
 _FIRST = 5  # of forward's arguments, which are no tensors of the call
 
 
-def run(forward, arguments, settings, *, at_layer, keep, keeping, number: int, slot_memory, uses: Uses, device: torch.device):
+def run(
+    forward, arguments, settings, *, at_layer, keep, keeping, number: int, slot_memory, uses: Uses, device: torch.device
+):
     """Calls ``forward``. ``at_layer(is_backward)``: a context in which the layer's parameters are there.
-    ``keep(tensors)``: returns what autograd shall save of them, and a function that makes them of it again. ``keeping``: see
-    Keeping; ``number``: of the layer; ``slot_memory()``: of the slot that it is in."""
+    ``keep(tensors)``: returns what autograd shall save of them, and a function that makes them of it again.
+    ``keeping``: see Keeping; ``number``: of the layer; ``slot_memory()``: of the slot that it is in."""
     call = _Call(forward, arguments, settings, at_layer, _Autocast(device.type))
     call.keeping, call.number, call.slot_memory = keeping, number, slot_memory
     tensors = call.tensors()
@@ -309,7 +333,10 @@ def run(forward, arguments, settings, *, at_layer, keep, keeping, number: int, s
         with at_layer(False), _without_memory(uses.name):
             leaves = call.compute(tensors)
         if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
-            raise RuntimeError(f"{uses.name}, which has no parameters to train, reads a tensor that needs a gradient other than by its arguments: pass it as an argument.")
+            raise RuntimeError(
+                f"{uses.name}, which has no parameters to train, reads a tensor that needs a gradient other than by "
+                "its arguments: pass it as an argument."
+            )
         return tree_unflatten(leaves, call.form)
     uses.begin(call)
     anchor = torch.zeros((), requires_grad=True)  # so that the output needs a gradient although no input may

@@ -7,11 +7,14 @@ import dataclasses
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass, peek_interpreter_stack
 from .._model.apart import outside_inference
+from .._model.composed import tensors_of
 from .._pinned import PinnedMemory, padded, views
 
-# Layers whose work the device may have before it. Programs call layers long before the device computes them, and what copies
-# in streams of their own have read (inputs, gradients) is free only when these are over: without a limit that grows with the model.
+# Layers whose work the device may have before it. Programs call layers long before the device computes them, and what
+# copies in streams of their own have read (inputs, gradients) is free only when these are over: without a limit that
+# grows with the model.
 _AHEAD = 3
 
 
@@ -20,11 +23,13 @@ class Layer:
     """A module whose parameters are in host memory, and in a slot while it computes."""
 
     module: torch.nn.Module
-    params: list
+    params: list  # in place of one that consists of others, these
     numbers: list  # of the parameters among the trained ones; None: frozen
     blocks: list  # of the engine's vector that hold the trained ones
     homes: list = dataclasses.field(default_factory=list)  # host tensors of the parameters
-    outside: list = dataclasses.field(default_factory=list)  # what the parameters have while the layer is in no slot: homes, or memory of the program's
+    outside: list = dataclasses.field(
+        default_factory=list
+    )  # what the parameters have while the layer is in no slot: homes, or memory of the program's
     slot: _Slot | None = None
     is_current: bool = False  # whether the slot has the newest values
 
@@ -34,12 +39,16 @@ class Layer:
 
     def check_module(self) -> None:
         """Raises RuntimeError where autograd would not see what the layer computes with."""
-        if torch._C._functorch.peek_interpreter_stack() is not None:
-            raise RuntimeError("torch.func's transforms do not see into a streamed layer: train without stream=, or compute without gradients.")
-        missing = set(map(id, self.params)) - set(map(id, self.module.parameters()))
+        if peek_interpreter_stack() is not None:
+            raise RuntimeError(
+                "torch.func's transforms do not see into a streamed layer: train without stream=, or compute without "
+                "gradients."
+            )
+        missing = set(map(id, self.params)) - {id(one) for p in self.module.parameters() for one in tensors_of(p)}
         if missing:
             raise RuntimeError(
-                f"A streamed layer ({type(self.module).__name__}) has other tensors in place of {len(missing)} parameters, as by functional_call() or after "
+                f"A streamed layer ({type(self.module).__name__}) has other tensors in place of {len(missing)} "
+                "parameters, as by functional_call() or after "
                 "parametrize: it computes with its own only; train without stream=, or make a new optimizer."
             )
 
@@ -98,7 +107,9 @@ class Slots:
     memory, and the same happens."""
 
     def __init__(self, layers: list[Layer], count: int, device: torch.device, source, watch):
-        """``source``: a Vector or a Window; ``watch(layer)``: called when a layer's parameters are in a slot, where the program's writes would be lost."""
+        """``source``: a Vector or a Window; ``watch(layer)``: called when a layer's parameters are in a slot, where the
+        program's writes would be lost.
+        """
         self._layers = layers
         self._device = device
         self._source, self._watch = source, watch
@@ -165,7 +176,7 @@ class Slots:
             self._copies.wait_event(slot.used)
             if any(home.is_cuda for home in homes):  # the program's
                 self._copies.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._copies), torch._C.DisableTorchFunctionSubclass():
+        with torch.cuda.stream(self._copies), DisableTorchFunctionSubclass():
             for p, home, view in zip(layer.params, homes, views(slot.memory, layer.params)):
                 view.copy_(home, non_blocking=True)
                 p.data = view
@@ -177,11 +188,14 @@ class Slots:
     @staticmethod
     def _newest(layer: Layer, homes: list) -> list:
         """Returns where to load from: memory that the program gave a parameter, else ``homes``."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             for i, (p, outside) in enumerate(zip(layer.params, layer.outside) if layer.slot is None else ()):
                 if p.data_ptr() != outside.data_ptr():
                     if p.shape != outside.shape:
-                        raise RuntimeError(f"A streamed parameter has the shape {tuple(p.shape)}, and had {tuple(outside.shape)} when training began: make a new optimizer.")
+                        raise RuntimeError(
+                            f"A streamed parameter has the shape {tuple(p.shape)}, and had {tuple(outside.shape)} "
+                            "when training began: make a new optimizer."
+                        )
                     layer.outside[i] = p.data
         return [home if mine is own else mine for home, mine, own in zip(homes, layer.outside, layer.homes)]
 
@@ -194,14 +208,17 @@ class Slots:
         for layer in self._layers:
             if layer.is_trained:
                 layer.is_current = False
-                layer.outside = [outside if number is None else home for outside, home, number in zip(layer.outside, layer.homes, layer.numbers)]
+                layer.outside = [
+                    outside if number is None else home
+                    for outside, home, number in zip(layer.outside, layer.homes, layer.numbers)
+                ]
                 if layer.slot is None:
                     self._take_home(layer)
         self._source.end_step()
 
     @staticmethod
     def _take_home(layer: Layer) -> None:
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             for p, outside in zip(layer.params, layer.outside):
                 if p.data_ptr() != outside.data_ptr():
                     p.data = outside

@@ -1,4 +1,6 @@
-"""Files without names beside the state, in which tensors wait that host memory has no room for. Used by activations.py."""
+"""Files without names beside the state, in which tensors wait that host memory has no room for. Used by
+activations.py.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ class Spill:
         for _ in range(_ROOMS):
             self._rooms.put(_Room(device))
         self._movers = concurrent.futures.ThreadPoolExecutor(_ROOMS, "nearstep-inputs")
-        self._out, self._back = (torch.cuda.Stream(device), torch.cuda.Stream(device)) if device.type == "cuda" else (None, None)
+        self._out, self._back = (
+            (torch.cuda.Stream(device), torch.cuda.Stream(device)) if device.type == "cuda" else (None, None)
+        )
 
     def _room(self) -> _Room:
         room = self._rooms.get()
@@ -160,8 +164,11 @@ class Spill:
         try:
             room = reading.result()
         except OSError as error:
-            raise RuntimeError(f"Inputs of layers that waited in the state's folders could not be moved there or back ({error.strerror}): free space there, "
-                               "or give a larger host_memory_gb or fewer tokens at a time.") from error
+            raise RuntimeError(
+                "Inputs of layers that waited in the state's folders could not be moved there or back "
+                f"({error.strerror}): free space there, "
+                "or give a larger host_memory_gb or fewer tokens at a time."
+            ) from error
         tensor = torch.empty(place.shape, dtype=place.dtype, device=self._device)
         if self._back is None:
             tensor.copy_(room.tensor(place))
@@ -180,7 +187,9 @@ class Spill:
         """Nobody takes the tensor; take() was called, or never will be."""
         if reading is not None:
             reading.add_done_callback(lambda done: None if done.exception() else self._rooms.put(done.result()))
-        place.written.add_done_callback(lambda _: self._free.setdefault(place.size, []).append((place.file, place.offset)))
+        place.written.add_done_callback(
+            lambda _: self._free.setdefault(place.size, []).append((place.file, place.offset))
+        )
 
     def close(self) -> None:
         self._movers.shutdown()

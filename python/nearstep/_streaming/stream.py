@@ -12,10 +12,11 @@ import weakref
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass
 from . import inputs, left, recompute
 from .._gradients.room import Memory, capacity_of, memory_of
 from .activations import Activations
-from .._model import watch
+from .._model import composed, watch
 from .._model.groups import layers_of, plain_name
 from .._pinned import resident_bytes
 from .._starting.suggestions import suggests
@@ -34,18 +35,24 @@ class Stream:
     """Says that layers, the entries of the module's outermost lists, share a few slots of GPU memory. Other parameters,
     such as embeddings, and those that several layers share, stay on the GPU.
 
-    ``gpu_memory_gb``: the GPU memory that this process may take. The first step runs with two slots, and its activations
-    wait in host memory; what it leaves of the memory then holds these, all that backward needs of some layers, which compute
-    once, and more slots. ``slots``: their number, in place of this; all layers compute twice. ``activations``: the same, and the
-    inputs of layers wait for backward on the "gpu" or on the "host"; default: as the memory suffices.
+    ``gpu_memory_gb``: the GPU memory that this process may take. The first step runs with two slots, and its
+    activations wait in host memory; what it leaves of the memory then holds these, all that backward needs of some
+    layers, which compute once, and more slots. ``slots``: their number, in place of this; all layers compute twice.
+    ``activations``: the same, and the inputs of layers wait for backward on the "gpu" or on the "host"; default: as the
+    memory suffices.
 
-    ``host_memory_gb``: the host memory that this process may take. Trained parameters then stay in storage: layers are read
-    from the state ahead of their use, and the update writes new values there. Inputs of layers that wait on the host and
-    do not fit there go to files beside the state. Default: all are in host memory."""
+    ``host_memory_gb``: the host memory that this process may take. Trained parameters then stay in storage: layers are
+    read from the state ahead of their use, and the update writes new values there. Inputs of layers that wait on the
+    host and do not fit there go to files beside the state. Default: all are in host memory."""
 
     @suggests
-    def __init__(self, gpu_memory_gb: float | None = None, slots: int | None = None, activations: str | None = None,
-                 host_memory_gb: float | None = None):
+    def __init__(
+        self,
+        gpu_memory_gb: float | None = None,
+        slots: int | None = None,
+        activations: str | None = None,
+        host_memory_gb: float | None = None,
+    ):
         if (gpu_memory_gb is None) == (slots is None):
             raise ValueError("Stream takes one of gpu_memory_gb and slots.")
         if slots is not None and (not isinstance(slots, int) or slots < _FEWEST_SLOTS):
@@ -53,8 +60,13 @@ class Stream:
         check_memory("gpu_memory_gb", gpu_memory_gb)
         check_memory("host_memory_gb", host_memory_gb)
         if activations not in (None, "gpu", "host"):
-            raise ValueError(f"activations={activations!r}: they wait on the \"gpu\" or on the \"host\".")
-        self.gpu_memory_gb, self.slots, self.activations, self.host_memory_gb = gpu_memory_gb, slots, activations, host_memory_gb
+            raise ValueError(f'activations={activations!r}: they wait on the "gpu" or on the "host".')
+        self.gpu_memory_gb, self.slots, self.activations, self.host_memory_gb = (
+            gpu_memory_gb,
+            slots,
+            activations,
+            host_memory_gb,
+        )
 
 
 def check_stream(stream, keep_gradients, gpu_memory_gb) -> None:
@@ -62,9 +74,14 @@ def check_stream(stream, keep_gradients, gpu_memory_gb) -> None:
     if stream is not None and not isinstance(stream, Stream):
         raise TypeError(f"stream is {stream!r}: give nearstep.Stream(...), whose help() says what it takes.")
     if stream is not None and keep_gradients:
-        raise ValueError("keep_gradients=True keeps all gradients on the GPU, which stream= is there to avoid: leave one of them out.")
+        raise ValueError(
+            "keep_gradients=True keeps all gradients on the GPU, which stream= is there to avoid: leave one of them "
+            "out."
+        )
     if stream is not None and gpu_memory_gb is not None:
-        raise ValueError("gpu_memory_gb= is given to the stream where there is one: nearstep.Stream(gpu_memory_gb=...).")
+        raise ValueError(
+            "gpu_memory_gb= is given to the stream where there is one: nearstep.Stream(gpu_memory_gb=...)."
+        )
 
 
 def _layers_with_params(module) -> list:
@@ -76,44 +93,71 @@ def _layers_with_params(module) -> list:
         for p in set(layer.parameters()):
             owners.setdefault(id(p), []).append(layer)
     outside = {id(p) for owner in module.modules() if id(owner) not in inside for p in owner.parameters(recurse=False)}
-    pairs = [(layer, [p for p in layer.parameters() if len(owners[id(p)]) == 1 and id(p) not in outside]) for layer in layers]
+    pairs = [
+        (layer, [p for p in layer.parameters() if len(owners[id(p)]) == 1 and id(p) not in outside]) for layer in layers
+    ]
     return [(layer, params) for layer, params in pairs if params]
 
 
 def _uses_of(module, pairs: list) -> list:
     names = {id(one): plain_name(name) for name, one in module.named_modules()}
     streamed = {id(p) for _, mine in pairs for p in mine}
-    return [recompute.Uses(names[id(layer)], mine, [p for p in layer.parameters() if id(p) not in streamed]) for layer, mine in pairs]
+    return [
+        recompute.Uses(names[id(layer)], mine, [p for p in layer.parameters() if id(p) not in streamed])
+        for layer, mine in pairs
+    ]
 
 
 class Streaming:
     """Streams a module's layers while an optimizer trains it."""
 
-    def __init__(self, settings: Stream, module: torch.nn.Module | None, params: list, block_of: list, dtype: torch.dtype):
-        """``params``: the trained ones; ``block_of``: their blocks in the engine's vector, whose format is ``dtype``."""
+    def __init__(
+        self, settings: Stream, module: torch.nn.Module | None, params: list, block_of: list, dtype: torch.dtype
+    ):
+        """``params``: the trained ones; ``block_of``: their blocks in the engine's vector, whose format is
+        ``dtype``.
+        """
         if module is None:
             raise ValueError("stream= needs the module: make the optimizer from it, or from nearstep.groups(module).")
         pairs = _layers_with_params(module)
         if not pairs:
-            raise ValueError("stream= finds no layers: they are the entries of a ModuleList, a ModuleDict or a nested Sequential.")
+            raise ValueError(
+                "stream= finds no layers: they are the entries of a ModuleList, a ModuleDict or a nested Sequential."
+            )
         if any(isinstance(layer, torch.jit.TopLevelTracedModule) for layer, _ in pairs):
-            raise ValueError("stream= cannot pass layers of torch.jit.trace() through slots: give it the layers themselves, or those of torch.jit.script().")
+            raise ValueError(
+                "stream= cannot pass layers of torch.jit.trace() through slots: give it the layers themselves, or "
+                "those of torch.jit.script()."
+            )
         number = {id(p): i for i, p in enumerate(params)}
         others = {p.dtype for _, mine in pairs for p in mine if id(p) in number} - {dtype}
         if others:
-            raise ValueError(f"stream= needs trained parameters of one format, and some are {others.pop()} beside {dtype}: convert the model to one.")
+            raise ValueError(
+                f"stream= needs trained parameters of one format, and some are {others.pop()} beside {dtype}: "
+                "convert the model to one."
+            )
         self._settings, self._module = settings, module
-        self._layers = [Layer(layer, mine, [number.get(id(p)) for p in mine], sorted({block_of[number[id(p)]] for p in mine if id(p) in number}))
-                        for layer, mine in pairs]
         self._numbers = {id(p): number.get(id(p)) for _, mine in pairs for p in mine}
-        self._frozen = HostMemory([p for _, mine in pairs for p in mine if id(p) not in number])
+        names = {id(p): name for name, p in module.named_parameters() if id(p) in self._numbers}
+        for p in (p for _, mine in pairs for p in mine):
+            composed.refuse_streamed(names[id(p)], p)
+        tensors = [(layer, [one for p in mine for one in composed.tensors_of(p)]) for layer, mine in pairs]
+        self._layers = [
+            Layer(
+                layer,
+                mine,
+                [number.get(id(p)) for p in mine],
+                sorted({block_of[number[id(p)]] for p in mine if id(p) in number}),
+            )
+            for layer, mine in tensors
+        ]
+        self._frozen = HostMemory([p for _, mine in tensors for p in mine if id(p) not in number])
         self._slot_bytes = max(layer.slot_bytes for layer in self._layers)
         self._slots: Slots | None = None
         self._is_measuring = False
         self._last = None
         self._following: dict = {}  # what was computed after a layer's forward or backward
         self._uses = _uses_of(module, pairs)
-        names = {id(p): name for name, p in module.named_parameters() if id(p) in self._numbers}
         self._formats = [[(names[id(p)], p, p.dtype) for p in mine] for _, mine in pairs]
         inputs.refuse(names, self)
         self._forwards = [_wrap(weakref.ref(self), layer, i) for i, layer in enumerate(self._layers)]
@@ -123,7 +167,9 @@ class Streaming:
         return set(self._numbers.values()) - {None}
 
     def devices(self, params: list) -> set:
-        """Those where layers compute. ``params``: the trained ones. An earlier stream may have left layers in host memory."""
+        """Those where layers compute. ``params``: the trained ones. An earlier stream may have left layers in host
+        memory.
+        """
         outside = {p.device for p in self._module.parameters() if id(p) not in self._numbers}
         of_layers = {p.device for p in params if id(p) in self._numbers and p.device.type != "cpu"}
         return outside | of_layers or {p.device for p in params}
@@ -145,40 +191,58 @@ class Streaming:
         least = self._kept_bytes + self._engine_bytes + _FEWEST_SLOTS * self._slot_bytes
         if self._settings.gpu_memory_gb is not None and least > self._limit:
             raise ValueError(
-                f"gpu_memory_gb={self._settings.gpu_memory_gb:g} is too small: {self._kept_bytes / 1e9:.3g} GB of parameters stay on the device, "
-                f"two slots take {2 * self._slot_bytes / 1e9:.3g} GB and gradients {self._engine_bytes / 1e9:.3g} GB. Give more than "
+                f"gpu_memory_gb={self._settings.gpu_memory_gb:g} is too small: {self._kept_bytes / 1e9:.3g} GB of "
+                "parameters stay on the device, "
+                f"two slots take {2 * self._slot_bytes / 1e9:.3g} GB and gradients {self._engine_bytes / 1e9:.3g} "
+                "GB. Give more than "
                 f"{least / 1e9:.3g} GB; activations come on top."
             )
         self._frozen.reserve(device)
         self._source, self._inputs_room, self._spill = Vector(conductor), math.inf, None
         if self.is_from_storage:
             self._inputs_room = self._host_bytes_left(sums_bytes) / 2  # the other half holds layers
-            self._source = Window([layer for layer in self._layers if layer.is_trained], self._inputs_room, conductor, parameters, device)
+            self._source = Window(
+                [layer for layer in self._layers if layer.is_trained], self._inputs_room, conductor, parameters, device
+            )
             self._spill = Spill(conductor.paths, device)
 
     def _refuse_converted(self, number: int, error: type, since: str) -> None:
         """``number``: of a layer."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             for name, p, dtype in self._formats[number]:
                 if p.dtype != dtype:
-                    raise error(f"{name} became {p.dtype} after {since}, and stream= has slots for {dtype}: convert the model before the optimizer is made, or after close().")
+                    raise error(
+                        f"{name} became {p.dtype} after {since}, and stream= has slots for {dtype}: convert the "
+                        "model before the optimizer is made, or after close()."
+                    )
 
     def _host_bytes_left(self, sums_bytes: int) -> float:
         gb, trained = self._settings.host_memory_gb, [layer for layer in self._layers if layer.is_trained]
         taken, kept = resident_bytes(), self._parameters.kept_bytes
-        slots = (self._first_slots() + 1) * self._slot_bytes + kept if self._device.type == "cpu" else 0  # and gradients
+        slots = (
+            (self._first_slots() + 1) * self._slot_bytes + kept if self._device.type == "cpu" else 0
+        )  # and gradients
         two = Window.least_bytes(trained, self._parameters)
         if taken + kept + sums_bytes + slots + two > gb * 1e9:
-            sums = f"sums of gradients of several backward passes (accumulation=1 needs none) {sums_bytes / 1e9:.3g} GB, " if sums_bytes else ""
+            sums = (
+                f"sums of gradients of several backward passes (accumulation=1 needs none) {sums_bytes / 1e9:.3g} GB, "
+                if sums_bytes
+                else ""
+            )
             sums += f"slots and gradients {slots / 1e9:.3g} GB, " if slots else ""
             raise ValueError(
-                f"host_memory_gb={gb:g} is too small: the process takes {taken / 1e9:.3g} GB, {sums}parameters that are in no layer {kept / 1e9:.3g} GB and "
-                f"two layers {two / 1e9:.3g} GB. Give at least {math.ceil((taken + kept + sums_bytes + slots + two) / 1e8) / 10:g} GB; activations on the host come on top."
+                f"host_memory_gb={gb:g} is too small: the process takes {taken / 1e9:.3g} GB, {sums}parameters that "
+                f"are in no layer {kept / 1e9:.3g} GB and "
+                f"two layers {two / 1e9:.3g} GB. Give at least "
+                f"{math.ceil((taken + kept + sums_bytes + slots + two) / 1e8) / 10:g} GB; activations on the host "
+                "come on top."
             )
         return gb * 1e9 - taken - kept - sums_bytes - slots
 
     def _first_slots(self) -> int:
-        """Their number at the start. Without a GPU they are in host memory, of which layers from storage leave no more than two."""
+        """Their number at the start. Without a GPU they are in host memory, of which layers from storage leave no more
+        than two.
+        """
         if self._settings.slots is not None:
             count = self._settings.slots
         elif self._device.type == "cuda" or self.is_from_storage:
@@ -223,10 +287,16 @@ class Streaming:
     def _say(self, more: str = "") -> None:
         if self._conductor.rank == 0:
             where = "in host memory" if self._activations.on_host or self._device.type == "cpu" else "on the GPU"
-            home = f"are read from storage into {len(self._source)} places of host memory and " if self.is_from_storage else ""
+            home = (
+                f"are read from storage into {len(self._source)} places of host memory and "
+                if self.is_from_storage
+                else ""
+            )
             print(
-                f"nearstep: {len(self._layers)} layers of at most {self._slot_bytes / 1e9:.3g} GB {home}pass through {len(self._slots)} slots, "
-                f"{self._kept_bytes / 1e9:.3g} GB of other parameters stay, activations between layers wait {where}{more}",
+                f"nearstep: {len(self._layers)} layers of at most {self._slot_bytes / 1e9:.3g} GB {home}pass through "
+                f"{len(self._slots)} slots, "
+                f"{self._kept_bytes / 1e9:.3g} GB of other parameters stay, activations between layers wait "
+                f"{where}{more}",
                 file=sys.stderr,
             )
 
@@ -244,25 +314,44 @@ class Streaming:
         self._slots.grow(min(count, len(self._layers)))
         more = f"; the first step took {taken / 1e9:.3g} GB of {self._settings.gpu_memory_gb:g}"
         if self._keeping.mean_bytes:
-            more += (f"; {kept} layers keep all activations ({kept_bytes / 1e9:.3g} GB), and the others compute again in backward; each GB more would spare "
-                     f"{min(len(self._layers) - kept, 1e9 / self._keeping.mean_bytes):.2g} of these")
+            more += (
+                f"; {kept} layers keep all activations ({kept_bytes / 1e9:.3g} GB), and the others compute again in "
+                "backward; each GB more would spare "
+                f"{min(len(self._layers) - kept, 1e9 / self._keeping.mean_bytes):.2g} of these"
+            )
         self._say(more)
         if left < 0:
-            warnings.warn(f"A step takes {taken / 1e9:.3g} GB, more than gpu_memory_gb={self._settings.gpu_memory_gb:g}: give fewer tokens at a time.")
+            warnings.warn(
+                f"A step takes {taken / 1e9:.3g} GB, more than gpu_memory_gb={self._settings.gpu_memory_gb:g}: give "
+                "fewer tokens at a time."
+            )
 
     def run(self, number: int, forward, arguments, settings):
         """A call of a layer."""
         layer = self._layers[number]
         if torch.jit.is_tracing() or getattr(torch.compiler, "is_exporting", bool)():  # since PyTorch 2.7
-            raise RuntimeError("A streamed model cannot be traced or exported, because its parameters pass through slots: take another model that has loaded its state_dict(), or call close() before.")
+            raise RuntimeError(
+                "A streamed model cannot be traced or exported, because its parameters pass through slots: take "
+                "another model that has loaded its state_dict(), or call close() before."
+            )
         self._parameters.refuse_between_steps(self._trained(layer))
         self._refuse_converted(number, RuntimeError, "training began")
         if not torch.is_grad_enabled():
             with self._at(number, False):
                 return forward(*arguments, **settings)
         layer.check_module()
-        return recompute.run(forward, arguments, settings, at_layer=functools.partial(self._at, number), keep=self._activations.keep,
-                              keeping=self._keeping, number=number, slot_memory=lambda: layer.slot.memory, uses=self._uses[number], device=self._device)
+        return recompute.run(
+            forward,
+            arguments,
+            settings,
+            at_layer=functools.partial(self._at, number),
+            keep=self._activations.keep,
+            keeping=self._keeping,
+            number=number,
+            slot_memory=lambda: layer.slot.memory,
+            uses=self._uses[number],
+            device=self._device,
+        )
 
     @contextlib.contextmanager
     def _at(self, number: int, is_backward: bool):
@@ -317,7 +406,11 @@ class Streaming:
         self._slots.end_step()
         fewer = self._keeping.end_step()
         if fewer > 0 and self._conductor.rank == 0:
-            print(f"nearstep: GPU memory is short: {fewer} layers more than in the step before computed again in backward", file=sys.stderr)
+            print(
+                f"nearstep: GPU memory is short: {fewer} layers more than in the step before computed again in "
+                "backward",
+                file=sys.stderr,
+            )
         if self._is_measuring:
             self._decide()
 
@@ -336,6 +429,7 @@ class Streaming:
             self.empty()
             for layer in self._layers if self._device.type == "cuda" and not self.is_from_storage else ():
                 left.mark(layer.module)
+                composed.settle(layer.module)
             self._slots = None
             self._source.close()
             if self._spill is not None:
@@ -347,7 +441,9 @@ class Streaming:
 
 
 def _wrap(me, layer: Layer, number: int):
-    """Makes the layer's forward pass through a slot. Returns the forward that the module had for itself, or None, and its work."""
+    """Makes the layer's forward pass through a slot. Returns the forward that the module had for itself, or None, and
+    its work.
+    """
     module = layer.module
     left.unmark(module)
     own, work = module.__dict__.get("forward"), Work(module)
@@ -374,7 +470,13 @@ class _Streamed:
         return self._through_slot(*arguments, **settings)
 
     def __reduce_ex__(self, _):
-        raise RuntimeError("A streamed model cannot be pickled, because the copy would compute with its parameters: save its state_dict(), or call close() before.")
+        raise RuntimeError(
+            "A streamed model cannot be pickled, because the copy would compute with its parameters: save its "
+            "state_dict(), or call close() before."
+        )
 
     def __deepcopy__(self, _):
-        raise RuntimeError("A streamed model cannot be copied, because the copy would compute with its parameters: copy it before the optimizer is made, or after close().")
+        raise RuntimeError(
+            "A streamed model cannot be copied, because the copy would compute with its parameters: copy it before "
+            "the optimizer is made, or after close()."
+        )

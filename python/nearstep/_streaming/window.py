@@ -73,8 +73,8 @@ def room_bytes(layer, parameters) -> int:
 
 
 class Window:
-    """Parameters are in storage, and pass through pinned memory. The layer whose use is longest ago makes room. What the
-    program has used itself is in the vector until the step ends, and comes from there."""
+    """Parameters are in storage, and pass through pinned memory. The layer whose use is longest ago makes room. What
+    the program has used itself is in the vector until the step ends, and comes from there."""
 
     def __init__(self, layers: list, room_for: float, conductor, parameters, device: torch.device):
         """``room_for``: bytes."""
@@ -140,7 +140,10 @@ class Window:
             room.layer = None
             raise
         self._seconds["awaited_s"] += time.perf_counter() - began
-        return [home if i is None or self._parameters.is_loaded(i) else self._view(room, layer, i) for i, home in zip(layer.numbers, layer.homes)]
+        return [
+            home if i is None or self._parameters.is_loaded(i) else self._view(room, layer, i)
+            for i, home in zip(layer.numbers, layer.homes)
+        ]
 
     def _view(self, room, layer, i: int):
         """The parameter in the room, where runs lie one behind the other."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 
 import torch
-from torch._dynamo.eval_frame import OptimizeContext
+
+from .._torch_private import OptimizeContext
 
 
 class Work:
-    """The forward of a layer. Where the program compiles the layer by ``module.compile()``, the forward is compiled with the same
-    settings in its place, so that the slot is outside of what is compiled."""
+    """The forward of a layer. Where the program compiles the layer by ``module.compile()``, the forward is compiled
+    with the same settings in its place, so that the slot is outside of what is compiled."""
 
     def __init__(self, module: torch.nn.Module):
         self._module, self.forward = module, module.forward
@@ -25,7 +26,9 @@ class Work:
             self._module._compiled_call_impl = None
             self._compiled = compiled
             settings = inspect.getclosurevars(compiled).nonlocals.get("self")
-            self._work = settings(self.forward) if isinstance(settings, OptimizeContext) else torch.compile(self.forward)
+            self._work = (
+                settings(self.forward) if isinstance(settings, OptimizeContext) else torch.compile(self.forward)
+            )
         return self._work
 
     def give_back(self) -> None:

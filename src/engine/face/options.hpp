@@ -59,6 +59,9 @@ struct EngineOptions {
     // Gradients come in any order. Matters only where parameters are spread over ranks: then all
     // gradients wait for end_gradients(), because ranks also meet in await_parameters().
     bool puts_in_any_order = false;
+    // All gradients come when backward is over. The update begins with the first blocks then, which
+    // the next forward needs first, and may write to `tensors`; it does not begin in backward.
+    bool puts_at_once = false;
     LossScaleSettings loss_scale = {};
     std::string fault_plan = {};          // for tests: see FaultPoints
     trace::Timeline* timeline = nullptr;  // outlives the engine; null: no tracing

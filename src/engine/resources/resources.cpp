@@ -250,6 +250,11 @@ void Resources::make_facts() {
             ? text("gradients are encoded and decoded on the host: no GPU has the codec ",
                    config::name_of(settings.compress.codec))
             : "",
+        options.gpu && memory::gpus() == 0
+            ? text("gradients are encoded and decoded on the host. ",
+                   memory::why_no_gpu().empty() ? "CUDA's driver does not serve this GPU."
+                                                : memory::why_no_gpu())
+            : "",
         gpu_transport->describe_gradients(),
         gpu_transport->describe_parameters()};
     std::erase(facts.lines, "");

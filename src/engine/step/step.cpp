@@ -105,7 +105,8 @@ bool Step::must_guess() const {
 
 // The gradient factor for an update that begins early: known or guessed.
 std::optional<double> Step::early_factor() const {
-    if (!overlaps_steps(resources_.settings.mode) || (must_guess() && !guess_.is_unclipped())) {
+    if (!overlaps_steps(resources_.settings.mode) || resources_.options.puts_at_once ||
+        (must_guess() && !guess_.is_unclipped())) {
         return std::nullopt;
     }
     return must_guess() ? 1 : clip_factor(last_norm_, settings_.clip_norm);

@@ -1,17 +1,15 @@
-// One thread block reads a token's logits twice, the second time mostly from the L2 cache.
-#include "base/error.hpp"
-#include "memory/cuda_call.hpp"
-#include "memory/gpu.hpp"
+// The loss of logits on a GPU. One thread block reads a token's logits twice, the second time
+// mostly from the L2 cache. Started by loss_kernel.cpp.
 #include "memory/gpu_octets.cuh"
-#include "model/loss_kernel.hpp"
+#include "model/token_losses.hpp"
+
+#include <cmath>
 
 namespace nearstep::model {
 
-namespace {
-
 using memory::kOctet;
 
-constexpr unsigned kThreads = 512;
+constexpr unsigned kThreads = kLossThreads;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kWarps = kThreads / kWarp;
 constexpr unsigned kEveryLane = 0xFFFFFFFFU;
@@ -33,7 +31,7 @@ struct LogSum {
 };
 
 // Adds the values of a thread block. All its threads call it; the order of additions is fixed.
-__device__ LogSum of_block(LogSum mine) {
+__device__ inline LogSum of_block(LogSum mine) {
     __shared__ LogSum of_warp[kWarps];
     const auto of_all_lanes = [](LogSum& sum) {
         for (unsigned step = kWarp / 2; step > 0; step /= 2) {
@@ -53,7 +51,7 @@ __device__ LogSum of_block(LogSum mine) {
 }
 
 template <typename T>
-__global__ void cross_entropies(const TokenLogits of, bool has_gradient, float weight) {
+__global__ void cross_entropies(const TokenLosses of) {
     T* const row = static_cast<T*>(of.logits) + blockIdx.x * of.columns;
     const std::size_t octets = of.columns / kOctet;
     LogSum mine;
@@ -78,7 +76,7 @@ __global__ void cross_entropies(const TokenLogits of, bool has_gradient, float w
     if (threadIdx.x == 0) {
         of.losses[blockIdx.x] = log_sum - (memory::widened(row[target], of.dtype) - all.most);
     }
-    if (!has_gradient) {
+    if (!of.has_gradient) {
         return;
     }
     __syncthreads();  // the target's logit has been read
@@ -90,25 +88,10 @@ __global__ void cross_entropies(const TokenLogits of, bool has_gradient, float w
             const std::size_t column = octet * kOctet + i;
             const float share = expf(logits[i] - all.most - log_sum);
             const float wanted = column == target ? 1.0F : 0.0F;
-            logits[i] = column < of.vocabulary ? (share - wanted) * weight : 0.0F;
+            logits[i] = column < of.vocabulary ? (share - wanted) * of.weight : 0.0F;
         }
         memory::store_rounded(logits, of.dtype, row + octet * kOctet);
     }
-}
-
-}  // namespace
-
-void cross_entropy_on_gpu(const TokenLogits& of, const memory::Stream& stream) {
-    expects(of.columns % kOctet == 0 && of.vocabulary <= of.columns && of.vocabulary > 0,
-            "a row of logits holds the vocabulary in whole octets");
-    if (of.tokens == 0) {
-        return;
-    }
-    auto* const kernel =
-        of.dtype == Dtype::fp32 ? cross_entropies<float> : cross_entropies<std::uint16_t>;
-    kernel<<<static_cast<unsigned>(of.tokens), kThreads, 0, stream.handle()>>>(
-        of, of.gradient_weight.has_value(), static_cast<float>(of.gradient_weight.value_or(0)));
-    memory::check_launch();
 }
 
 }  // namespace nearstep::model

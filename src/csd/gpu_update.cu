@@ -2,16 +2,13 @@
 // writes over the GPU's link. A warp updates a block of 256 elements, eight neighbours per thread.
 // The link is the limit, so a few thread blocks suffice; the others' work keeps the rest of the
 // GPU.
-#include "csd/gpu_kernels.hpp"
-#include "memory/cuda_call.hpp"
+//
+// Started by gpu_kernels.cpp.
+#include "csd/gpu_state.hpp"
 #include "memory/gpu_octets.cuh"
-#include "shard/partition.hpp"
-
-#include <algorithm>
+#include "shard/tile.hpp"
 
 namespace nearstep::csd {
-
-namespace {
 
 using arith::GradientCodec;
 using arith::kBlockElems;
@@ -22,10 +19,9 @@ using memory::load;
 using memory::store;
 using shard::kTileElems;
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kThreads = kUpdateThreads;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kEveryLane = 0xFFFFFFFFU;
-constexpr unsigned kTileBlocks = kTileElems / kBlockElems;
 static_assert(kOctet == kBlockElems / kWarp, "a warp updates a block");
 
 // --- Eight neighbours in memory ------------------------------------------------------------------
@@ -209,7 +205,14 @@ __device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) 
     for (const float value : values) {
         largest = max(largest, arith::magnitude_bits(value));
     }
+#if __CUDA_ARCH__ >= 800
     return __reduce_max_sync(kEveryLane, largest);
+#else
+    for (unsigned step = kWarp / 2; step > 0; step /= 2) {
+        largest = max(largest, __shfl_xor_sync(kEveryLane, largest, step));
+    }
+    return largest;
+#endif
 }
 
 template <typename Moment>
@@ -403,33 +406,6 @@ __global__ void __launch_bounds__(kThreads) update(const GpuTiles job) {
          at += step) {
         update_octet<kFormat>(job, at);
     }
-}
-
-}  // namespace
-
-void update_on_gpu(const GpuTiles& tiles, CUstream_st* stream, unsigned most) {
-    const std::size_t blocks = tiles.tiles * kTileBlocks;
-    constexpr std::size_t kEach = kThreads / kWarp;
-    const auto grid =
-        static_cast<unsigned>(std::min<std::size_t>(most, (blocks + kEach - 1) / kEach));
-    if (grid == 0) {
-        return;
-    }
-    switch (tiles.format) {
-        case StateFormat::fp32:
-            update<StateFormat::fp32><<<grid, kThreads, 0, stream>>>(tiles);
-            break;
-        case StateFormat::bf16:
-            update<StateFormat::bf16><<<grid, kThreads, 0, stream>>>(tiles);
-            break;
-        case StateFormat::q8:
-            update<StateFormat::q8><<<grid, kThreads, 0, stream>>>(tiles);
-            break;
-        case StateFormat::compact:
-            update<StateFormat::compact><<<grid, kThreads, 0, stream>>>(tiles);
-            break;
-    }
-    memory::check_launch();
 }
 
 }  // namespace nearstep::csd

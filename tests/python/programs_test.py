@@ -1,0 +1,67 @@
+"""Programs of others that PyTorch starts, as examples/ shows them: they train as with torch.optim.AdamW, and go on
+after a kill to the same bits, on two ranks, and on one."""
+
+import launcher
+
+launcher.need("transformers", "accelerate", "datasets", "trl", "lightning")
+STEPS = 5
+PROGRAMS = (
+    "fsdp_trainer.py Trainer",
+    "fsdp_trainer.py SFTTrainer --ddp",
+    "fsdp_trainer.py GRPOTrainer",
+    "fsdp_accelerate.py",
+    "fsdp_lightning.py",
+    "fsdp_lightning.py --ddp",
+    "fsdp_titan.py 2",
+    "../tests/python/axolotl_stand_in.py",
+)
+# What a Trainer's own checkpoints need in the example; the optimizer by the other way that reaches each Trainer.
+CHECKPOINTS = (
+    ('"save_strategy": "no"', '"save_steps": 3'),
+    ('"callbacks": [GoesOn()]', '"callbacks": []'),
+    ('"state")', '"state-" + os.environ["WORLD_SIZE"])'),
+    ("trainer.train()", 'trainer.train(resume_from_checkpoint=os.path.exists(f"{folder}/trainer/checkpoint-3"))'),
+    (
+        "trainer.optimizer_cls_and_kwargs = (lambda: make_optimizer, {})",
+        "transformers.Trainer.get_optimizer_cls_and_kwargs = staticmethod(lambda *_: (lambda: make_optimizer, {}))",
+    ),
+)
+
+
+class Programs(launcher.FolderTest):
+    def test_they_train_as_in_memory_and_go_on_after_a_kill(self):
+        text = (launcher.HERE.parents[1] / "examples/fsdp_trainer.py").read_text()
+        for words, others in CHECKPOINTS:
+            self.assertIn(words, text)
+            text = text.replace(words, others)
+        (self.folder / "checkpoints.py").write_text(text)
+        programs = (*PROGRAMS, f"{self.folder}/checkpoints.py Trainer")
+        worker = launcher.Process(1, "programs_worker.py", self.folder / "runs", STEPS, *programs)
+        code = worker.wait(300)
+        text = worker.text()
+        self.assertEqual(code, 0, text[-6000:])
+        found = [line.split(maxsplit=6)[1:] for line in text.splitlines() if line.startswith("found ")]
+        self.assertEqual([row[-1] for row in found], list(programs), text[-6000:])
+        for worst, is_same, taken, worst_alone, taken_alone, program in found:
+            with self.subTest(program=program):
+                self.assertLess(float(worst), 1e-5)
+                self.assertEqual((taken, taken_alone), ("2", "2"), "steps after the second start")
+                if "GRPO" not in program:  # a second start draws other completions
+                    self.assertEqual(is_same, "True")
+                    self.assertLess(float(worst_alone), 1e-5)
+
+
+if __name__ == "__main__":
+    launcher.start_forks(
+        "torch.distributed.fsdp",
+        "torch.distributed.checkpoint.state_dict",
+        "accelerate",
+        "lightning",
+        "datasets",
+        "transformers.trainer",
+        "transformers.models.llama.modeling_llama",
+        "transformers.models.gpt2.modeling_gpt2",
+        "trl.trainer.sft_trainer",
+        "trl.trainer.grpo_trainer",
+    )
+    launcher.main()
