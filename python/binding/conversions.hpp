@@ -74,7 +74,7 @@ nanobind::dict dict_of(const trace::RunFacts& facts);
 
 // Tensors that the engine may still read. They belong to C++, so that no collection of Python
 // objects frees them earlier.
-class Keepers {
+class HeldTensors {
 public:
     void hold(std::uint64_t work, nanobind::object tensors) {
         kept_.emplace_back(work, std::move(tensors));

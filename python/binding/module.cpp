@@ -110,7 +110,7 @@ void add_on_gpu(std::uintptr_t sums, const GpuPiece& one, const GpuPiece& other,
 }
 
 // The conductor ends before what it reads.
-struct Driver : Keepers, Conductor {
+struct Driver : HeldTensors, Conductor {
     using Conductor::Conductor;
 };
 

@@ -2,6 +2,7 @@
 #include "python/binding/mpi_thread.hpp"
 
 #include "base/error.hpp"
+#include "base/packed.hpp"
 #include "mpi/session.hpp"
 
 #include <algorithm>
@@ -101,7 +102,7 @@ mpi::Meeting MpiThread::meet_all(Purpose purpose, bool raises, std::chrono::seco
     if (!all_ranks_) {
         join(false, limit);
     }
-    tell({.deed = Deed::meet, .what = static_cast<std::uint64_t>(purpose)});
+    command({.command = Command::meet, .content = packed(purpose)});
     return all_ranks_->meet(static_cast<int>(purpose), raises, limit);
 }
 
@@ -124,10 +125,12 @@ namespace {
 constexpr int kOrderTag = 2;
 
 struct OrderHead {
-    Deed deed = Deed::meet;
+    Command command = Command::meet;
     std::uint64_t number = 0;
-    std::uint64_t what = 0;
-    std::uint64_t bytes = 0;  // of the content, a message of its own
+    std::uint64_t bytes = 0;          // of the content
+    std::array<char, 16> first = {};  // bytes of it; with more, all are a message of their own
+
+    bool has_message() const { return bytes > first.size(); }
 };
 
 }  // namespace
@@ -137,15 +140,18 @@ void MpiThread::serve() {
     join(true, kEndLimit);
 }
 
-void MpiThread::tell(const ServeOrder& order) {
+void MpiThread::command(const ServeOrder& order) {
     if (all_ranks_->rank() != 0) {
         return;
     }
-    const OrderHead head{order.deed, order.number, order.what, order.content.size()};
+    OrderHead head{order.command, order.number, order.content.size()};
+    if (!head.has_message()) {
+        std::ranges::copy(order.content, head.first.begin());
+    }
     std::vector<mpi::Request> sent;
     for (int to = all_ranks_->size() - serving_; to < all_ranks_->size(); ++to) {
         sent.push_back(all_ranks_->start_send(std::as_bytes(std::span(&head, 1)), to, kOrderTag));
-        if (head.bytes > 0) {
+        if (head.has_message()) {
             sent.push_back(
                 all_ranks_->start_send(std::as_bytes(std::span(order.content)), to, kOrderTag));
         }
@@ -158,16 +164,15 @@ void MpiThread::tell(const ServeOrder& order) {
 std::optional<ServeOrder> MpiThread::hear() {
     OrderHead head;
     all_ranks_->start_receive(std::as_writable_bytes(std::span(&head, 1)), 0, kOrderTag).wait();
-    ServeOrder order{.deed = head.deed,
-                     .number = head.number,
-                     .what = head.what,
-                     .content = std::string(head.bytes, 0)};
-    if (head.bytes > 0) {
+    ServeOrder order{
+        .command = head.command, .number = head.number, .content = std::string(head.bytes, 0)};
+    if (head.has_message()) {
         all_ranks_->start_receive(std::as_writable_bytes(std::span(order.content)), 0, kOrderTag)
             .wait();
+    } else {
+        std::copy_n(head.first.begin(), head.bytes, order.content.begin());
     }
-    const bool ends =
-        order.deed == Deed::meet && order.what == static_cast<std::uint64_t>(Purpose::end);
+    const bool ends = order.command == Command::meet && order.content == packed(Purpose::end);
     return ends ? std::nullopt : std::optional(std::move(order));
 }
 

@@ -21,11 +21,11 @@ namespace nearstep::python {
 // The operation for which all ranks meet.
 enum class Purpose { end, close, open, begin, step, change, save, digest };
 
-// The command that a rank that serves carries out next, together with the other ranks.
-enum class Deed : std::uint8_t {
+// What a rank that serves does next, together with the other ranks.
+enum class Command : std::uint8_t {
     meet,
     open,
-    begin,
+    prepare,
     expect,
     begin_step,
     put,
@@ -39,10 +39,9 @@ enum class Deed : std::uint8_t {
 
 // A command to a rank that serves.
 struct ServeOrder {
-    Deed deed = Deed::meet;
+    Command command = Command::meet;
     std::uint64_t number = 0;  // of the process's engines, in the order in which they were opened
-    std::uint64_t what = 0;    // a meeting's purpose, a block, or whether rank 0 gives the step up
-    std::string content = {};
+    std::string content = {};  // see calls.hpp; the purpose of a meeting
 };
 
 class MpiThread {
@@ -83,7 +82,7 @@ public:
     // The number of an engine that all ranks open now.
     std::uint64_t count_engine() { return engines_++; }
     // Rank 0 tells the ranks that serve what all do next; other ranks say nothing.
-    void tell(const ServeOrder& order);
+    void command(const ServeOrder& order);
     // The next order; none: rank 0 ends its program.
     std::optional<ServeOrder> hear();
 

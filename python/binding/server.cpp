@@ -1,121 +1,62 @@
-// Runs the engines of a rank that serves, by rank 0's orders, and what of them passes between the
-// two. Called by module.cpp for python/nearstep/_serve.py, and by Conductor on the ranks that
-// compute.
+// Runs the sessions of a rank that serves, by rank 0's commands. Called by module.cpp for
+// python/nearstep/_serve.py.
 #include "python/binding/server.hpp"
 
 #include "base/error.hpp"
 #include "base/packed.hpp"
-#include "engine/placement/devices.hpp"
-#include "shard/partition.hpp"
+#include "python/binding/calls.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <cstring>
+#include <exception>
 #include <future>
-#include <numeric>
+#include <string_view>
 #include <utility>
 
 namespace nearstep::python {
 
 namespace {
 
-constexpr std::size_t kMostElemsAtOnce = std::size_t{1} << 24U;  // of rank 0's values
+// Does a call as rank 0 has told it.
+template <typename Call>
+void follow_call(OptimizerSession& session, std::string_view content) {
+    Call call;
+    Unpacker told(content);
+    call.told(told);
+    session.run(call);
+}
+
+struct Follower {
+    Command command;
+    void (*follow)(OptimizerSession& session, std::string_view content);
+};
+
+template <typename... Calls>
+constexpr auto followers_of() {
+    return std::array{Follower{Calls::command, &follow_call<Calls>}...};
+}
+
+// All calls that a session opened by rank 0 takes part in.
+constexpr auto kFollowers =
+    followers_of<PrepareCall, ExpectCall, BeginStepCall, PutCall, EndStepCall, ChangeMastersCall,
+                 ClaimFolderCall, SaveCall, DigestCall>();
 
 }  // namespace
 
-std::string formats_of(std::span<const StartValues> values) {
-    std::vector<std::optional<Dtype>> formats(values.size());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        if (values[i].stored != nullptr) {
-            formats[i] = Dtype::fp32;
-        } else if (values[i].piece.address != nullptr) {
-            formats[i] = values[i].piece.dtype;
-        }
-    }
-    return packed(formats);
-}
-
-// --- What passes between rank 0 and the ranks that serve ---
-
-void Conductor::tell(Deed deed, std::uint64_t what, std::string content) const {
-    if (!acts_alone()) {
-        MpiThread::instance().tell(
-            {.deed = deed, .number = number_, .what = what, .content = std::move(content)});
-    }
-}
-
-bool Conductor::serves() const { return !acts_alone() && MpiThread::instance().serves(); }
-
-// Sends the values tensor by tensor, as take_from_rank_0() receives them.
-void Conductor::pass_to_servers(std::span<const StartValues> values) {
-    if (rank_ != 0 || run_.csd.storage_ranks == 0) {
+Server::~Server() {
+    if (sessions_.empty() || MpiThread::instance().is_of_parent()) {
         return;
     }
-    std::vector<float> read;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        const engine::Tensor& tensor = layout_.tensors[i];
-        const std::size_t elems = elems_of(tensor);
-        for (std::size_t at = 0; at < elems; at += kMostElemsAtOnce) {
-            const std::size_t count = std::min(elems - at, kMostElemsAtOnce);
-            if (values[i].stored != nullptr) {
-                read.resize(count);
-                checkpoint::Safetensors::read(*values[i].stored, at, read);
-                servers_->start_broadcast(std::as_writable_bytes(std::span(read)), 0).wait();
-            } else if (values[i].piece.address != nullptr) {
-                const std::size_t bytes = size_bytes(values[i].piece.dtype);
-                servers_
-                    ->start_broadcast(
-                        bytes_of(i, values[i].piece).subspan(at * bytes, count * bytes), 0)
-                    .wait();
-            }
-        }
-    }
+    std::promise<void> over;
+    MpiThread::instance().post([&] {
+        sessions_.clear();
+        over.set_value();
+    });
+    over.get_future().wait();
 }
 
-// The values of the tiles that this rank owns; others take no memory.
-std::vector<StartValues> Conductor::take_from_rank_0(const std::string& told) {
-    std::vector<std::optional<Dtype>> formats;
-    unpack(told, formats);
-    const engine::PlacedSettings& placed = opened_->settings();
-    const int ranks = world_->size();
-    std::vector<int> all(static_cast<std::size_t>(ranks));  // as there are storage ranks
-    std::iota(all.begin(), all.end(), 0);
-    const shard::Replica copy = engine::make_copy(placed, layout_.elems, all, ranks);
-    served_ = memory::Buffer::untouched(layout_.elems * sizeof(float));
-    std::vector<StartValues> values(formats.size());
-    std::vector<std::byte> came;
-    for (std::size_t i = 0; i < formats.size(); ++i) {
-        if (!formats[i]) {
-            continue;
-        }
-        const engine::Tensor& tensor = layout_.tensors.at(i);
-        const Dtype dtype = *formats[i];
-        const std::size_t bytes = size_bytes(dtype);
-        std::byte* const to = served_.span().data() + tensor.offset * sizeof(float);
-        values[i].piece = {to, dtype};
-        const std::size_t elems = elems_of(tensor);
-        for (std::size_t at = 0; at < elems; at += kMostElemsAtOnce) {
-            const std::size_t count = std::min(elems - at, kMostElemsAtOnce);
-            came.resize(count * bytes);
-            servers_->start_broadcast(came, 0).wait();
-            for (std::size_t first = at; first < at + count;) {
-                const std::size_t tile = (tensor.offset + first) / shard::kTileElems;
-                const std::size_t end =
-                    std::min(at + count, (tile + 1) * shard::kTileElems - tensor.offset);
-                if (copy.owner_of_tile(tile) == world_->rank()) {
-                    std::memcpy(to + first * bytes, came.data() + (first - at) * bytes,
-                                (end - first) * bytes);
-                }
-                first = end;
-            }
-        }
-    }
-    return values;
-}
-
-// --- The rank that serves ---
-
-void Server::run(const Conductor::Poll& poll) {
+void Server::run(const Poll& poll) {
     std::promise<void> over;
     std::future<void> ended = over.get_future();
     MpiThread::instance().post([this, &over] {
@@ -153,83 +94,45 @@ std::string Server::below_path(const std::vector<std::string>& settings) {
 
 // Throws what this rank's own settings are refused for: the others wait for it, so that it must
 // end.
-engine::StartRequest Server::make_engine(const ServeOrder& order) {
+engine::StartRequest Server::make_session(const ServeOrder& order) {
     OptimizerPlan plan;
     engine::StartRequest request;
     unpack(order.content, plan, request);
     plan.below_path = below_path(plan.settings);
     plan.settings.insert(plan.settings.end(), settings_.begin(), settings_.end());
     plan.granted_devices = granted_devices_;
-    engines_[order.number] = std::make_unique<Conductor>(std::move(plan));
+    sessions_[order.number] = std::make_unique<OptimizerSession>(std::move(plan), queue_);
     return request;
 }
 
-void Server::begin(Conductor& engine, const ServeOrder& order) {
-    const std::vector<StartValues> values = engine.opened_->begins_anew()
-                                                ? engine.take_from_rank_0(order.content)
-                                                : std::vector<StartValues>();
-    engine.prepare_state(values);
-    engine.fill_state(values);
+OptimizerSession& Server::session_of(const ServeOrder& order) {
+    const auto found = sessions_.find(order.number);
+    expects(found != sessions_.end() && found->second->is_open(),
+            "an engine is opened before it works");
+    return *found->second;
 }
 
 void Server::follow(const ServeOrder& order) {
-    if (order.deed == Deed::meet) {
-        MpiThread::instance().meet(static_cast<Purpose>(order.what), false, MpiThread::kEndLimit);
+    if (order.command == Command::meet) {
+        Purpose purpose = Purpose::end;
+        unpack(order.content, purpose);
+        MpiThread::instance().meet(purpose, false, MpiThread::kEndLimit);
         return;
     }
     const auto request =
-        order.deed == Deed::open ? std::optional(make_engine(order)) : std::nullopt;
+        order.command == Command::open ? std::optional(make_session(order)) : std::nullopt;
     // If all ranks refuse an order alike, this rank stays ready for the next order, as they do.
     try {
         if (request) {
-            engines_.at(order.number)->open_run(*request);
-            return;
+            sessions_.at(order.number)->open(*request);
+        } else if (order.command == Command::close) {
+            session_of(order).let_go();
+            sessions_.erase(order.number);
+        } else {
+            const auto follower = std::ranges::find(kFollowers, order.command, &Follower::command);
+            expects(follower != kFollowers.end(), "rank 0 gives commands that are known");
+            follower->follow(session_of(order), order.content);
         }
-        const auto found = engines_.find(order.number);
-        expects(found != engines_.end() && found->second->opened_,
-                "an engine is opened before it works");
-        Conductor& engine = *found->second;
-        switch (order.deed) {
-            case Deed::meet:
-            case Deed::open:
-                break;
-            case Deed::begin:
-                begin(engine, order);
-                break;
-            case Deed::expect:
-                engine.expect_on_all();
-                break;
-            case Deed::begin_step: {
-                engine::StepSettings step;
-                unpack(order.content, step.clip_norm, step.groups);
-                engine.begin_on_all(step, {}, false);
-                break;
-            }
-            case Deed::put:
-                engine.put_on_all(order.what, {}, 1, nullptr);
-                break;
-            case Deed::end_step:
-                engine.end_on_all({}, false);
-                break;
-            case Deed::change:
-                engine.change_masters_to(engine.take_from_rank_0(order.content));
-                break;
-            case Deed::claim:
-                engine.claim_on_all(order.content);
-                break;
-            case Deed::save:
-                engine.save_on_all(order.content, "");
-                break;
-            case Deed::digest:
-                engine.digest_on_all();
-                break;
-            case Deed::close:
-                engine.let_go();
-                engine.is_closed_ = true;
-                engines_.erase(found);
-                return;
-        }
-        engine.served_ = {};  // what came from rank 0 is in the state
     } catch (const ConfigError&) {
     } catch (const IoError&) {
     }

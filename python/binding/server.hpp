@@ -2,8 +2,9 @@
 // next.
 #pragma once
 
-#include "python/binding/conductor.hpp"
 #include "python/binding/mpi_thread.hpp"
+#include "python/binding/optimizer_session.hpp"
+#include "python/binding/work_queue.hpp"
 
 #include <cstdint>
 #include <map>
@@ -18,21 +19,25 @@ public:
     // `settings`: this rank's folders and devices, behind those of the ranks that compute.
     Server(std::vector<std::string> settings, std::string granted_devices)
         : settings_(std::move(settings)), granted_devices_(std::move(granted_devices)) {}
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+    ~Server();
 
     // Takes part in all that the other ranks do until rank 0's program ends. On any thread, as this
     // process's first use of MPI. Throws as the engine, and what `poll` throws.
-    void run(const Conductor::Poll& poll);
+    void run(const Poll& poll);
 
 private:
     void follow_all();
     void follow(const ServeOrder& order);
-    engine::StartRequest make_engine(const ServeOrder& order);
-    static void begin(Conductor& engine, const ServeOrder& order);
+    engine::StartRequest make_session(const ServeOrder& order);
+    OptimizerSession& session_of(const ServeOrder& order);
     std::string below_path(const std::vector<std::string>& settings);
 
     std::vector<std::string> settings_;
     std::string granted_devices_;
-    std::map<std::uint64_t, std::unique_ptr<Conductor>> engines_;  // by ServeOrder::number
+    WorkQueue queue_;  // guards what sessions publish, which nobody reads here
+    std::map<std::uint64_t, std::unique_ptr<OptimizerSession>> sessions_;  // by ServeOrder::number
     std::map<std::string, std::size_t> states_;  // of rank 0, by the setting of their path
 };
 

@@ -24,7 +24,7 @@ HEADERS = {".hpp", ".h", ".cuh"}
 SYSTEM = re.compile(
     r"[a-z_0-9]+"  # the C++ library
     r"|(sys|linux|asm|arpa|netinet|net)/.*"
-    r"|(unistd|fcntl|errno|ifaddrs|signal|pthread|sched|dlfcn|poll|netdb|dirent|time|math|string|stdio|stdlib"
+    r"|(unistd|fcntl|errno|ifaddrs|signal|pthread|sched|dlfcn|link|poll|netdb|dirent|time|math|string|stdio|stdlib"
     r"|stdint|stddef|limits|float|assert|endian|cpuid|immintrin|x86intrin)\.h"
 )
 INCLUDE = re.compile(r"\s*#\s*(?:include|include_next|import)\b\s*(.*)")

@@ -1,11 +1,11 @@
 // What all ranks of an optimizer must have alike: at the start, and in each step. Called by the
-// conductor's other files.
+// session's other files.
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/packed.hpp"
 #include "config/load.hpp"
 #include "config/value.hpp"
-#include "python/binding/conductor.hpp"
+#include "python/binding/optimizer_session.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -13,7 +13,7 @@
 namespace nearstep::python {
 
 // A rank that serves has those that rank 0 has told it.
-mpi::NamedValues Conductor::values_of_all(const engine::StartRequest& request) const {
+mpi::NamedValues OptimizerSession::values_of_all(const engine::StartRequest& request) const {
     mpi::NamedValues values = plan_.of_program;
     values.push_back({"what to begin with", request.in_words()});
     std::ranges::move(config::values_of_run(run_), std::back_inserter(values));
@@ -24,7 +24,7 @@ mpi::NamedValues Conductor::values_of_all(const engine::StartRequest& request) c
     return values;
 }
 
-std::uint64_t Conductor::digest_of(const engine::StepSettings& step) {
+std::uint64_t OptimizerSession::digest_of(const engine::StepSettings& step) {
     std::vector<double> values = {step.clip_norm};
     for (const engine::Hyper& group : step.groups) {
         values.insert(values.end(), {static_cast<double>(group.optimizer), group.rate, group.beta1,
@@ -54,7 +54,7 @@ mpi::NamedValues values_of(const engine::StepSettings& step) {
 
 }  // namespace
 
-void Conductor::refuse_unequal(const engine::StepSettings& step) {
+void OptimizerSession::refuse_unequal(const engine::StepSettings& step) const {
     mpi::refuse_unequal(
         *world_, values_of(step),
         text("The ranks take step ", engine().steps_done() + 1, " with different settings"),
@@ -64,8 +64,9 @@ void Conductor::refuse_unequal(const engine::StepSettings& step) {
 
 // One sum counts, for each tensor, the ranks that have a gradient of it, then those that give the
 // step up, and those that have each bit of the digest.
-Conductor::Presence Conductor::presence_on_all(const std::vector<std::size_t>& absent,
-                                               bool is_given_up, std::uint64_t digest) const {
+OptimizerSession::Presence OptimizerSession::presence_on_all(const std::vector<std::size_t>& absent,
+                                                             bool is_given_up,
+                                                             std::uint64_t digest) const {
     const std::size_t tensors = layout_.tensors.size();
     std::vector<std::uint64_t> counts(tensors, serves() ? 0 : 1);
     for (const std::size_t tensor : absent) {
