@@ -3,8 +3,8 @@
     plugins: [axolotl_plugin.NearstepPlugin]
     nearstep: {path: /nvme0/run, state: bf16}        keyword arguments of nearstep.AdamW
 
-`axolotl train config.yaml` starts the ranks. After a kill the same command goes on from the newest durable step, or with
-resume_from_checkpoint from that one.
+`axolotl train config.yaml` starts the ranks. After a kill the same command goes on from the newest durable step, or
+with resume_from_checkpoint from that one.
 """
 
 from axolotl.integrations.base import BasePlugin

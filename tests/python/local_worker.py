@@ -294,6 +294,16 @@ def saved(rank, folder, ranks):
         raise AssertionError("another learning rate on each rank")
     except RuntimeError as error:
         expect("learning rate" in str(error), str(error))
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    for keeps_params, words in ((True, "FullyShardedDataParallel"), (False, "another tensor")):
+        late = nearstep.AdamW(layer := torch.nn.Linear(4, 4), path=folder / "wrapped")
+        FullyShardedDataParallel(layer, use_orig_params=keeps_params, device_id=torch.device("cpu"))
+        try:
+            late.step()
+            raise AssertionError("a wrapper took the parameters")
+        except (ValueError, RuntimeError) as error:
+            expect(words in str(error), str(error))
     alone = torch.nn.Linear(4, 4)
     patch = unittest.mock.patch
     with (
