@@ -45,6 +45,13 @@ def places():
     return nearstep.empty(DEVICE)
 
 
+def compute_in_float8(layers):
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    has_float8 = DEVICE.type == "cuda" and torch.cuda.get_device_capability() >= (8, 9)
+    convert_to_float8_training(layers, config=Float8LinearConfig(emulate=not has_float8))
+
+
 def make_llama():
     shape = arguments.shape
     torch.manual_seed(1)
@@ -61,6 +68,8 @@ def make_llama():
     )
     with places():
         model = LlamaForCausalLM._from_config(config, dtype=torch.bfloat16)
+    if "fp8" in arguments.row:
+        compute_in_float8(model.model.layers)
     if COMPILED:
         for block in model.model.layers:
             compile_block(block)

@@ -70,6 +70,8 @@ public:
     // All ranks of MPI if it runs, else this process alone; `limit` is the time limit of every
     // wait.
     static Communicator world(std::chrono::seconds limit);
+    // This process alone, also if MPI runs.
+    static Communicator alone(std::chrono::seconds limit);
 
     Communicator(Communicator&&) noexcept;
     Communicator& operator=(Communicator&&) noexcept;

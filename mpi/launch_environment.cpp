@@ -1,7 +1,7 @@
 // Reads from the environment whether this process is one of several ranks. Called by
 // mpi/session.cpp before MPI starts.
 #include "mpi/launch.hpp"
-#include "mpi/library.hpp"
+#include "mpi/mpi_library.hpp"
 
 #include <cstdlib>
 

@@ -8,7 +8,7 @@
 #include "base/wording.hpp"
 #include "mpi/call.hpp"
 #include "mpi/launch.hpp"
-#include "mpi/library.hpp"
+#include "mpi/mpi_library.hpp"
 
 #include <sys/prctl.h>
 

@@ -1,6 +1,6 @@
-// Lists the settings that the MPI library knows. Called by library.cpp.
+// Lists the settings that the MPI library knows. Called by mpi_library.cpp.
 #include "mpi/call.hpp"
-#include "mpi/library.hpp"
+#include "mpi/mpi_library.hpp"
 
 #include <array>
 

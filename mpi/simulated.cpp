@@ -2,7 +2,7 @@
 // MPI. The build with NEARSTEP_SIMULATE compiles it in place of launch_environment.cpp and
 // request_wait_polling.cpp.
 #include "mpi/launch.hpp"
-#include "mpi/library.hpp"
+#include "mpi/mpi_library.hpp"
 #include "mpi/request_state.hpp"
 
 namespace nearstep::mpi {

@@ -15,7 +15,7 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/nearstepConfigVersion.cmake
 install(FILES ${CMAKE_BINARY_DIR}/nearstepConfigVersion.cmake DESTINATION ${package})
 # The headers that run.hpp and mpi/session.hpp include, in the folders of the source tree.
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/nearstep)
-foreach(folder arith base checkpoint codec config csd engine feed link memory offload shard store trace)
+foreach(folder arith base checkpoint codec config csd engine feed memory offload shaping shard store trace)
     install(DIRECTORY src/${folder} DESTINATION ${headers} FILES_MATCHING PATTERN "*.hpp")
 endforeach()
 install(DIRECTORY mpi DESTINATION ${headers} FILES_MATCHING PATTERN "*.hpp")

@@ -4,9 +4,9 @@
 #include "base/random.hpp"
 #include "base/units.hpp"
 #include "bench/micro/benchmarks.hpp"
-#include "csd/engine.hpp"
 #include "csd/optimizer.hpp"
 #include "csd/state_format.hpp"
+#include "csd/update_engine.hpp"
 #include "memory/buffer.hpp"
 #include "shard/partition.hpp"
 

@@ -1,7 +1,7 @@
 // A card with an FPGA and its own memory, such as a SmartSSD: buffers and kernel runs.
 //
-// Only code behind this header uses XRT: card_xrt.cpp and run_xrt.cpp, and library.cpp loads it. A
-// build without XRT's headers has card_absent.cpp instead, which refuses to open a card.
+// Only code behind this header uses XRT: card_xrt.cpp and run_xrt.cpp, and xrt_library.cpp loads
+// it. A build without XRT's headers has card_absent.cpp instead, which refuses to open a card.
 #pragma once
 
 #include "fpga/kernel/arguments.hpp"

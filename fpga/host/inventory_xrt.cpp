@@ -1,6 +1,6 @@
 // Asks XRT for the cards of this machine. Used by doctor.
 #include "fpga/host/inventory.hpp"
-#include "fpga/host/library.hpp"
+#include "fpga/host/xrt_library.hpp"
 
 #include <nlohmann/json.hpp>
 

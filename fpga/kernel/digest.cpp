@@ -8,7 +8,7 @@ using nearstep::fpga::Word;
 extern "C" void nearstep_digest(const Word* memory, Word* digest, std::uint64_t offset,
                                 std::uint64_t bytes) {
 // clang-format off
-// Ports as in arguments.hpp and bursts as in limits.hpp; a test compares them.
+// Ports as in arguments.hpp and bursts as in card_resources.hpp; a test compares them.
 #pragma HLS interface m_axi port = memory bundle = gmem_memory offset = slave max_read_burst_length = 64 num_read_outstanding = 8
 #pragma HLS interface m_axi port = digest bundle = gmem_memory offset = slave max_write_burst_length = 64 num_write_outstanding = 8
 #pragma HLS interface s_axilite port = memory bundle = control

@@ -4,8 +4,8 @@
 
 #include "base/dtype.hpp"
 #include "fpga/kernel/arithmetic.hpp"
+#include "fpga/kernel/card_resources.hpp"
 #include "fpga/kernel/group_table.hpp"
-#include "fpga/kernel/limits.hpp"
 #include "fpga/kernel/updater.hpp"
 #include "fpga/kernel/word_parts.hpp"
 

@@ -19,7 +19,7 @@ extern "C" void nearstep_updater(
     float beta2, float one_minus_beta2, float epsilon, float decay_factor, float gradient_decay,
     float step_size, float root_scale, std::uint32_t group_runs) {
 // clang-format off
-// Ports as in arguments.hpp and bursts as in limits.hpp; a test compares them.
+// Ports as in arguments.hpp and bursts as in card_resources.hpp; a test compares them.
 #pragma HLS interface m_axi port = master_in bundle = gmem_master offset = slave max_read_burst_length = 64 num_read_outstanding = 8
 #pragma HLS interface m_axi port = master_out bundle = gmem_master offset = slave max_write_burst_length = 64 num_write_outstanding = 8
 #pragma HLS interface m_axi port = moment1_in bundle = gmem_moment1 offset = slave max_read_burst_length = 64 num_read_outstanding = 8

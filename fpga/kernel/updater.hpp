@@ -6,7 +6,7 @@
 #pragma once
 
 #include "fpga/kernel/arithmetic.hpp"
-#include "fpga/kernel/report.hpp"
+#include "fpga/kernel/subgroup_report.hpp"
 #include "fpga/kernel/word.hpp"
 
 #include <cstdint>

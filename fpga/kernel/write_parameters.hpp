@@ -4,8 +4,8 @@
 
 #include "fpga/kernel/encode_delta.hpp"
 #include "fpga/kernel/job.hpp"
-#include "fpga/kernel/report.hpp"
 #include "fpga/kernel/stream.hpp"
+#include "fpga/kernel/subgroup_report.hpp"
 #include "fpga/kernel/sum_gradient.hpp"
 #include "fpga/kernel/write_memory.hpp"
 

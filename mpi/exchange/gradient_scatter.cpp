@@ -246,8 +246,8 @@ std::span<const TilePayloads> GradientScatter::deliver(const Route& round,
                                                        std::span<const std::byte> out) {
     const std::size_t leaving_bytes = count_and_tell_leaving(round);
     if (settings_.links != nullptr) {  // wait until the shaped network has let them through
-        const link::Clock& clock = settings_.links->clock();
-        link::cross(settings_.links->network(), clock.now(), leaving_bytes, clock);
+        const shaping::Clock& clock = settings_.links->clock();
+        shaping::cross(settings_.links->network(), clock.now(), leaving_bytes, clock);
     }
     std::span<const std::byte> came = out;  // as every slicer is the entry of its tiles
     if (routes_.sends_payloads()) {

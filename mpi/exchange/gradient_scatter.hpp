@@ -11,11 +11,11 @@
 #include "base/dtype.hpp"
 #include "base/executor.hpp"
 #include "codec/codec.hpp"
-#include "codec/kernels.hpp"
-#include "link/node_links.hpp"
+#include "codec/codec_kernels.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/exchange/residual.hpp"
 #include "mpi/exchange/routes.hpp"
+#include "shaping/node_links.hpp"
 #include "trace/traffic.hpp"
 
 #include <cstddef>
@@ -28,12 +28,12 @@ namespace nearstep::exchange {
 
 // The pointers must outlive the scatter.
 struct ScatterSettings {
-    const codec::Codec* codec = nullptr;     // used until begin_step() names another
-    std::size_t most_payload_bytes = 0;      // of all codecs for begin_step()
-    bool has_residual = false;               // some steps use error feedback
-    Dtype gradient_dtype = Dtype::bf16;      // of the dense gradients sent inside a group
-    const link::NodeLinks* links = nullptr;  // limits the network rate; null: no limit
-    Executor* pool = nullptr;                // adds up and encodes; null: the caller alone does
+    const codec::Codec* codec = nullptr;        // used until begin_step() names another
+    std::size_t most_payload_bytes = 0;         // of all codecs for begin_step()
+    bool has_residual = false;                  // some steps use error feedback
+    Dtype gradient_dtype = Dtype::bf16;         // of the dense gradients sent inside a group
+    const shaping::NodeLinks* links = nullptr;  // limits the network rate; null: no limit
+    Executor* pool = nullptr;                   // adds up and encodes; null: the caller alone does
     // Only scatter_payloads() is called, and what the payloads are sums of was counted before.
     bool takes_payloads_alone = false;
 };

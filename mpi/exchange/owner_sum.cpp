@@ -33,8 +33,9 @@ double OwnerSum::decode(const codec::Codec& codec,
     return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
-Handed OwnerSum::take(std::size_t tile, std::span<const std::span<const std::byte>> payloads,
-                      std::size_t squared) {
+DevicePayloads OwnerSum::take(std::size_t tile,
+                              std::span<const std::span<const std::byte>> payloads,
+                              std::size_t squared) {
     if (handed_ == nullptr) {
         const double squares = decode(*came_, payloads, squared);
         return {.payloads = payloads, .sum = sum_, .squares = squares};

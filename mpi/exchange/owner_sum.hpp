@@ -12,7 +12,7 @@
 namespace nearstep::exchange {
 
 // Valid until the next take().
-struct Handed {
+struct DevicePayloads {
     std::span<const std::span<const std::byte>> payloads;
     std::span<const float> sum;  // what the payloads decode to
     double squares = 0;          // sum of the squares of its first elements
@@ -31,9 +31,9 @@ public:
     // The codecs outlive the step.
     void begin_step(const codec::Codec& came, const codec::Codec* handed, std::uint64_t source_key);
 
-    // `squared`: number of elements for Handed::squares.
-    Handed take(std::size_t tile, std::span<const std::span<const std::byte>> payloads,
-                std::size_t squared);
+    // `squared`: number of elements for DevicePayloads::squares.
+    DevicePayloads take(std::size_t tile, std::span<const std::span<const std::byte>> payloads,
+                        std::size_t squared);
 
 private:
     double decode(const codec::Codec& codec, std::span<const std::span<const std::byte>> payloads,

@@ -24,12 +24,12 @@ int tag_of(std::size_t subgroup) {
 // True once the shaped network has let `bytes` through, so that they may be sent; at once if
 // `links` is null. `crossing` keeps the progress between calls: empty before the first and after
 // the last.
-bool has_crossed(const link::NodeLinks* links, std::size_t bytes,
-                 std::optional<link::Crossing>& crossing) {
+bool has_crossed(const shaping::NodeLinks* links, std::size_t bytes,
+                 std::optional<shaping::Crossing>& crossing) {
     if (links == nullptr) {
         return true;
     }
-    const link::Time now = links->clock().now();
+    const shaping::Time now = links->clock().now();
     if (!crossing) {
         crossing.emplace(links->network(), now, bytes);
     }

@@ -11,10 +11,10 @@
 
 #include "base/dtype.hpp"
 #include "codec/delta.hpp"
-#include "link/node_links.hpp"
 #include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
+#include "shaping/node_links.hpp"
 #include "shard/partition.hpp"
 #include "trace/traffic.hpp"
 
@@ -38,8 +38,8 @@ struct ParameterGatherSettings {
     mpi::Topology vectors = {};  // ranks of a node that share a vector; empty: each has its own
     int storage_nodes = 0;       // the last ones, which get no parameters
     bool has_deltas = false;     // begin_deltas() may be called; 16-bit parameters only
-    const link::NodeLinks* links = nullptr;  // limits the network rate; null: no limit
-    std::size_t in_flight = 0;               // subgroups that a rank receives at once; 0: enough
+    const shaping::NodeLinks* links = nullptr;  // limits the network rate; null: no limit
+    std::size_t in_flight = 0;                  // subgroups that a rank receives at once; 0: enough
 };
 
 // True once the parameters of this rank's subgroup (a position in Partition::subgroups()) are in
@@ -155,8 +155,8 @@ private:
     std::size_t next_own_ = 0;
     std::size_t next_foreign_ = 0;
     std::deque<Arrival> arrivals_;
-    int next_node_ = 0;                       // the next node to send this rank's piece to
-    std::optional<link::Crossing> crossing_;  // the transfer to that node
+    int next_node_ = 0;                          // the next node to send this rank's piece to
+    std::optional<shaping::Crossing> crossing_;  // the transfer to that node
     std::vector<mpi::Request> sends_;
     std::optional<std::string> fault_;  // the first fault
 };

@@ -3,7 +3,7 @@
 #include "base/machine.hpp"
 #include "base/wording.hpp"
 #include "mpi/nccl/group.hpp"
-#include "mpi/nccl/library.hpp"
+#include "mpi/nccl/nccl_library.hpp"
 
 #include <algorithm>
 #include <array>

@@ -215,18 +215,18 @@ void Conductor::read_parameters(shard::ElementRange range, std::span<std::byte> 
     if (!opened_) {
         throw ConfigError("This optimizer is closed, and its parameters were in its storage.");
     }
-    opened_->engine().read_parameters(range, to);
+    opened_->read_parameters(range, to);
 }
 
 // --- Start ---
 
-bool Conductor::open(const engine::Wish& wish) {
+bool Conductor::open(const engine::StartRequest& request) {
     do_and_wait([&] {
-        if (plan_.processes_beside == 0) {
+        if (!acts_alone()) {
             mpi::start_for_library();
         }
         meet(Purpose::open);
-        open_run(wish);
+        open_run(request);
     });
     return opened_->begins_anew();
 }
@@ -257,14 +257,16 @@ void Conductor::check_parameter_home() const {
     }
 }
 
-void Conductor::open_run(const engine::Wish& wish) {
-    number_ = MpiThread::instance().count_engine();
+void Conductor::open_run(const engine::StartRequest& request) {
+    number_ = acts_alone() ? 0 : MpiThread::instance().count_engine();
     plan_.checkpoint_folder = config::checkpoint_folder(run_);
-    tell(Deed::open, 0, packed(plan_, wish));
-    world_.emplace(mpi::Communicator::world(std::chrono::seconds(run_.exchange.timeout_s)));
+    tell(Deed::open, 0, packed(plan_, request));
+    const std::chrono::seconds limit(run_.exchange.timeout_s);
+    world_.emplace(acts_alone() ? mpi::Communicator::alone(limit)
+                                : mpi::Communicator::world(limit));
     const mpi::Communicator& world = *world_;
-    mpi::require_equal(world, values_of_all(wish));
-    run_.csd.storage_ranks = MpiThread::instance().serving();
+    mpi::require_equal(world, values_of_all(request));
+    run_.csd.storage_ranks = acts_alone() ? 0 : MpiThread::instance().serving();
     alike_.emplace(world.split(serves() ? 1 : 0));
     servers_.emplace(world.split(serves() || world.rank() == 0 ? 0 : 1));
     rank_ = world.rank();
@@ -288,7 +290,7 @@ void Conductor::open_run(const engine::Wish& wish) {
         tensors_.emplace(*plan_.gpu, layout_.elems, layout_.tensors.size());
     }
     opened_ = engine::Run::open(
-        world, run_, layout_, wish, identity,
+        world, run_, layout_, request, identity,
         {.processes_beside = std::max(plan_.processes_beside, 1),
          .gpu = plan_.gpu,
          .gradient_stream = gradient_stream_.handle(),
@@ -299,6 +301,7 @@ void Conductor::open_run(const engine::Wish& wish) {
          .program = plan_.program,
          .steps_of = [](const std::string&, const std::string&) { return kNoEnd; },
          .clips_by_last_norm = run_.train.clipping == config::Clipping::delayed,
+         .puts_at_once = plan_.puts_at_once,
          .loss_scale = {.first = run_.train.loss_scale,
                         .growth_steps = run_.train.scale_growth_steps}});
     vector_ = engine().parameters();

@@ -35,7 +35,7 @@ void list(Archive& archive, Tensor& one) {
 }
 
 template <typename Archive>
-void list(Archive& archive, Wish& one) {
+void list(Archive& archive, StartRequest& one) {
     archive(one.kind, one.path);
 }
 
@@ -80,6 +80,7 @@ struct OptimizerPlan {
     std::optional<int> gpu = std::nullopt;
     CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; never destroyed
     bool fills_gpu = true;                   // see engine::EngineOptions
+    bool puts_at_once = false;               // likewise
     int threads = 0;                         // see engine::Identity
     // Processes of this host that each have an engine of one rank, though they are ranks of another
     // library's; 0: ranks find each other by MPI.
@@ -143,7 +144,7 @@ public:
     // Decides what the run goes on from, and opens the state without changing it. Returns whether
     // begin() needs start values. From here on vector() is there, and may hold them. Waits for all
     // ranks.
-    bool open(const engine::Wish& wish);
+    bool open(const engine::StartRequest& request);
     // Between open() and begin(): see engine::Run.
     std::int64_t newest_step() const { return opened_->newest_step(); }
     void keep_to(std::int64_t step);
@@ -160,7 +161,7 @@ public:
     // Begins a step. `absent` are the tensors without a gradient on this rank, as far as known.
     // With `is_given_up` no gradient of this rank has left: no rank's step takes place, put() does
     // nothing, and end_step() ends it.
-    void begin_step(const engine::Step& step, const std::vector<std::size_t>& absent,
+    void begin_step(const engine::StepSettings& step, const std::vector<std::size_t>& absent,
                     bool is_given_up);
     // Takes the block's gradients, one piece per tensor, and multiplies them by `factor`. Keep them
     // until is_done() is true for the returned number. If facts().encodes_on_gpu they are on the
@@ -186,7 +187,7 @@ public:
     // which a rank may have to wait long.
     std::uint64_t change_masters(std::vector<std::pair<std::size_t, TensorMemory>> values,
                                  bool is_last);
-    // Gradients of another step will come: see engine::Engine::expect_backward().
+    // Gradients of another step will come: see engine::Run::expect_backward().
     void expect_step() {
         post([this] { expect_on_all(); });
     }
@@ -201,7 +202,7 @@ public:
     // Waits until is_done().
     void await_work(std::uint64_t work, const Poll& poll);
 
-    // Collective, like engine::Engine's; they wait for all ranks.
+    // Collective, like engine::Run's; they wait for all ranks.
     std::string claim_checkpoint_folder(const std::string& folder);
     // `program`: what keep() would keep, for a start from this checkpoint; empty: nothing.
     std::string save(const std::string& folder, const std::string& program);
@@ -213,10 +214,10 @@ public:
     // Updates that each tensor has had, after the last step has ended. Not collective.
     std::vector<std::int64_t> updates();
     // The program's own state, which keep() or save() kept for the step that the run began from:
-    // see engine::Engine::kept_program().
+    // see engine::Run::kept_program().
     const std::string& program_state() const { return program_state_; }
 
-    // With ParameterHome::state, from open() on: see engine::Engine. Any thread may call; close()
+    // With ParameterHome::state, from open() on: see engine::Run. Any thread may call; close()
     // waits for it.
     void read_parameters(shard::ElementRange range, std::span<std::byte> to) const;
     void drop_parameters(shard::ElementRange range) { engine().drop_parameters(range); }
@@ -239,7 +240,7 @@ public:
     // The run's id, and those of its parents.
     const std::vector<std::string>& lines() const { return lines_; }
     // The checkpoint that is as new as the step which the run began from; empty: there is none.
-    const std::string& found_checkpoint() const { return opened_->start().decision.checkpoint; }
+    const std::string& found_checkpoint() const { return opened_->found_checkpoint(); }
     // Calls of end_step(), plus the steps before this process.
     std::int64_t steps() const { return steps_; }
     // The newest step that survives a crash of any rank.
@@ -261,7 +262,10 @@ private:
     static constexpr int kPatience = 10;  // as Communicator::together()
     static std::size_t elems_of(const engine::Tensor& tensor);
     std::uint64_t post(std::function<void()> work);  // see is_done()
-    void meet(Purpose purpose);                      // see MpiThread
+    // An engine of one rank that has nothing to do with MPI, whether that runs or not.
+    bool acts_alone() const { return plan_.processes_beside > 0; }
+    void meet(Purpose purpose);  // see MpiThread
+    bool meet(Purpose purpose, bool raises, std::chrono::seconds limit);
     void tell(Deed deed, std::uint64_t what = 0, std::string content = {}) const;
     bool serves() const;
     void leave_to_parent();  // in a fork of the process
@@ -273,9 +277,9 @@ private:
     void do_and_wait(std::function<void()> work);
     std::string do_in_folder(const std::function<std::string()>& work);
     void check_parameter_home() const;
-    void open_run(const engine::Wish& wish);
+    void open_run(const engine::StartRequest& request);
     void let_go();
-    engine::Engine& engine() { return opened_->engine(); }
+    engine::Run& engine() { return *opened_; }
     std::vector<std::string> prepare_state(std::span<const StartValues> values);
     void fill_state(std::span<const StartValues> values);
     engine::Carried carried_state() const;
@@ -292,7 +296,7 @@ private:
     void change_on_all(const std::vector<std::pair<std::size_t, TensorMemory>>& values,
                        bool is_last);
     void change_masters_to(std::span<const StartValues> values);
-    void begin_on_all(const engine::Step& step, const std::vector<std::size_t>& absent,
+    void begin_on_all(const engine::StepSettings& step, const std::vector<std::size_t>& absent,
                       bool is_given_up);
     void put_on_all(std::size_t block, std::span<const TensorMemory> pieces, float factor,
                     CUevent_st* made);
@@ -308,9 +312,9 @@ private:
     void pass_blocks();
     void make_durable(std::int64_t step);
     void end_void_step(bool is_given_up);
-    mpi::NamedValues values_of_all(const engine::Wish& wish) const;
-    static std::uint64_t digest_of(const engine::Step& step);
-    [[noreturn]] void refuse_unequal(const engine::Step& step);
+    mpi::NamedValues values_of_all(const engine::StartRequest& request) const;
+    static std::uint64_t digest_of(const engine::StepSettings& step);
+    [[noreturn]] void refuse_unequal(const engine::StepSettings& step);
     // What all ranks know of a step's gradients.
     struct Presence {
         std::vector<std::size_t> skipped;  // tensors without a gradient on any rank

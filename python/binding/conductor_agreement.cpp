@@ -13,9 +13,9 @@
 namespace nearstep::python {
 
 // A rank that serves has those that rank 0 has told it.
-mpi::NamedValues Conductor::values_of_all(const engine::Wish& wish) const {
+mpi::NamedValues Conductor::values_of_all(const engine::StartRequest& request) const {
     mpi::NamedValues values = plan_.of_program;
-    values.push_back({"what to begin with", wish.in_words()});
+    values.push_back({"what to begin with", request.in_words()});
     std::ranges::move(config::values_of_run(run_), std::back_inserter(values));
     values.push_back({"the model", plan_.model});
     const std::string shapes = packed(plan_.tensors, plan_.tensors_of_blocks);
@@ -24,7 +24,7 @@ mpi::NamedValues Conductor::values_of_all(const engine::Wish& wish) const {
     return values;
 }
 
-std::uint64_t Conductor::digest_of(const engine::Step& step) {
+std::uint64_t Conductor::digest_of(const engine::StepSettings& step) {
     std::vector<double> values = {step.clip_norm};
     for (const engine::Hyper& group : step.groups) {
         values.insert(values.end(), {static_cast<double>(group.optimizer), group.rate, group.beta1,
@@ -35,7 +35,7 @@ std::uint64_t Conductor::digest_of(const engine::Step& step) {
 
 namespace {
 
-mpi::NamedValues values_of(const engine::Step& step) {
+mpi::NamedValues values_of(const engine::StepSettings& step) {
     mpi::NamedValues values = {{"clip_norm", config::written(step.clip_norm)}};
     for (std::size_t i = 0; i < step.groups.size(); ++i) {
         const engine::Hyper& group = step.groups[i];
@@ -54,7 +54,7 @@ mpi::NamedValues values_of(const engine::Step& step) {
 
 }  // namespace
 
-void Conductor::refuse_unequal(const engine::Step& step) {
+void Conductor::refuse_unequal(const engine::StepSettings& step) {
     mpi::refuse_unequal(
         *world_, values_of(step),
         text("The ranks take step ", engine().steps_done() + 1, " with different settings"),

@@ -14,11 +14,14 @@ namespace nearstep::python {
 
 // One rank alone may evaluate before, for long.
 void Conductor::meet(Purpose purpose) {
-    MpiThread::instance().meet(purpose, false,
-                               kPatience * std::chrono::seconds(run_.exchange.timeout_s));
+    meet(purpose, false, kPatience * std::chrono::seconds(run_.exchange.timeout_s));
 }
 
-void Conductor::begin_step(const engine::Step& step, const std::vector<std::size_t>& absent,
+bool Conductor::meet(Purpose purpose, bool raises, std::chrono::seconds limit) {
+    return acts_alone() ? raises : MpiThread::instance().meet(purpose, raises, limit);
+}
+
+void Conductor::begin_step(const engine::StepSettings& step, const std::vector<std::size_t>& absent,
                            bool is_given_up) {
     post([this, step, absent, is_given_up] {
         meet(Purpose::step);
@@ -26,8 +29,8 @@ void Conductor::begin_step(const engine::Step& step, const std::vector<std::size
     });
 }
 
-void Conductor::begin_on_all(const engine::Step& step, const std::vector<std::size_t>& absent,
-                             bool is_given_up) {
+void Conductor::begin_on_all(const engine::StepSettings& step,
+                             const std::vector<std::size_t>& absent, bool is_given_up) {
     tell(Deed::begin_step, 0, packed(step.clip_norm, step.groups));
     begun_.lap();
     const Presence presence = presence_on_all(absent, is_given_up, digest_of(step));
@@ -36,7 +39,7 @@ void Conductor::begin_on_all(const engine::Step& step, const std::vector<std::si
         refuse_unequal(step);
     }
     if (!is_void_) {
-        engine::Step of_all = step;
+        engine::StepSettings of_all = step;
         of_all.skipped = presence.skipped;
         engine().begin_backward(of_all);
     }
@@ -231,7 +234,7 @@ void Conductor::change_on_all(const std::vector<std::pair<std::size_t, TensorMem
         is_last ? std::chrono::seconds(MpiThread::kEndLimit)
                 : kPatience * std::chrono::seconds(run_.exchange.timeout_s);
     const Purpose purpose = is_last ? Purpose::close : Purpose::change;
-    if (!MpiThread::instance().meet(purpose, !values.empty(), limit)) {
+    if (!meet(purpose, !values.empty(), limit)) {
         return;
     }
     std::vector<StartValues> starts(layout_.tensors.size());

@@ -121,8 +121,8 @@ void translate(const std::exception_ptr& pointer, void* /*unused*/) {
     }
 }
 
-engine::Step step_of(const std::string& optimizer, const Hypers& groups, double clip_norm) {
-    engine::Step step{.clip_norm = clip_norm};
+engine::StepSettings step_of(const std::string& optimizer, const Hypers& groups, double clip_norm) {
+    engine::StepSettings step{.clip_norm = clip_norm};
     for (const auto& [rate, beta1, beta2, epsilon, decay] : groups) {
         step.groups.push_back({.optimizer = parse_word<csd::Optimizer>("optimizer", optimizer),
                                .rate = rate,

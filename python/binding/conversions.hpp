@@ -64,7 +64,7 @@ using Memories = std::vector<std::pair<std::uintptr_t, std::size_t>>;
 std::vector<std::span<const std::byte>> spans_of(const Memories& memories);
 TensorMemory piece_of(std::uintptr_t address, const std::string& dtype);
 std::vector<TensorMemory> pieces_of(const Pieces& addresses);
-engine::Step step_of(const std::string& optimizer, const Hypers& groups, double clip_norm);
+engine::StepSettings step_of(const std::string& optimizer, const Hypers& groups, double clip_norm);
 
 // Makes the class of a step's place in the state.
 void add_position(nanobind::module_& m);

@@ -8,7 +8,7 @@
 #include "base/wording.hpp"
 #include "checkpoint/export.hpp"
 #include "checkpoint/safetensors.hpp"
-#include "codec/kernels.hpp"
+#include "codec/codec_kernels.hpp"
 #include "csd/device.hpp"
 #include "csd/optimizer.hpp"
 #include "memory/gpu.hpp"
@@ -118,9 +118,9 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
                                     std::vector<std::size_t> tensors_of_blocks,
                                     const std::string& dtype, std::string model,
                                     std::string granted_devices, std::optional<int> gpu,
-                                    std::uintptr_t stream, bool fills_gpu, int threads,
-                                    bool keeps_parameters, bool needs_program, int processes_beside,
-                                    const Values& of_program) {
+                                    std::uintptr_t stream, bool fills_gpu, bool puts_at_once,
+                                    int threads, bool keeps_parameters, bool needs_program,
+                                    int processes_beside, const Values& of_program) {
     OptimizerPlan plan{
         .settings = std::move(settings),
         .granted_devices = std::move(granted_devices),
@@ -131,6 +131,7 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
         .gpu = gpu,
         .gradient_stream = at<CUstream_st>(stream),
         .fills_gpu = fills_gpu,
+        .puts_at_once = puts_at_once,
         .threads = threads,
         .processes_beside = processes_beside,
         .parameters =
@@ -236,23 +237,23 @@ NB_MODULE(_engine, m) {
             },
             nb::call_guard<nb::gil_scoped_release>());
 
-    using engine::Wish;
-    nb::class_<Wish> wish(m, "Wish");
-    nb::enum_<Wish::Kind>(wish, "Kind")
-        .value("NONE", Wish::Kind::none)
-        .value("RESUME_IF_ANY", Wish::Kind::resume_if_any)
-        .value("FROM", Wish::Kind::from)
-        .value("FRESH", Wish::Kind::fresh);
-    wish.def(nb::init<Wish::Kind, std::string>(), nb::arg("kind"), nb::arg("path") = "")
-        .def_ro("path", &Wish::path);
+    using engine::StartRequest;
+    nb::class_<StartRequest> request(m, "Wish");
+    nb::enum_<StartRequest::Kind>(request, "Kind")
+        .value("NONE", StartRequest::Kind::none)
+        .value("RESUME_IF_ANY", StartRequest::Kind::resume_if_any)
+        .value("FROM", StartRequest::Kind::from)
+        .value("FRESH", StartRequest::Kind::fresh);
+    request.def(nb::init<StartRequest::Kind, std::string>(), nb::arg("kind"), nb::arg("path") = "")
+        .def_ro("path", &StartRequest::path);
     add_position(m);
     nb::class_<Driver>(m, "Conductor")
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
              nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
-             nb::arg("fills_gpu"), nb::arg("threads") = 0, nb::arg("keeps_parameters") = true,
-             nb::arg("needs_program") = false, nb::arg("processes_beside") = 0,
-             nb::arg("of_program") = Values())
+             nb::arg("fills_gpu"), nb::arg("puts_at_once") = false, nb::arg("threads") = 0,
+             nb::arg("keeps_parameters") = true, nb::arg("needs_program") = false,
+             nb::arg("processes_beside") = 0, nb::arg("of_program") = Values())
         .def("open", &Driver::open, nb::call_guard<nb::gil_scoped_release>())
         .def_prop_ro("newest_step", &Conductor::newest_step)
         .def("keep_to", &Conductor::keep_to, nb::call_guard<nb::gil_scoped_release>())

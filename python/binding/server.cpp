@@ -38,8 +38,10 @@ std::string formats_of(std::span<const StartValues> values) {
 // --- What passes between rank 0 and the ranks that serve ---
 
 void Conductor::tell(Deed deed, std::uint64_t what, std::string content) const {
-    MpiThread::instance().tell(
-        {.deed = deed, .number = number_, .what = what, .content = std::move(content)});
+    if (!acts_alone()) {
+        MpiThread::instance().tell(
+            {.deed = deed, .number = number_, .what = what, .content = std::move(content)});
+    }
 }
 
 bool Conductor::serves() const { return MpiThread::instance().serves(); }
@@ -74,7 +76,7 @@ void Conductor::pass_to_servers(std::span<const StartValues> values) {
 std::vector<StartValues> Conductor::take_from_rank_0(const std::string& told) {
     std::vector<std::optional<Dtype>> formats;
     unpack(told, formats);
-    const engine::Placed& placed = opened_->start().settings;
+    const engine::PlacedSettings& placed = opened_->settings();
     const int ranks = world_->size();
     std::vector<int> all(static_cast<std::size_t>(ranks));  // as there are storage ranks
     std::iota(all.begin(), all.end(), 0);
@@ -151,15 +153,15 @@ std::string Server::below_path(const std::vector<std::string>& settings) {
 
 // Throws what this rank's own settings are refused for: the others wait for it, so that it must
 // end.
-engine::Wish Server::make_engine(const ServeOrder& order) {
+engine::StartRequest Server::make_engine(const ServeOrder& order) {
     OptimizerPlan plan;
-    engine::Wish wish;
-    unpack(order.content, plan, wish);
+    engine::StartRequest request;
+    unpack(order.content, plan, request);
     plan.below_path = below_path(plan.settings);
     plan.settings.insert(plan.settings.end(), settings_.begin(), settings_.end());
     plan.granted_devices = granted_devices_;
     engines_[order.number] = std::make_unique<Conductor>(std::move(plan));
-    return wish;
+    return request;
 }
 
 void Server::begin(Conductor& engine, const ServeOrder& order) {
@@ -175,11 +177,12 @@ void Server::follow(const ServeOrder& order) {
         MpiThread::instance().meet(static_cast<Purpose>(order.what), false, MpiThread::kEndLimit);
         return;
     }
-    const auto wish = order.deed == Deed::open ? std::optional(make_engine(order)) : std::nullopt;
+    const auto request =
+        order.deed == Deed::open ? std::optional(make_engine(order)) : std::nullopt;
     // If all ranks refuse an order alike, this rank stays ready for the next order, as they do.
     try {
-        if (wish) {
-            engines_.at(order.number)->open_run(*wish);
+        if (request) {
+            engines_.at(order.number)->open_run(*request);
             return;
         }
         const auto found = engines_.find(order.number);
@@ -197,7 +200,7 @@ void Server::follow(const ServeOrder& order) {
                 engine.expect_on_all();
                 break;
             case Deed::begin_step: {
-                engine::Step step;
+                engine::StepSettings step;
                 unpack(order.content, step.clip_norm, step.groups);
                 engine.begin_on_all(step, {}, false);
                 break;

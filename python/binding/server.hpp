@@ -26,7 +26,7 @@ public:
 private:
     void follow_all();
     void follow(const ServeOrder& order);
-    engine::Wish make_engine(const ServeOrder& order);
+    engine::StartRequest make_engine(const ServeOrder& order);
     static void begin(Conductor& engine, const ServeOrder& order);
     std::string below_path(const std::vector<std::string>& settings);
 

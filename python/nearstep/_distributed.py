@@ -22,7 +22,6 @@ def _keep_passive(wrapper, _name, module) -> None:
     wrapper.register_forward_pre_hook(before_forward)
 
 
-if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-    if not torch.cuda.is_available():  # Accelerate, and with it Trainer, would take each rank for the only process
-        os.environ.setdefault("ACCELERATE_USE_CPU", "true")
-    torch.nn.modules.module.register_module_module_registration_hook(_keep_passive)
+if int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available():
+    os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # Accelerate would take each rank for the only process
+torch.nn.modules.module.register_module_module_registration_hook(_keep_passive)  # also for a group of one process

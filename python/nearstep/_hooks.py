@@ -6,9 +6,10 @@ from __future__ import annotations
 import weakref
 
 import torch
-import torch._dynamo
 
-torch._dynamo.trace_rules.add(__package__)  # torch.compile calls this package's code and does not trace it
+from ._torch_private import leave_uncompiled
+
+leave_uncompiled(__package__)
 
 _owners: dict = {}  # the optimizer of each parameter, by its id
 

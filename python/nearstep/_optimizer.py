@@ -10,10 +10,12 @@ from typing import TypeVar
 
 import torch
 
+from ._torch_private import DisableTorchFunctionSubclass
 from . import _engine, _hooks, _ranks
 from ._model import sharded
 from ._gradients.clipping import answer_clipping
 from ._gradients.intake import Intake
+from ._local import whole
 from ._local.optimizer import make_local
 from ._local.parts import is_sharded
 from ._local.wanted import wants_local
@@ -293,12 +295,15 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_part:
             _ranks.check_group()
         sharded.refuse(zip(self._names, self._params))  # the model may have been wrapped since the optimizer was made
+        takes_over = not self._is_part and whole.is_in_the_way(self, is_resuming, checkpoint)
         open_guarded(parameters)
         try:
             self._session.begin(self, is_resuming, checkpoint)
         except BaseException:
             guard(parameters)
             raise
+        if takes_over:
+            whole.forget_parts(self)
         if self._conductor.steps:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
         self.extra = self._session.extra
@@ -353,7 +358,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_part:
             _ranks.check_group()
         self._begin()
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             _hooks.refuse_unfrozen(
                 self._params, of_module or [p for group in self.param_groups for p in group["params"]]
             )

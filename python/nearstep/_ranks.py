@@ -27,6 +27,7 @@ _in_step: dict = {}  # conductors by id, kept alive: sys.exit() drops local vari
 _FIRST_SPEAKS_S = 5
 _has_failed = False
 _is_interrupted = False  # by Ctrl-C
+_last_words = ""  # the error by which the program has ended
 _numbers = itertools.count()
 _has_made = False  # an optimizer
 _serves = False
@@ -90,6 +91,11 @@ def are_of_mpi() -> bool:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return False
     return any(all(name in os.environ for name in names) and _number(names[1]) > 1 for names in _LAUNCHERS)
+
+
+def is_first() -> bool:
+    """Whether MPI's launcher has started this process as its first rank, or none has."""
+    return all(os.environ[name] == "0" for name in _names_of_launcher()[:1])
 
 
 def check_launcher(find_each_other: bool) -> None:
@@ -223,6 +229,10 @@ def is_left_in_step(conductor) -> bool:
     return id(conductor) in _in_step and not conductor.is_alone
 
 
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def _is_said(error: str) -> bool:
     """Whether another rank of this host has ended with the same words. The launcher's folder of this run knows, also
     torchrun's, which has a file in a folder of each rank's there."""
@@ -249,10 +259,11 @@ def _note_failure(hook):
         if is_fork():  # the rank has not failed, and may yet say the same
             hook(kind, error, trace)
             return
-        global _is_interrupted
+        global _is_interrupted, _last_words
         _is_interrupted = issubclass(kind, KeyboardInterrupt)
+        _last_words = _in_words(error)
         note_failure()
-        if int(os.environ.get("WORLD_SIZE", 1)) > 1 and _is_said(f"{kind.__name__}: {error}"):
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1 and _is_said(_last_words):
             time.sleep(_FIRST_SPEAKS_S)  # the end of this rank ends the other one
         else:
             hook(kind, error, trace)
@@ -275,10 +286,11 @@ def _end() -> None:
     for optimizer in [] if has_failed else list(_optimizers.values()):
         try:
             optimizer.close()
-        except Exception:  # Python would go on and end with code 0
+        except Exception as error:  # Python would go on and end with code 0
             # An interrupt may have come in the middle of a step, which then has no end, and it has a code of its own.
             if not _is_interrupted:
-                traceback.print_exc()
+                if _in_words(error) != _last_words:
+                    traceback.print_exc()
                 has_lost_step = True
     sys.stdout.flush()
     sys.stderr.flush()

@@ -9,8 +9,8 @@ import sys
 import time
 
 import torch
-import torch._functorch.pyfunctorch
 
+from ._torch_private import current_graph_task_id, temporarily_clear_interpreter_stack
 from . import _engine, _ranks
 from ._gradients.intake import Intake
 from ._model import description
@@ -109,6 +109,7 @@ class Session:
             gpu=self.device.index if on_gpu else None,
             gradient_stream=encodes.cuda_stream if on_gpu else 0,
             fills_gpu=self.streaming is None and not self.intake.is_limited,
+            puts_at_once=not self.intake.takes,
             threads=0 if on_gpu else torch.get_num_threads(),
             keeps_parameters=self.streaming is None or not self.streaming.is_from_storage,
             needs_program=self.program.is_needed,
@@ -117,7 +118,7 @@ class Session:
         )
 
     @outside_inference()
-    @torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack()  # also in torch.func's transforms
+    @temporarily_clear_interpreter_stack()  # also in torch.func's transforms
     def begin(self, optimizer, is_resuming: bool, checkpoint: str) -> None:
         """Opens the state. Collective."""
         self._check_launch()
@@ -160,7 +161,7 @@ class Session:
                 self.streaming,
                 self.carried,
             )
-            kept = conductor.program_state
+            kept = conductor.program_state or (self.carried.program if self.carried is not None else b"")
             if kept:
                 self.program.restore(kept, self.device)
             lines += filter(None, [conductor.steps and self.program.line(bool(kept))])
@@ -203,9 +204,7 @@ class Session:
             return
         if torch.is_grad_enabled():
             self.expect_step()
-        is_training = (
-            torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1
-        )  # not computed again in backward
+        is_training = torch.is_grad_enabled() and current_graph_task_id() == -1  # not computed again in backward
         if is_training:
             self.intake.is_given_up = False
         if is_training and not self.intake.is_collecting and (number == 0 or not self.parameters.is_looked):

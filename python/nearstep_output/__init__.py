@@ -85,7 +85,7 @@ def say(words: str) -> None:
         raise OSError(error.errno, error.strerror, "the standard output") from None
 
 
-# Names of a run's state and checkpoints, as src/store/names.cpp and src/checkpoint/folder.cpp make them.
+# Names of a run's state and checkpoints, as src/store/names.cpp and src/checkpoint/checkpoint_files.cpp make them.
 _OF_RUN = re.compile(
     r"rank-\d+(\.device-\d+)?(\.set-\d+)?\.(state|manifest|program-\d)"
     r"|step-\d+(\.attempt-\d+\.rank-\d+)?\.h5|step-\d+\.extra\.json"

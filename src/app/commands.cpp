@@ -81,8 +81,8 @@ struct BeginningFlags {
     std::string from;
 };
 
-engine::Wish wish_of(const BeginningFlags& flags) {
-    using Kind = engine::Wish::Kind;
+engine::StartRequest wish_of(const BeginningFlags& flags) {
+    using Kind = engine::StartRequest::Kind;
     const bool is_fresh_job = flags.fresh && flags.resume_if_any && engine::is_restarted_job();
     if (flags.fresh && (flags.resume || flags.resume_if_any) && !is_fresh_job) {
         throw ConfigError(text("--fresh starts anew and ",
@@ -117,7 +117,7 @@ void check_results(const TrainArguments& arguments, const config::Sources& sourc
 // The options that all ranks must have alike. Rank 0 alone uses the names of results.
 mpi::NamedValues values_of(const TrainArguments& arguments) {
     const train::RunOptions& options = arguments.options;
-    return {{"what to begin with", options.wish.in_words()},
+    return {{"what to begin with", options.request.in_words()},
             {"--sample", text(options.sample_tokens)},
             {"--prompt", options.prompt},
             {"--trace", options.trace.empty() ? "not given" : "given"}};
@@ -170,7 +170,7 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
         ->check(CLI::Range(0, 1'000'000'000));
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
     command.callback([arguments, &action, &exit_code] {
-        arguments->options.wish = wish_of(arguments->flags);
+        arguments->options.request = wish_of(arguments->flags);
         action = [arguments, &exit_code](const mpi::Communicator& starter) {
             const config::Sources sources =
                 read_sources(starter, arguments->run, values_of(*arguments));

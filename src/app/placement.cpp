@@ -4,8 +4,8 @@
 #include "base/error.hpp"
 #include "engine/placement/devices.hpp"
 #include "model/geometry.hpp"
-#include "plan/report.hpp"
-#include "plan/tiers.hpp"
+#include "plan/plan_report.hpp"
+#include "plan/tier_times.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "config/load.hpp"
 #include "plan/calibration.hpp"
-#include "plan/report.hpp"
+#include "plan/plan_report.hpp"
 #include "plan/systems.hpp"
 
 #include <nlohmann/json.hpp>

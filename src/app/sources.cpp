@@ -2,7 +2,7 @@
 #include "app/commands.hpp"
 #include "base/input_file.hpp"
 #include "base/packed.hpp"
-#include "checkpoint/folder.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "model/hugging_face.hpp"
 #include "store/names.hpp"
 

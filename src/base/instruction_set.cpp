@@ -1,4 +1,5 @@
-// Asks the CPU for its vector instructions. Called by codec/kernels.cpp and csd/engine.cpp.
+// Asks the CPU for its vector instructions. Called by codec/codec_kernels.cpp and
+// csd/update_engine.cpp.
 #include "base/instruction_set.hpp"
 
 namespace nearstep {

@@ -9,9 +9,9 @@
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/csd_row.hpp"
-#include "csd/engine.hpp"
 #include "csd/state_format.hpp"
-#include "store/folder.hpp"
+#include "csd/update_engine.hpp"
+#include "store/storage_folder.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "base/executor.hpp"
 #include "base/random.hpp"
-#include "csd/emulated_device.hpp"
+#include "csd/cpu_device.hpp"
 #include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
 #include "csd/stored_device.hpp"
@@ -219,7 +219,7 @@ void CsdRow::add_device(int device, const shard::Partition& partition) {
         csd::prepare_storage(made_of);
         devices_.push_back(std::make_unique<RawDevice>(made_of, traffic_));
     } else {
-        devices_.push_back(csd::make_emulated_device(made_of, traffic_));
+        devices_.push_back(csd::make_cpu_device(made_of, traffic_));
     }
     csd::Device& made = *devices_.back();
     made.reserve();

@@ -4,8 +4,8 @@
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
-#include "csd/engine.hpp"
 #include "csd/transfer_handler.hpp"
+#include "csd/update_engine.hpp"
 #include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
 #include "shard/partition.hpp"
@@ -51,7 +51,7 @@ struct CsdScene {
 // All rows have the same start state, gradient and scalars. Removes its state files at the end.
 class CsdRow {
 public:
-    // Throws like csd::make_emulated_device. `scene` must outlive the row.
+    // Throws like csd::make_cpu_device. `scene` must outlive the row.
     CsdRow(CsdRowSettings settings, CsdScene& scene);
     CsdRow(const CsdRow&) = delete;
     CsdRow& operator=(const CsdRow&) = delete;

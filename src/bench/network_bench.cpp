@@ -8,7 +8,7 @@
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "memory/buffer.hpp"
-#include "mpi/library.hpp"
+#include "mpi/mpi_library.hpp"
 #include "mpi/topology.hpp"
 #include "plan/network_fit.hpp"
 

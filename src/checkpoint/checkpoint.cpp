@@ -4,13 +4,13 @@
 #include "base/error.hpp"
 #include "base/input_file.hpp"
 #include "base/log.hpp"
-#include "checkpoint/folder.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/newest.hpp"
 #include "checkpoint/owner.hpp"
 #include "checkpoint/rank_file.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 
 #include <algorithm>
 #include <filesystem>

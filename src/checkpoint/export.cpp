@@ -4,11 +4,11 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/output_file.hpp"
-#include "checkpoint/folder.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/masters.hpp"
 #include "checkpoint/seal.hpp"
 #include "checkpoint/slab.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 
 #include <filesystem>
 #include <ostream>

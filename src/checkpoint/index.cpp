@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "base/folder_tree.hpp"
 #include "base/plain_file.hpp"
-#include "checkpoint/folder.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/h5_reader.hpp"
 #include "checkpoint/rank_file.hpp"

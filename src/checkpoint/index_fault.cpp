@@ -1,6 +1,6 @@
 // Checks what an index says before it is used or written. Used by index.cpp and checkpoint.cpp.
 #include "base/error.hpp"
-#include "checkpoint/folder.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/slab.hpp"

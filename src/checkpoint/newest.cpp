@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "base/plain_file.hpp"
 #include "base/units.hpp"
-#include "checkpoint/folder.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "store/scanner.hpp"
 
 #include <cerrno>

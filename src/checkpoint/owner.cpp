@@ -6,10 +6,10 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/plain_file.hpp"
-#include "checkpoint/folder.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/h5_reader.hpp"
 #include "checkpoint/index.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

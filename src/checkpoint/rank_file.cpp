@@ -3,7 +3,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "checkpoint/folder.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/h5.hpp"
 
 #include <unistd.h>

@@ -5,10 +5,10 @@
 #include "base/input_file.hpp"
 #include "base/plain_file.hpp"
 #include "base/units.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/export.hpp"
-#include "checkpoint/folder.hpp"
 #include "checkpoint/masters.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -7,7 +7,7 @@
 #include "base/input_file.hpp"
 #include "base/plain_file.hpp"
 #include "base/units.hpp"
-#include "checkpoint/folder.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/rank_file.hpp"
 
 #include <fcntl.h>

@@ -5,7 +5,8 @@
 #include "arith/gradient_lane.hpp"
 #include "arith/state_lane.hpp"
 #include "base/dtype.hpp"
-#include "codec/kernels.hpp"
+#include "codec/codec_kernels.hpp"
+#include "codec/kernel_form.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -30,12 +31,6 @@ struct CodecSettings {
     Dtype dtype = Dtype::bf16;  // dense: value format; topk: bf16 unless this is fp16
     arith::Rounding rounding = arith::Rounding::nearest;  // of block codes
     const Kernels* kernels = nullptr;                     // null: the fastest on this CPU
-};
-
-// Tells a kernel the payload format.
-struct KernelForm {
-    arith::GradientCodec codec = arith::GradientCodec::dense_bf16;
-    std::uint32_t kept = 0;  // topk: elements kept per tile; else 0
 };
 
 // Stateless after construction; any thread may call. A payload depends on the tile's values and,

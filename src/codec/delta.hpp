@@ -4,7 +4,7 @@
 // docs/formats/parameter-payload.md. Decoding restores every bit, whatever the values are.
 #pragma once
 
-#include "codec/kernels.hpp"
+#include "codec/codec_kernels.hpp"
 #include "shard/partition.hpp"
 
 #include <array>

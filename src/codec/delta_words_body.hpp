@@ -2,7 +2,7 @@
 // source includes its own copy.
 #pragma once
 
-#include "codec/kernels.hpp"
+#include "codec/codec_kernels.hpp"
 
 #include <immintrin.h>
 

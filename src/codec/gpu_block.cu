@@ -1,10 +1,8 @@
-// Block codes on a GPU. Eight neighbouring threads share a block of 64 elements, eight each. Called
-// by gpu_codec.cu.
+// Block codes on a GPU. Eight neighbouring threads share a block of 64 elements, eight each.
+// Started by gpu_codec.cpp.
 #include "codec/gpu_tile.cuh"
 
 namespace nearstep::codec {
-
-namespace {
 
 using arith::GradientCodec;
 using arith::kPieceBlocks;
@@ -114,21 +112,6 @@ __global__ void __launch_bounds__(kPieceThreads) encode(GpuEncoding e) {
             scales[octet / kBlockThreads] = scale;
         }
     }
-}
-
-template <GradientCodec kCodec>
-auto kernel_of(Rounding rounding) {
-    return rounding == Rounding::stochastic ? encode<kCodec, Rounding::stochastic>
-                                            : encode<kCodec, Rounding::nearest>;
-}
-
-}  // namespace
-
-void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, CUstream_st* stream) {
-    const auto kernel = coding.codec == GradientCodec::q8
-                            ? kernel_of<GradientCodec::q8>(coding.rounding)
-                            : kernel_of<GradientCodec::q4>(coding.rounding);
-    kernel<<<piece_blocks(encoding), kPieceThreads, 0, stream>>>(encoding);
 }
 
 }  // namespace nearstep::codec

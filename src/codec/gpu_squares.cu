@@ -1,12 +1,9 @@
-// Adds up the squares of what payloads decode to, in the order of the host's kernels. Called by
-// offload.
-#include "codec/gpu_codec.hpp"
+// Adds up the squares of what payloads decode to, in the order of the host's kernels. Started by
+// gpu_codec.cpp.
 #include "codec/gpu_tile.cuh"
-#include "memory/cuda_call.hpp"
+#include "codec/kernel_form.hpp"
 
 namespace nearstep::codec {
-
-namespace {
 
 using arith::GradientCodec;
 using arith::kScaleElems;
@@ -14,8 +11,7 @@ using shard::kTileElems;
 
 // A tile has a thread for each of its sums, which squares every eighth element, one after the
 // other.
-constexpr unsigned kThreads = 64;
-constexpr unsigned kTilesOfBlock = kThreads / kSquareSums;
+constexpr unsigned kTilesOfBlock = kSquareThreads / kSquareSums;
 constexpr unsigned kRows = kScaleElems / kSquareSums;
 constexpr unsigned kTileBlocks = kTileElems / kScaleElems;
 constexpr unsigned kAtOnce = 4;  // blocks whose loads are under way together
@@ -110,10 +106,29 @@ __device__ inline double squares_of(const KeptElements& kept, const std::byte* p
     return sum;
 }
 
-template <typename Values>
-__global__ void __launch_bounds__(kThreads)
-    add_up(const Values values, const std::byte* payloads, std::size_t payload_bytes,
-           std::size_t tiles, double* squares) {
+template <GradientCodec kCodec>
+__device__ inline auto values_of(unsigned kept) {
+    if constexpr (kCodec == GradientCodec::dense_fp32) {
+        return Dense<float>{Dtype::fp32};
+    } else if constexpr (kCodec == GradientCodec::dense_bf16) {
+        return Dense<std::uint16_t>{Dtype::bf16};
+    } else if constexpr (kCodec == GradientCodec::dense_fp16) {
+        return Dense<std::uint16_t>{Dtype::fp16};
+    } else if constexpr (kCodec == GradientCodec::topk_bf16) {
+        return KeptElements{kept, Dtype::bf16};
+    } else if constexpr (kCodec == GradientCodec::topk_fp16) {
+        return KeptElements{kept, Dtype::fp16};
+    } else {
+        return Codes<kCodec>{};
+    }
+}
+
+// `kept`: elements of a top-k payload.
+template <GradientCodec kCodec>
+__global__ void __launch_bounds__(kSquareThreads)
+    add_up(unsigned kept, const std::byte* payloads, std::size_t payload_bytes, std::size_t tiles,
+           double* squares) {
+    const auto values = values_of<kCodec>(kept);
     const unsigned lane = threadIdx.x % kSquareSums;
     const std::size_t tile = std::size_t{blockIdx.x} * kTilesOfBlock + threadIdx.x / kSquareSums;
     const double mine =
@@ -125,44 +140,6 @@ __global__ void __launch_bounds__(kThreads)
     if (lane == 0 && tile < tiles) {
         squares[tile] = sum;
     }
-}
-
-}  // namespace
-
-void square_on_gpu(const Codec& codec, const std::byte* payloads, std::size_t tiles,
-                   double* squares, const memory::Stream& stream) {
-    if (tiles == 0) {
-        return;
-    }
-    expects(codec.kernel_form().has_value(), "a GPU decodes a codec that has kernels");
-    const KernelForm form = *codec.kernel_form();
-    const auto launch = [&](const auto& values) {
-        const auto blocks = static_cast<unsigned>((tiles + kTilesOfBlock - 1) / kTilesOfBlock);
-        add_up<<<blocks, kThreads, 0, stream.handle()>>>(values, payloads, codec.payload_bytes(),
-                                                         tiles, squares);
-    };
-    switch (form.codec) {
-        case GradientCodec::dense_fp32:
-            launch(Dense<float>{Dtype::fp32});
-            break;
-        case GradientCodec::dense_bf16:
-        case GradientCodec::dense_fp16:
-            launch(Dense<std::uint16_t>{*codec.plain_dtype()});
-            break;
-        case GradientCodec::topk_bf16:
-            launch(KeptElements{form.kept, Dtype::bf16});
-            break;
-        case GradientCodec::topk_fp16:
-            launch(KeptElements{form.kept, Dtype::fp16});
-            break;
-        case GradientCodec::q8:
-            launch(Codes<GradientCodec::q8>{});
-            break;
-        case GradientCodec::q4:
-            launch(Codes<GradientCodec::q4>{});
-            break;
-    }
-    memory::check_launch();
 }
 
 }  // namespace nearstep::codec

@@ -1,10 +1,10 @@
-// How the kernels of a GPU's codecs read tiles. Only .cu sources include this.
+// How the kernels of a GPU's codecs read tiles. Only .cu files include this.
 #pragma once
 
 #include "arith/gradient_lane.hpp"
-#include "codec/gpu_codec.hpp"
+#include "codec/gpu_encoding.hpp"
 #include "memory/gpu_octets.cuh"
-#include "shard/partition.hpp"
+#include "shard/tile.hpp"
 
 #include <cstdint>
 
@@ -16,10 +16,6 @@ constexpr unsigned kWarp = 32;
 constexpr unsigned kEveryLane = 0xFFFFFFFFU;
 constexpr unsigned kPieceOctets = arith::kPieceElems / kOctet;
 constexpr unsigned kTilePieces = shard::kTileElems / arith::kPieceElems;
-
-// The launches of gpu_codec.cu.
-void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, CUstream_st* stream);
-void encode_topk(const GpuEncoding& encoding, KernelForm form, CUstream_st* stream);
 
 __device__ inline unsigned tile_at(const GpuEncoding& e, unsigned place) {
     return e.order ? e.order[place] : place;
@@ -77,7 +73,6 @@ __device__ inline void load_octets(const GpuEncoding& e, std::size_t at, std::si
 
 // --- Codecs that encode each piece alone: a thread block per piece -------------------------------
 
-constexpr unsigned kPieceThreads = 256;
 constexpr unsigned kEach = kPieceOctets / kPieceThreads;  // octets of a thread
 
 struct Piece {
@@ -97,10 +92,6 @@ __device__ inline Piece load_piece(const GpuEncoding& e) {
     const std::size_t from = own.tile * shard::kTileElems + own.piece * arith::kPieceElems;
     load_octets(e, from + threadIdx.x * kOctet, kPieceThreads * kOctet, own.values);
     return own;
-}
-
-inline unsigned piece_blocks(const GpuEncoding& encoding) {
-    return static_cast<unsigned>(encoding.tiles * kTilePieces);
 }
 
 }  // namespace nearstep::codec

@@ -4,15 +4,13 @@
 // elements from that bound on. They are listed in order in shared memory, from which the exact
 // threshold and the kept elements are taken. If the list is too small, as with many equal values,
 // the tile is read once per digit of the threshold instead, usually from the GPU's cache.
+//
+// Started by gpu_codec.cpp.
 #include "codec/gpu_tile.cuh"
-
-#include <cmath>
 
 namespace nearstep::codec {
 
-namespace {
-
-constexpr unsigned kThreads = 256;
+constexpr unsigned kThreads = kTopkThreads;
 constexpr unsigned kBlocksAtOnce = 4;  // per multiprocessor, limited by shared memory
 constexpr unsigned kWarps = kThreads / kWarp;
 constexpr unsigned kTileElems = shard::kTileElems;
@@ -25,16 +23,7 @@ constexpr unsigned kDigits = 3;
 __device__ constexpr unsigned kShifts[kDigits] = {20, 10, 0};
 __device__ constexpr unsigned kMasks[kDigits] = {2047, 1023, 1023};
 
-// Samples one of each 64 elements, at irregular positions that no gradient pattern matches.
-constexpr unsigned kSampleEvery = 64;
 constexpr unsigned kSamples = kTileElems / kSampleEvery;
-
-struct TopkEncoding {
-    GpuEncoding source;
-    unsigned kept;
-    unsigned wanted_samples;
-    bool is_fp16;
-};
 
 struct Workspace {
     std::uint32_t histogram[kBuckets];
@@ -279,7 +268,7 @@ __device__ inline void keep_of_tile(const TopkEncoding& e, std::uint16_t* payloa
     }
 }
 
-__global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e) {
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode_topk(TopkEncoding e) {
     __shared__ Workspace w;
     const unsigned tile = tile_at(e.source, blockIdx.x);
     const std::size_t first = static_cast<std::size_t>(tile) * kTileElems;
@@ -318,18 +307,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e
     } else {
         keep_of_tile(e, payload, first, w);
     }
-}
-
-}  // namespace
-
-void encode_topk(const GpuEncoding& encoding, KernelForm form, CUstream_st* stream) {
-    const double share = static_cast<double>(form.kept) / kSampleEvery;
-    const TopkEncoding arguments{
-        .source = encoding,
-        .kept = form.kept,
-        .wanted_samples = static_cast<unsigned>(share + 3 * std::sqrt(share) + 2),
-        .is_fp16 = form.codec == arith::GradientCodec::topk_fp16};
-    encode<<<static_cast<unsigned>(encoding.tiles), kThreads, 0, stream>>>(arguments);
 }
 
 }  // namespace nearstep::codec

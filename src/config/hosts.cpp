@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/wording.hpp"
-#include "config/limits.hpp"
+#include "config/key_limits.hpp"
 #include "config/load.hpp"
 #include "config/value.hpp"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/group_size.hpp"
-#include "config/limits.hpp"
+#include "config/key_limits.hpp"
 #include "config/run_settings.hpp"
 #include "config/value.hpp"
 

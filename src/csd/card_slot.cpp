@@ -3,7 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
-#include "fpga/kernel/report.hpp"
+#include "fpga/kernel/subgroup_report.hpp"
 #include "store/subgroup_header.hpp"
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 #include "csd/card_groups.hpp"
 #include "csd/card_payloads.hpp"
 #include "csd/device.hpp"
-#include "csd/engine.hpp"
+#include "csd/update_engine.hpp"
 #include "fpga/host/card.hpp"
 #include "memory/buffer.hpp"
 

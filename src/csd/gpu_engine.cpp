@@ -1,4 +1,4 @@
-// Hands subgroups of mapped state to a GPU and back. Used by EmulatedDevice.
+// Hands subgroups of mapped state to a GPU and back. Used by CpuDevice.
 #include "csd/gpu_engine.hpp"
 
 #include "base/error.hpp"

@@ -1,6 +1,7 @@
 // A client's parameters in GPU memory, to which a GPU's update writes their new values.
 #pragma once
 
+#include "csd/gpu_state.hpp"
 #include "memory/gpu.hpp"
 
 #include <atomic>
@@ -11,14 +12,6 @@
 struct CUevent_st;
 
 namespace nearstep::csd {
-
-// Elements [begin, end) of the parameter vector, side by side in the vector's format.
-struct GpuTensor {
-    std::size_t begin = 0;
-    std::size_t end = 0;
-    std::byte* memory = nullptr;
-    friend bool operator==(const GpuTensor&, const GpuTensor&) = default;
-};
 
 // New parameters are either here or in the vector in host memory, which has older ones of the tiles
 // that are here. The calls that change this come from one thread and not during an update that

@@ -1,4 +1,4 @@
-// Writes gradients of tiles to storage in long runs. Used by EmulatedDevice in mode `base`.
+// Writes gradients of tiles to storage in long runs. Used by CpuDevice in mode `base`.
 #include "csd/gradient_staging.hpp"
 
 #include "base/error.hpp"

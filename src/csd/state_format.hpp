@@ -3,7 +3,7 @@
 
 #include "config/enumerations.hpp"
 #include "csd/device.hpp"
-#include "csd/engine.hpp"
+#include "csd/update_engine.hpp"
 
 #include <array>
 #include <cstddef>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "csd/device.hpp"
-#include "csd/engine.hpp"
 #include "csd/master_digests.hpp"
 #include "csd/state_layout.hpp"
+#include "csd/update_engine.hpp"
 #include "memory/buffer.hpp"
 #include "store/subgroup_header.hpp"
 #include "store/volume.hpp"

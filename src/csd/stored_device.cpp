@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "codec/delta.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 
 namespace nearstep::csd {
 
@@ -24,8 +24,8 @@ StateVolumeSettings volume_of(const DeviceSettings& settings) {
     StateVolumeSettings state = unshaped_volume_of(settings);
     if (settings.links != nullptr) {
         const auto place = settings.place == UpdatePlace::on_host
-                               ? link::DrivePlace::behind_host_link
-                               : link::DrivePlace::near_engine;
+                               ? shaping::DrivePlace::behind_host_link
+                               : shaping::DrivePlace::near_engine;
         for (std::size_t file = 0; file < settings.files.size(); ++file) {
             state.volume.paths.push_back(settings.links->add_drive(place));
         }

@@ -5,9 +5,9 @@
 #include "base/executor.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
-#include "csd/engine.hpp"
 #include "csd/state_volume.hpp"
-#include "link/node_links.hpp"
+#include "csd/update_engine.hpp"
+#include "shaping/node_links.hpp"
 #include "store/storage.hpp"
 #include "store/subgroup_header.hpp"
 #include "store/transport.hpp"
@@ -62,7 +62,7 @@ struct DeviceSettings {
     std::optional<int> gpu = std::nullopt;
     int helped = 1;  // devices that it helps at once
     // The links that a step's bytes cross; they outlive the device. null: links are not shaped.
-    link::NodeLinks* links = nullptr;
+    shaping::NodeLinks* links = nullptr;
     double updates_per_s = 0;  // limit of the engine in parameters; 0: no limit
 };
 

@@ -1,34 +1,43 @@
-// Opens a run and begins it. Called by the trainer, the Python binding and programs that embed the
-// engine.
+// Opens a run and passes a client's calls on to its parts. Called by the trainer, the Python
+// binding and programs that embed the engine.
 #include "engine/run.hpp"
 
 #include "base/error.hpp"
 #include "base/wording.hpp"
-#include "engine/checkpoint_folder.hpp"
+#include "engine/run_parts.hpp"
+#include "engine/state/checkpoint_folder.hpp"
 
-#include <cstdint>
 #include <utility>
 #include <vector>
 
 namespace nearstep::engine {
 
+// --- Begin ---
+
 Run Run::open(const mpi::Communicator& world, const config::EngineSettings& settings,
-              const Layout& layout, const Wish& wish, const Identity& identity,
+              const Layout& layout, const StartRequest& request, const Identity& identity,
               const EngineOptions& options) {
-    Start start = find_start(world, settings, layout, wish, identity.model, options);
+    Start start = find_start(world, settings, layout, request, identity.model, options);
     if (options.needs_shared_folder) {
         check_shared_folder(world, config::checkpoint_folder(settings));
     }
-    return {world, std::move(start), layout, identity, options};
+    return open(world, std::move(start), layout, identity, options);
 }
 
-Run::Run(const mpi::Communicator& world, Start start, const Layout& layout,
-         const Identity& identity, const EngineOptions& options)
-    : start_(std::move(start)),
-      engine_(std::make_unique<Engine>(world, start_, layout, identity, options)) {}
+Run Run::open(const mpi::Communicator& world, Start start, const Layout& layout,
+              const Identity& identity, const EngineOptions& options) {
+    return Run(std::make_unique<Parts>(world, std::move(start), layout, identity, options));
+}
+
+Run::Run(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Run::Run(Run&&) noexcept = default;
+Run& Run::operator=(Run&&) noexcept = default;
+Run::~Run() = default;
+
+bool Run::begins_anew() const { return parts_->start.decision.action == Action::start_anew; }
 
 std::int64_t Run::newest_step() const {
-    const Decision& decision = start_.decision;
+    const Decision& decision = parts_->start.decision;
     switch (decision.action) {
         case Action::resume_state:
         case Action::read_state:
@@ -43,16 +52,17 @@ std::int64_t Run::newest_step() const {
 // A commit that lists a later step than the one before it plus one is of skipped steps, which have
 // the same state.
 void Run::keep_to(std::int64_t step) {
-    std::vector<store::Commit>& commits = start_.decision.commits;
+    Start& start = parts_->start;
+    std::vector<store::Commit>& commits = start.decision.commits;
     if (step == newest_step()) {
         return;
     }
     while (commits.size() > 1 && commits.front().step > step && commits[1].step >= step) {
         commits.erase(commits.begin());
     }
-    if (start_.decision.action == Action::load_checkpoint || commits.empty() ||
+    if (start.decision.action == Action::load_checkpoint || commits.empty() ||
         commits.front().step < step) {
-        throw ConfigError(text("The state in ", start_.settings.csd.path.front(), " is of step ",
+        throw ConfigError(text("The state in ", start.settings.csd.path.front(), " is of step ",
                                newest_step(), ", and other ranks have step ", step,
                                " alone: go on from a checkpoint with ", Term::from, "."));
     }
@@ -61,28 +71,143 @@ void Run::keep_to(std::int64_t step) {
 
 BeginReport Run::prepare() {
     try {
-        return engine_->begin(start_);
+        return parts_->begin();
     } catch (const ConfigError&) {  // on all ranks alike
-        engine_->withdraw();
+        parts_->state.withdraw();
         throw;
     }
 }
 
-void Run::fill(const Engine::Fill& fill, const Carried* carried) {
+void Run::fill(const Fill& fill, const Carried* carried) {
     try {
-        engine_->fill(start_, fill, carried);
+        parts_->fill(fill, carried);
     } catch (const ConfigError&) {  // on all ranks alike
-        engine_->withdraw();
+        parts_->state.withdraw();
         throw;
     }
 }
 
-BeginReport Run::begin(const Engine::Fill& fill) {
+BeginReport Run::begin(const Fill& fill) {
     BeginReport begun = prepare();
     if (begins_anew()) {
         this->fill(fill);
     }
     return begun;
 }
+
+const std::string& Run::found_checkpoint() const { return parts_->start.decision.checkpoint; }
+std::span<const std::byte> Run::kept_program() const { return parts_->state.kept_program(); }
+StateTransfer Run::first_transfer() const { return parts_->state.first_transfer(); }
+
+// --- The parameter vector ---
+
+std::span<const std::byte> Run::parameters() const { return parts_->resources.vector.span(); }
+
+void Run::read_parameters(shard::ElementRange range, std::span<std::byte> to) const {
+    parts_->resources.reader->read(range, to);
+}
+
+void Run::drop_parameters(shard::ElementRange range) { parts_->resources.drop_parameters(range); }
+memory::Buffer Run::release_parameters() { return std::move(parts_->resources.vector); }
+feed::JointCopy Run::joint_copy() { return parts_->resources.gpu_transport->joint(); }
+
+// --- A step ---
+
+void Run::begin_forward() { parts_->step.begin_forward(); }
+
+void Run::await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
+                           std::span<const shard::ElementRange> later) {
+    parts_->step.await_parameters(block, now, later);
+}
+
+std::size_t Run::final_end(std::size_t block) const { return parts_->step.final_end(block); }
+void Run::hold_parameters() { parts_->step.hold_parameters(); }
+void Run::end_pass() { parts_->step.end_pass(); }
+void Run::expect_backward() { parts_->step.expect_backward(); }
+void Run::begin_backward(const StepSettings& step) { parts_->step.begin_backward(step); }
+
+std::span<float> Run::gradient_space(std::size_t block) {
+    return parts_->step.gradient_space(block);
+}
+
+void Run::add_gradient(std::size_t block, std::span<const float> gradient) {
+    parts_->step.add_gradient(block, gradient);
+}
+
+void Run::put_gradient(std::size_t block) { parts_->step.put_gradient(block); }
+GradientFacts Run::end_gradients(const StepEnd& end) { return parts_->step.end_gradients(end); }
+void Run::update() { parts_->step.update(); }
+bool Run::is_under_way() const { return parts_->step.is_under_way(); }
+UpdateReport Run::finish() { return parts_->step.finish(); }
+
+void Run::keep_program(std::span<const std::byte> bytes) {
+    parts_->state.keep_program(steps_done(), bytes);
+}
+
+void Run::commit() { parts_->state.commit(position()); }
+void Run::abandon_step() { parts_->step.abandon(); }
+
+// --- Between two steps ---
+
+void Run::change_masters(const MasterChange& change) {
+    parts_->state.change_masters(change);
+    parts_->step.miss_update();
+    commit();
+}
+
+void Run::see_state(shard::ElementRange range, const StateSight& see) {
+    expects(!is_under_way(), "a step is finished before its state is read");
+    parts_->state.see(range, see);
+}
+
+std::uint64_t Run::masters_digest() {
+    expects(!is_under_way(), "a step is finished before its masters are read");
+    return parts_->state.masters_digest();
+}
+
+std::string Run::claim_checkpoint_folder(const std::string& folder) {
+    return parts_->state.claim_checkpoint_folder(folder);
+}
+
+std::string Run::save(const std::string& folder, std::span<const std::byte> program) {
+    expects(!is_under_way(), "a step is finished before it is saved");
+    return parts_->state.save(folder, position(), program);
+}
+
+CheckpointTime Run::expect_checkpoint(const std::string& folder) {
+    return parts_->state.expect_checkpoint(folder);
+}
+
+// --- Facts ---
+
+std::int64_t Run::steps_done() const { return parts_->step.done(); }
+store::Commit Run::position() const { return parts_->step.position(); }
+double Run::loss_scale() const { return parts_->step.loss_scale(); }
+std::vector<std::int64_t> Run::updates() const { return parts_->step.updates(); }
+double Run::waited_seconds() const { return parts_->resources.pipeline->waited_seconds(); }
+
+double Run::commit_seconds() const {
+    return parts_->step.flush_seconds() + parts_->state.commit_seconds();
+}
+
+const trace::RunFacts& Run::facts() const { return parts_->resources.facts; }
+const store::Lineage& Run::line() const { return parts_->state.line(); }
+const PlacedSettings& Run::settings() const { return parts_->start.settings; }
+
+std::string Run::host_of(int rank) const {
+    const Findings& found = parts_->start.found;
+    const int node = found.ranks[static_cast<std::size_t>(rank)].node;
+    return found.hosts[static_cast<std::size_t>(node)];
+}
+
+double Run::search_seconds() const { return parts_->start.search_s; }
+
+std::vector<std::uint64_t> Run::written_bytes() const { return parts_->resources.written_bytes(); }
+
+std::vector<std::uint64_t> Run::network_sent_bytes() const {
+    return parts_->step.network_sent_bytes();
+}
+
+std::size_t Run::vector_bytes() const { return parts_->resources.vector_bytes(); }
 
 }  // namespace nearstep::engine

@@ -1,7 +1,8 @@
 // GPU memory, pinned host memory, and the order of work on both.
 //
-// The GPU is chosen per thread: call use_gpu() once in each thread that makes or uses these. In a
-// build without CUDA, gpus() is 0 and everything that needs a GPU throws. Errors are CudaError.
+// The GPU is chosen per thread: call use_gpu() once in each thread that makes or uses these. Where
+// CUDA's driver or NVRTC is missing, gpus() is 0 and everything that needs a GPU throws. Errors are
+// CudaError.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -20,8 +21,11 @@ struct CUevent_st;
 
 namespace nearstep::memory {
 
-// GPUs that this process sees.
+// GPUs that this process sees and can use.
 int gpus();
+
+// Why a GPU of this machine cannot be used, and what to do; empty where there is none.
+const std::string& why_no_gpu();
 
 void use_gpu(int gpu);
 

@@ -64,7 +64,7 @@ void JointSums::encode(std::span<const exchange::TilePayloads> tiles) {
     encoded_.resize(tiles.size() * payload_bytes_);
     pool_->share(tiles.size(), [&](std::size_t i, int member) {
         exchange::OwnerSum& sum = sums_[static_cast<std::size_t>(member)];
-        const exchange::Handed handed = sum.take(tiles[i].tile, tiles[i].payloads, 0);
+        const exchange::DevicePayloads handed = sum.take(tiles[i].tile, tiles[i].payloads, 0);
         std::ranges::copy(handed.payloads.front(),
                           std::span(encoded_).subspan(i * payload_bytes_, payload_bytes_).begin());
     });

@@ -251,9 +251,9 @@ void StepPipeline::take_owned(std::span<const exchange::TilePayloads> tiles,
 void StepPipeline::take_tile(const exchange::TilePayloads& of, exchange::OwnerSum& sum,
                              const double* squares) {
     const bool counts = settings_.owners->copy_of(world_.rank()) == 0;
-    const exchange::Handed handed =
+    const exchange::DevicePayloads handed =
         squares != nullptr
-            ? exchange::Handed{.payloads = of.payloads, .sum = {}, .squares = *squares}
+            ? exchange::DevicePayloads{.payloads = of.payloads, .sum = {}, .squares = *squares}
             : sum.take(of.tile, of.payloads, counts ? copy_.partition.elems_in_tile(of.tile) : 0);
     squares_of_tile_[of.tile] = counts ? handed.squares : 0;
     const Place place = place_of(copy_.partition.subgroup_of_tile(of.tile));

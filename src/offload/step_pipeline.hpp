@@ -7,7 +7,6 @@
 #include "csd/device.hpp"
 #include "csd/state_commit.hpp"
 #include "csd/transfer_handler.hpp"
-#include "link/node_links.hpp"
 #include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
@@ -19,6 +18,7 @@
 #include "offload/gradient_assembly.hpp"
 #include "offload/joint_sums.hpp"
 #include "offload/step_state.hpp"
+#include "shaping/node_links.hpp"
 #include "shard/ownership.hpp"
 #include "trace/traffic.hpp"
 
@@ -64,7 +64,7 @@ struct PipelineSettings {
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     std::vector<ElementRange> blocks;                    // in forward order
-    const link::NodeLinks* links = nullptr;              // of the network; null: no rate limits
+    const shaping::NodeLinks* links = nullptr;           // of the network; null: no rate limits
     Executor* pool = nullptr;  // decodes gradients and hands them to devices
     // The GPU where gradients are written, summed over the group and encoded; not with error
     // feedback. None: on the host.

@@ -1,5 +1,6 @@
-// Compares a plan with its alternatives, and finds what more hardware is worth. Used by report.cpp.
-#include "plan/search.hpp"
+// Compares a plan with its alternatives, and finds what more hardware is worth. Used by
+// plan_report.cpp.
+#include "plan/plan_search.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -3,7 +3,7 @@
 
 #include "plan/formulas.hpp"
 #include "plan/resident.hpp"
-#include "plan/tiers.hpp"
+#include "plan/tier_times.hpp"
 
 #include <algorithm>
 #include <cmath>

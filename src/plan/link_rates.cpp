@@ -6,7 +6,7 @@
 
 namespace nearstep::plan {
 
-link::Rates rates_of(const config::LinkSettings& settings) {
+shaping::Rates rates_of(const config::LinkSettings& settings) {
     if (!settings.are_shaped()) {
         return {};
     }
@@ -32,7 +32,7 @@ double gpu_bytes_of_node(const config::LinkSettings& link, int ranks, double vec
 }
 
 std::string describe_links(const config::EngineSettings& settings) {
-    const link::Rates rates = rates_of(settings.link);
+    const shaping::Rates rates = rates_of(settings.link);
     std::string out;
     const auto add = [&out](const char* name, double rate) {
         if (rate > 0) {

@@ -2,14 +2,14 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "link/node_links.hpp"
+#include "shaping/node_links.hpp"
 
 #include <string>
 
 namespace nearstep::plan {
 
 // Returns the links' scaled rates in bytes per second.
-link::Rates rates_of(const config::LinkSettings& settings);
+shaping::Rates rates_of(const config::LinkSettings& settings);
 
 // Scaled, in parameters per second; 0: no limit.
 double update_rate_of(const config::EngineSettings& settings);

@@ -1,4 +1,5 @@
-// Evaluates published formulas of traffic. Used by plan/report.cpp and report/traffic.cpp.
+// Evaluates published formulas of traffic. Used by plan/plan_report.cpp and
+// report/traffic_report.cpp.
 #include "plan/published.hpp"
 
 #include "base/error.hpp"

@@ -1,9 +1,9 @@
-// Says why a plan was chosen. Used by report.cpp and where a run places its state.
+// Says why a plan was chosen. Used by plan_report.cpp and where a run places its state.
 #include "base/error.hpp"
 #include "base/formatted.hpp"
 #include "base/units.hpp"
-#include "plan/report.hpp"
-#include "plan/tiers.hpp"
+#include "plan/plan_report.hpp"
+#include "plan/tier_times.hpp"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // Other systems as points of the planner's space, evaluated by its formulas.
 #pragma once
 
-#include "plan/report.hpp"
+#include "plan/plan_report.hpp"
 
 #include <string>
 #include <vector>

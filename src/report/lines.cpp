@@ -7,11 +7,11 @@
 #include "base/formatted.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
-#include "csd/engine.hpp"
+#include "csd/update_engine.hpp"
 #include "report/prediction.hpp"
 #include "report/summary.hpp"
-#include "report/traffic.hpp"
-#include "store/folder.hpp"
+#include "report/traffic_report.hpp"
+#include "store/storage_folder.hpp"
 
 #include <fcntl.h>
 

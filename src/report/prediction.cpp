@@ -60,7 +60,7 @@ RunPlan plan_with_rates(const RunRecord& record) {
         plan::calibrated(record.run, record.calibration, record.facts.all_nodes());
     config::LinkSettings link = run.link;
     link.scale = link.factor();
-    const link::Rates rates = plan::rates_of(link);
+    const shaping::Rates rates = plan::rates_of(link);
     const auto or_no_limit = [](double rate) {
         return rate > 0 ? rate : std::numeric_limits<double>::infinity();
     };

@@ -5,7 +5,7 @@
 #include "base/digest.hpp"
 #include "base/version.hpp"
 #include "model/gpu_peak.hpp"
-#include "report/traffic.hpp"
+#include "report/traffic_report.hpp"
 
 #include <nlohmann/json.hpp>
 

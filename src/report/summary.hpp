@@ -22,9 +22,9 @@ namespace nearstep::report {
 // null; parameter_transport (inside nodes, to GPUs): nccl, host or null;
 // - per step: phases_s {forward, backward, update, hidden, commit} (means), modelled_s {gradients,
 // update, calibration (lines)} if the site gives rates, bytes_per_parameter {host_link,
-// device_internal, network, node}, shared_links (see traffic.hpp);
+// device_internal, network, node}, shared_links (see traffic_report.hpp);
 // - placement {parameters, gradients, optimizer, copies, dense_sums, vector_bytes},
-// formula_bytes_per_parameter (see traffic.hpp);
+// formula_bytes_per_parameter (see traffic_report.hpp);
 // - with --trace: lanes {compute, copy, exchange, device read, engine, device write, together}, in
 // seconds of work per second and rank;
 // - speed_of_light {share (of the mean step; null: unknown), bound (compute, storage or null),

@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/wording.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>

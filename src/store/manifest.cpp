@@ -7,8 +7,8 @@
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "base/wording.hpp"
-#include "store/folder.hpp"
 #include "store/scanner.hpp"
+#include "store/storage_folder.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -4,8 +4,8 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/plain_file.hpp"
-#include "store/folder.hpp"
 #include "store/scanner.hpp"
+#include "store/storage_folder.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

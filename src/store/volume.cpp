@@ -95,7 +95,7 @@ Ticket Volume::submit(Direction direction, std::span<std::byte> memory, std::int
                       Speed speed) {
     std::vector<IoRequest> parts = parts_of(direction, memory, offset);
     const bool is_shaped = !paths_.empty() && speed == Speed::shaped;
-    const link::Time ready = is_shaped ? pacer_->now() : 0;
+    const shaping::Time ready = is_shaped ? pacer_->now() : 0;
     Ticket all;
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const std::size_t bytes = bytes_of(parts[i]);
@@ -106,7 +106,7 @@ Ticket Volume::submit(Direction direction, std::span<std::byte> memory, std::int
             written_[i].fetch_add(bytes, std::memory_order_relaxed);
         }
         if (is_shaped) {
-            const link::DrivePaths& paths = paths_[i];
+            const shaping::DrivePaths& paths = paths_[i];
             all.add(pacer_->cross(direction == Direction::read ? paths.read : paths.write, bytes,
                                   ready));
         }

@@ -3,8 +3,8 @@
 
 #include "base/executor.hpp"
 #include "base/units.hpp"
-#include "link/node_links.hpp"
 #include "memory/buffer.hpp"
+#include "shaping/node_links.hpp"
 #include "store/file.hpp"
 #include "store/transport.hpp"
 
@@ -28,8 +28,8 @@ struct VolumeSettings {
     Storage* storage = nullptr;  // used by the files, see File; then threads move the data
     // The links of each file, and what paces transfers over them and outlives the volume; empty:
     // links are not shaped.
-    std::vector<link::DrivePaths> paths = {};
-    link::Pacer* pacer = nullptr;
+    std::vector<shaping::DrivePaths> paths = {};
+    shaping::Pacer* pacer = nullptr;
 };
 
 // shaped: a transfer completes no earlier than its links allow. full: not limited, for transfers
@@ -89,8 +89,8 @@ private:
     std::size_t bytes_;
     std::size_t bytes_of_file_;
     std::size_t chunk_bytes_;
-    std::vector<link::DrivePaths> paths_;  // empty: not shaped
-    link::Pacer* pacer_;
+    std::vector<shaping::DrivePaths> paths_;  // empty: not shaped
+    shaping::Pacer* pacer_;
     std::vector<std::unique_ptr<File>> files_;
     std::vector<std::atomic<std::uint64_t>> written_;  // per file
     std::unique_ptr<Transport> transport_;             // declared after files_: ends first

@@ -9,7 +9,7 @@
 #include "report/lines.hpp"
 #include "report/prediction.hpp"
 #include "report/summary.hpp"
-#include "report/traffic.hpp"
+#include "report/traffic_report.hpp"
 #include "train/corpus.hpp"
 #include "train/loop.hpp"
 #include "train/trainer.hpp"
@@ -60,9 +60,9 @@ report::RunRecord run_steps(const mpi::Communicator& world, const config::RunSet
                             Made& made) {
     config::validate_for_ranks(run, world.size());
     Trainer trainer(world, run, load_corpus(world, run),
-                    {.wish = {.kind = engine::Wish::Kind::fresh}});
+                    {.request = {.kind = engine::StartRequest::Kind::fresh}});
     trainer.begin();  // which takes back what it made if it refuses
-    const store::RankFiles files = engine::files_of_rank(trainer.begins_with().settings, world);
+    const store::RankFiles files = engine::files_of_rank(trainer.engine().settings(), world);
     made.insert(files.states.begin(), files.states.end());
     made.insert(files.manifest);
     report::RunRecord record{.run = run,

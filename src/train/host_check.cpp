@@ -12,12 +12,12 @@
 #include "data/tokenizer.hpp"
 #include "engine/placement/device_speeds.hpp"
 #include "engine/placement/devices.hpp"
-#include "engine/placement/tiers.hpp"
+#include "engine/placement/tier_shares.hpp"
 #include "engine/restart/start.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 #include "mpi/topology.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -163,7 +163,7 @@ HostFacts check_host(const config::RunSettings& run, int ranks, const config::Ho
         facts.data_digest = digest_of_data(run);
     }
     const std::vector<int> drives = config::drives_per_rank(run, ranks);
-    engine::Placed placed{static_cast<const config::EngineSettings&>(run)};
+    engine::PlacedSettings placed{static_cast<const config::EngineSettings&>(run)};
     const mpi::Topology nodes = nodes_like(run, host, ranks);
     placed.placement = engine::placement_on(nodes, run);
     const mpi::Topology copies = engine::copies_of(placed, nodes);

@@ -6,10 +6,10 @@
 #include "base/stop_request.hpp"
 #include "base/stopwatch.hpp"
 #include "config/load.hpp"
-#include "engine/checkpoint_folder.hpp"
+#include "engine/state/checkpoint_folder.hpp"
 #include "model/compute_device.hpp"
 #include "model/gpu_peak.hpp"
-#include "mpi/library.hpp"
+#include "mpi/mpi_library.hpp"
 #include "plan/link_rates.hpp"
 #include "report/lines.hpp"
 #include "report/prediction.hpp"
@@ -203,13 +203,10 @@ std::string slow_rank_line(const Trainer& trainer, const std::vector<Slowest>& i
     }
     for (auto& [rank, times] : slow) {
         if (times.size() > 2 && 2 * times.size() > in_steps.size()) {
-            const engine::Found& found = trainer.begins_with().found;
-            const auto node = found.ranks[static_cast<std::size_t>(rank)].node;
             const auto median = times.begin() + std::ssize(times) / 2;
             std::ranges::nth_element(times, median);
-            return text(what, "rank ", rank, " on host ",
-                        found.hosts[static_cast<std::size_t>(node)], words, " the longest in ",
-                        times.size(), " of ", in_steps.size(), " steps, ",
+            return text(what, "rank ", rank, " on host ", trainer.engine().host_of(rank), words,
+                        " the longest in ", times.size(), " of ", in_steps.size(), " steps, ",
                         std::round(10 * *median) / 10,
                         " times as long as the median rank: the others waited for it");
         }
@@ -285,14 +282,14 @@ bool train(const mpi::Communicator& world, const config::RunSettings& run,
         timeline.emplace();
     }
     Trainer trainer(world, run, corpus,
-                    {.wish = options.wish,
+                    {.request = options.request,
                      .granted_devices = options.granted_devices,
                      .fault_plan = options.fault_plan,
                      .timeline = timeline ? &*timeline : nullptr});
     std::optional<report::Reporter> reporter;
     world.together(
         [&] { reporter.emplace(world.rank() == 0, run, trainer.parameters(), options.metrics); });
-    report::StartSeconds start_seconds{.search = trainer.begins_with().search_s};
+    report::StartSeconds start_seconds{.search = trainer.engine().search_seconds()};
     Stopwatch watch;
     const engine::BeginReport begun = begin_and_describe(trainer, run, options);
     start_seconds.begin = watch.lap();

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/run_settings.hpp"
-#include "engine/face/wish.hpp"
+#include "engine/face/start_request.hpp"
 #include "mpi/communicator.hpp"
 #include "plan/calibration.hpp"
 
@@ -12,7 +12,7 @@
 namespace nearstep::train {
 
 struct RunOptions {
-    engine::Wish wish;
+    engine::StartRequest request;
     std::string granted_devices;  // see config::places_of_devices
     int notice_s = 0;             // seconds between a stop request and the end; 0: unknown
     std::string fault_plan;       // for tests: see FaultPoints

@@ -130,8 +130,8 @@ void Trainer::add_up_losses(StepReport& report) const {
 StepReport Trainer::step(const StepEnded& ended) {
     StepReport report;
     report.step = steps_done() + 1;
-    const engine::Step step{.groups = hypers(run_.train, steps_done()),
-                            .clip_norm = run_.train.clip_norm};
+    const engine::StepSettings step{.groups = hypers(run_.train, steps_done()),
+                                    .clip_norm = run_.train.clip_norm};
     report.learning_rate = step.groups.front().rate;
     report.loss_scale = engine().loss_scale();
     const auto moved_before = network_ ? network_->traffic() : model::NetworkTraffic();

@@ -7,7 +7,7 @@
 #include "config/load.hpp"
 #include "csd/optimizer.hpp"
 #include "memory/gpu.hpp"
-#include "model/library.hpp"
+#include "model/torch_library.hpp"
 #include "mpi/topology.hpp"
 #include "train/pretrained.hpp"
 #include "train/schedule.hpp"
@@ -91,7 +91,7 @@ void Trainer::open_run(const Options& options) {
         .config = [printed = config::print(run_)](const auto&) { return printed; },
         .threads = compute_device_.is_gpu() ? 0 : model::threads()};
     opened_ =
-        engine::Run::open(world_, run_, layout_of(geometry_, run_), options.wish, identity,
+        engine::Run::open(world_, run_, layout_of(geometry_, run_), options.request, identity,
                           {.gpu = compute_device_.gpu,
                            .fills_gpu = run_.model.gpu_memory_gb == 0,
                            .gpu_work_bytes = gpu_work_bytes(),
@@ -103,7 +103,7 @@ void Trainer::open_run(const Options& options) {
                                           .growth_steps = run_.train.scale_growth_steps},
                            .fault_plan = options.fault_plan,
                            .timeline = timeline_});
-    run_.placement = opened_->start().settings.placement;  // settled
+    run_.placement = opened_->settings().placement;  // settled
 }
 
 // GPU memory that the network takes if it is all on the GPU and keeps nothing that backward can
@@ -149,7 +149,7 @@ model::Residence Trainer::plan_cpu(int machine_ranks) const {
     return model::plan_cpu(run_.model, {.rows = rows_, .micro_rows = run_.train.micro_batch}, room);
 }
 
-engine::Engine::Fill Trainer::start_values() {
+engine::Fill Trainer::start_values() {
     if (run_.model.from.empty()) {
         return [this](std::size_t first, std::span<float> masters) {
             model::fill_start_values(geometry_, run_.train.seed, first, masters);

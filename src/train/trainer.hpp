@@ -28,7 +28,7 @@ using report::StepReport;
 class Trainer {
 public:
     struct Options {
-        engine::Wish wish = {};
+        engine::StartRequest request = {};
         std::string granted_devices = {};     // see config::places_of_devices
         std::string fault_plan = {};          // see FaultPoints
         trace::Timeline* timeline = nullptr;  // outlives the trainer; null: no tracing
@@ -52,10 +52,9 @@ public:
     StepReport finish();
 
     // The engine, for the state and its commits, checkpoints and digests.
-    engine::Engine& engine() { return opened_->engine(); }
-    const engine::Engine& engine() const { return opened_->engine(); }
+    engine::Run& engine() { return *opened_; }
+    const engine::Run& engine() const { return *opened_; }
 
-    const engine::Start& begins_with() const { return opened_->start(); }
     std::int64_t steps_done() const { return engine().steps_done(); }
     std::size_t parameters() const { return geometry_.elems; }
     // Whether this rank has a part of the batch.
@@ -88,7 +87,7 @@ private:
     std::size_t gpu_work_bytes() const;
     void plan_gpu(int machine_ranks);
     model::Residence plan_cpu(int machine_ranks) const;
-    engine::Engine::Fill start_values();
+    engine::Fill start_values();
     std::vector<model::MicroBatch> draw_batches();
     void await_parameters(int block, int next, int end);
     double forward_pass(const StepReport& report);

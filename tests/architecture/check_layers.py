@@ -1,13 +1,16 @@
-"""Checks which module includes what, against layers.txt, that kernels are C++14, and who knows the program's options.
+"""Checks which module includes what, against layers.txt, that kernels are C++14, who knows the program's options, and
+where private names of PyTorch are.
 
-check_layers.py layers     reads every #include of the product; prints each violation
+check_layers.py layers     reads every #include of the product; prints each violation, and headers with the same name
 check_layers.py kernels    compiles each header of src/arith and fpga/kernel as C++14 without exceptions
 check_layers.py words      reads the messages of modules that the Python package has: they take options and keys from
                            base/wording
+check_layers.py private    reads the Python sources; only python/nearstep/_torch_private.py has private names of PyTorch
 check_layers.py self_test  plants violations in temporary trees and expects each to be found
 """
 
 import argparse
+import ast
 import pathlib
 import re
 import subprocess
@@ -17,6 +20,7 @@ import tempfile
 PRODUCT = ("src", "mpi", "fpga", "python")
 KERNEL_FOLDERS = ("src/arith", "fpga/kernel")  # what Vitis HLS compiles
 SUFFIXES = {".cpp", ".hpp", ".h", ".c", ".cc", ".cu", ".cuh"}
+HEADERS = {".hpp", ".h", ".cuh"}
 SYSTEM = re.compile(
     r"[a-z_0-9]+"  # the C++ library
     r"|(sys|linux|asm|arpa|netinet|net)/.*"
@@ -116,6 +120,20 @@ def find_violations(root, modules):
     return violations, files
 
 
+def find_namesakes(root):
+    """Headers with the same name: a reader who looks for one by its name must find that one alone."""
+    homes = {}
+    for top in (*PRODUCT, "tests", "bench", "cluster", "examples", "include"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in HEADERS:
+                homes.setdefault(path.name, []).append(path.relative_to(root).as_posix())
+    return [
+        f"{' and '.join(places)} have the same name: say in each name what the header is of"
+        for places in homes.values()
+        if len(places) > 1
+    ]
+
+
 def find_kernel_violations(root, compiler):
     """The compiler's messages on kernel headers that are not C++14, and the number of headers."""
     violations = []
@@ -181,18 +199,77 @@ def find_word_violations(root, modules):
     return violations, files
 
 
+TORCH_ROOM = "python/nearstep/_torch_private.py"
+
+
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def private_chains(tree):
+    """Lines and texts of the private names of PyTorch that a Python source has: imported ones, and attributes of torch
+    or of what the source has imported or assigned from it."""
+    roots = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "torch":
+                    roots.add((alias.asname or alias.name).split(".")[0])
+                    if any(map(is_private, alias.name.split("."))):
+                        yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module.split(".")[0] == "torch":
+            for alias in node.names:
+                roots.add(alias.asname or alias.name)
+                if any(map(is_private, (*node.module.split("."), alias.name))):
+                    yield node.lineno, f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Attribute, ast.Name)):
+            if chain_of(node.value)[0] in roots:
+                roots.update(target.id for target in node.targets if isinstance(target, ast.Name))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and chain_of(node)[0] in roots:
+            yield node.lineno, ".".join(chain_of(node))
+
+
+def chain_of(node):
+    """The names of a chain of attributes; None in place of a root that is no name."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.insert(0, node.attr)
+        node = node.value
+    return [node.id if isinstance(node, ast.Name) else None, *names]
+
+
+def find_private_violations(root):
+    """Private names of PyTorch outside their room, and the number of files."""
+    violations, files = [], 0
+    for path in sorted((root / "python").rglob("*.py")):
+        place = path.relative_to(root).as_posix()
+        files += 1
+        if place != TORCH_ROOM:
+            violations += [
+                f"{place}:{number} has {name}, a private name of PyTorch: take it from {TORCH_ROOM}"
+                for number, name in private_chains(ast.parse(path.read_text()))
+            ]
+    return violations, files
+
+
 # Each case plants one file in a clean tree and gives the expected report.
 PLANTED = [
-    ("src/base/a.cpp", '#include "config/run.hpp"', "src/base/a.cpp:1 includes config/run.hpp: base is on level 0"),
+    (
+        "src/base/a.cpp",
+        '#include "config/run_settings.hpp"',
+        "src/base/a.cpp:1 includes config/run_settings.hpp: base is on level 0",
+    ),
     ("src/config/a.cpp", '#include "shard/partition.hpp"', "may not include shard on level 2"),
     ("src/report/a.cpp", '#include "mpi/exchange/scatter.hpp"', "report does not know exchange"),
     ("src/codec/a.hpp", '#pragma once\n#  include "csd/device.hpp"', "src/codec/a.hpp:2 includes csd/device.hpp"),
     ("src/csd/a.cpp", '#include "mpi/exchange/scatter.hpp"', "may not include exchange on level 4"),
-    ("src/csd/a.cpp", '#include "src/train/run.hpp"', "may not include train on level 13"),
+    ("src/csd/a.cpp", '#include "src/train/loop.hpp"', "may not include train on level 14"),
     ("mpi/a.cpp", '#include "exchange/scatter.hpp"', "write the path from the root"),
     ("mpi/a.cpp", '#include "mpi/exchange/scatter.hpp"', "may not include exchange on level 4"),
     ("src/csd/a.cpp", '#include "device.hpp"', "write the path from the root"),
-    ("src/csd/a.cpp", '#include "../train/run.hpp"', "write the path from the root"),
+    ("src/csd/a.cpp", '#include "../train/loop.hpp"', "write the path from the root"),
     ("src/csd/a.cpp", "#include <mpi.h>", "mpi.h, a foreign header"),
     ("src/csd/a.cpp", '#include "mpi.h"', "mpi.h, a foreign header"),
     ("src/shard/a.cpp", "#include <toml++/toml.h>", "toml++/toml.h, a foreign header"),
@@ -203,21 +280,29 @@ PLANTED = [
     ("fpga/kernel/a.hpp", "#include <optional>\nstd::optional<int> value;", "fpga/kernel/a.hpp is not C++14"),
     ("fpga/kernel/a.hpp", "inline int f() { throw 1; }", "fpga/kernel/a.hpp is not C++14"),
     ("src/arith/a.hpp", "inline int f() { throw 1; }", "src/arith/a.hpp is not C++14"),
+    ("tests/csd/device.hpp", "", "src/csd/device.hpp and tests/csd/device.hpp have the same name"),
     ("src/csd/a.cpp", 'f("Start again with --resume.");', "src/csd/a.cpp:1 says --resume to every client"),
     ("src/config/a.cpp", 'f(R"(: set csd.path = "x".)");', "src/config/a.cpp:1 says csd.path to every client"),
+    ("python/nearstep/a.py", "import torch\nx = torch._C.f()", "python/nearstep/a.py:2 has torch._C, a private"),
+    ("python/nearstep/a.py", "from torch.utils import _pytree", "python/nearstep/a.py:1 has torch.utils._pytree"),
+    ("python/nearstep/a.py", "import torch._dynamo", "python/nearstep/a.py:1 has torch._dynamo"),
+    ("python/nearstep/a.py", "import torch.autograd as a\na._f", "python/nearstep/a.py:2 has a._f"),
+    ("python/nearstep/a.py", "import torch\nT = torch.Tensor\nT._f", "python/nearstep/a.py:3 has T._f"),
 ]
 CLEAN = {
+    "python/nearstep/_torch_private.py": "import torch\nf = torch._C._f\n",
+    "python/nearstep/b.py": "import torch\nfrom ._torch_private import f\nself._f = torch.float.__name__\n",
     "src/base/error.hpp": "#include <string>\n",
     "src/base/wording.cpp": 'Wording{"--resume", "opt.resume()"}, Wording{"csd.path", "path"}, '
     'Wording{"config", "model"}',
     "src/config/checks.cpp": 'f("csd.path", "csd.path=x", "csd.paths"); // --resume\n',
-    "src/train/run.cpp": 'f("go on with --resume");',
-    "src/config/run.hpp": '#include "base/error.hpp"\n#include <sys/stat.h>\n',
-    "src/config/load.cpp": '#include "config/run.hpp"\n#include <toml++/toml.h>\n',
+    "src/train/loop.cpp": 'f("go on with --resume");',
+    "src/config/run_settings.hpp": '#include "base/error.hpp"\n#include <sys/stat.h>\n',
+    "src/config/load.cpp": '#include "config/run_settings.hpp"\n#include <toml++/toml.h>\n',
     "src/shard/partition.hpp": "",
-    "src/csd/device.hpp": '#include "fpga/kernel/lane.hpp"\n// #include "train/run.hpp"\n',
+    "src/csd/device.hpp": '#include "fpga/kernel/lane.hpp"\n// #include "train/loop.hpp"\n',
     "src/model/network.cpp": "#include <torch/torch.h>\n#include <ATen/ATen.h>\n",
-    "src/train/run.hpp": '#include "csd/device.hpp"\n#include "mpi/exchange/scatter.hpp"\n',
+    "src/train/loop.hpp": '#include "csd/device.hpp"\n#include "mpi/exchange/scatter.hpp"\n',
     "mpi/session.cpp": "#include <mpi.h>\n#include <unistd.h>\n",
     "mpi/exchange/scatter.hpp": '#include "shard/partition.hpp"\n',
     "fpga/kernel/lane.hpp": '#include "base/error.hpp"\ninline float twice(float x) { return x + x; }\n',
@@ -232,8 +317,10 @@ def report_on(files, modules, compiler):
             (root / name).write_text(content)
         return (
             find_violations(root, modules)[0]
+            + find_namesakes(root)
             + find_kernel_violations(root, compiler)[0]
             + find_word_violations(root, modules)[0]
+            + find_private_violations(root)[0]
         )
 
 
@@ -248,17 +335,20 @@ def self_test(modules, compiler):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=["layers", "kernels", "words", "self_test"])
+    parser.add_argument("mode", choices=["layers", "kernels", "words", "private", "self_test"])
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     parser.add_argument("--compiler", default="g++")
     options = parser.parse_args()
     modules = read_modules(pathlib.Path(__file__).with_name("layers.txt"))
     if options.mode == "layers":
         violations, count = find_violations(options.root, modules)
+        violations += find_namesakes(options.root)
     elif options.mode == "kernels":
         violations, count = find_kernel_violations(options.root, options.compiler)
     elif options.mode == "words":
         violations, count = find_word_violations(options.root, modules)
+    elif options.mode == "private":
+        violations, count = find_private_violations(options.root)
     else:
         violations, count = self_test(modules, options.compiler)
     for line in violations:

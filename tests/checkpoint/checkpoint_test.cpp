@@ -1,7 +1,7 @@
 #include "checkpoint/checkpoint.hpp"
 
 #include "checkpoint/rank_file.hpp"
-#include "checkpoint/sample.hpp"
+#include "checkpoint/sample_checkpoint.hpp"
 #include "support/places.hpp"
 #include "support/test.hpp"
 

@@ -4,7 +4,7 @@
 #include "checkpoint/export.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/index.hpp"
-#include "checkpoint/sample.hpp"
+#include "checkpoint/sample_checkpoint.hpp"
 #include "checkpoint/seal.hpp"
 #include "support/test.hpp"
 

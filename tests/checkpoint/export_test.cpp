@@ -4,7 +4,7 @@
 #include "base/units.hpp"
 #include "base/words.hpp"
 #include "checkpoint/h5_reader.hpp"
-#include "checkpoint/sample.hpp"
+#include "checkpoint/sample_checkpoint.hpp"
 #include "support/places.hpp"
 #include "support/test.hpp"
 

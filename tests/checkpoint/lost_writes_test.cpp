@@ -1,8 +1,8 @@
 // Checkpoints and exports on a drive that loses writes. The functions of the C library that write
 // are replaced in this program.
+#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/export.hpp"
-#include "checkpoint/folder.hpp"
-#include "checkpoint/sample.hpp"
+#include "checkpoint/sample_checkpoint.hpp"
 #include "support/test.hpp"
 
 #include <dlfcn.h>

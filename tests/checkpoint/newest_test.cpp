@@ -1,6 +1,6 @@
 #include "checkpoint/newest.hpp"
 
-#include "checkpoint/sample.hpp"
+#include "checkpoint/sample_checkpoint.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::checkpoint {

@@ -1,7 +1,7 @@
 #include "checkpoint/owner.hpp"
 
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/sample.hpp"
+#include "checkpoint/sample_checkpoint.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::checkpoint {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/units.hpp"
-#include "csd/emulated_device.hpp"
+#include "csd/cpu_device.hpp"
 #include "csd/gpu_device.hpp"
 #include "csd/state_layout.hpp"
 #include "csd/transfer_handler.hpp"
@@ -60,7 +60,7 @@ struct SmallDeviceSettings {
     store::IoKind io = store::IoKind::automatic;
     StateFormat state = StateFormat::fp32;
     Delivery delivery = Delivery::parameters;
-    link::NodeLinks* links = nullptr;
+    shaping::NodeLinks* links = nullptr;
     GroupMap groups = {};
     std::optional<int> gpu = std::nullopt;
     std::size_t gpu_read_ahead_bytes = 0;
@@ -94,7 +94,7 @@ struct SmallDevice {
         settings.gpu = wanted.gpu;
         settings.gpu_read_ahead_bytes = wanted.gpu_read_ahead_bytes;
         device = wanted.is_in_gpu_memory ? make_gpu_device(settings, traffic)
-                                         : make_emulated_device(settings, traffic);
+                                         : make_cpu_device(settings, traffic);
         device->reserve();
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));
     }

@@ -1,5 +1,5 @@
 #include "csd/device_fixture.hpp"
-#include "link/fake_clock.hpp"
+#include "shaping/fake_clock.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::csd {
@@ -10,10 +10,10 @@ std::ptrdiff_t threads_of_process() {
 }
 
 // The executor is the rank's, and the links' thread the node's.
-TEST(EmulatedDevices, CostThreeThreadsEachAtMost) {
-    const link::FakeClock clock;
-    link::NodeLinks links({.device_read = 1e9, .device_write = 1e9},
-                          memory::Buffer(link::NodeLinks::kTimesBytes), clock);
+TEST(CpuDevices, CostThreeThreadsEachAtMost) {
+    const shaping::FakeClock clock;
+    shaping::NodeLinks links({.device_read = 1e9, .device_write = 1e9},
+                             memory::Buffer(shaping::NodeLinks::kTimesBytes), clock);
     for (const store::IoKind io : {store::IoKind::automatic, store::IoKind::threads}) {
         for (const std::ptrdiff_t count : {1, 4}) {
             const std::ptrdiff_t before = threads_of_process();

@@ -4,8 +4,8 @@
 
 #include "codec/sample_tiles.hpp"
 #include "csd/device_fixture.hpp"
-#include "csd/engine_fixture.hpp"
 #include "csd/payload_memory.hpp"
+#include "csd/update_engine_fixture.hpp"
 #include "memory/buffer.hpp"
 #include "support/test.hpp"
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/digest.hpp"
-#include "csd/emulated_device.hpp"
+#include "csd/cpu_device.hpp"
 #include "csd/state_commit.hpp"
 #include "csd/transfer_handler.hpp"
 #include "store/storage.hpp"
@@ -187,7 +187,7 @@ private:
         settings.storage = settings_.storage;
         settings.executor = &executor_;
         Rank& owner = *ranks_[static_cast<std::size_t>(rank)];
-        owner.devices.push_back(make_emulated_device(settings, traffic_));
+        owner.devices.push_back(make_cpu_device(settings, traffic_));
         owner.handlers.push_back(
             std::make_unique<TransferHandler>(settings_.handler, *owner.devices.back()));
     }

@@ -1,8 +1,8 @@
 // A device on shaped links takes the time of the bytes it counts on each link, and gives the same
 // bits.
 #include "csd/device_fixture.hpp"
-#include "link/fake_clock.hpp"
-#include "link/node_links.hpp"
+#include "shaping/fake_clock.hpp"
+#include "shaping/node_links.hpp"
 #include "support/test.hpp"
 #include "support/update_values.hpp"
 
@@ -13,35 +13,35 @@ using trace::Counter;
 
 // A byte takes one nanosecond inside the device and two on the host link.
 struct ShapedLinks {
-    link::FakeClock clock;
-    link::NodeLinks links{{.device_read = 1e9, .device_write = 1e9, .host = 0.5e9},
-                          memory::Buffer(link::NodeLinks::kTimesBytes),
-                          clock};
+    shaping::FakeClock clock;
+    shaping::NodeLinks links{{.device_read = 1e9, .device_write = 1e9, .host = 0.5e9},
+                             memory::Buffer(shaping::NodeLinks::kTimesBytes),
+                             clock};
 };
 
 struct Step {
     std::vector<State> states;
     trace::TrafficSnapshot bytes;
-    link::Time gradient_ns = 0;
-    link::Time update_ns = 0;
+    shaping::Time gradient_ns = 0;
+    shaping::Time update_ns = 0;
 };
 
 Step step_of(SmallDeviceSettings settings, HandlerKind kind) {
     ShapedLinks shaped;
     settings.links = &shaped.links;
     HandledDevice small(settings, kind);
-    EXPECT_EQ(shaped.clock.now(), link::FakeClock().now()) << "start values are not of a step";
-    const link::Time begin = shaped.clock.now();
+    EXPECT_EQ(shaped.clock.now(), shaping::FakeClock().now()) << "start values are not of a step";
+    const shaping::Time begin = shaped.clock.now();
     small.put_gradients(0);
-    const link::Time middle = shaped.clock.now();
+    const shaping::Time middle = shaped.clock.now();
     small.start(0);
     small.handler->finish();
-    const link::Time end = shaped.clock.now();
+    const shaping::Time end = shaped.clock.now();
     return {small.states(1), small.traffic.snapshot(), middle - begin, end - middle};
 }
 
-link::Time ns(const Step& step, Counter counter, int ns_per_byte) {
-    return static_cast<link::Time>(step.bytes[counter]) * ns_per_byte;
+shaping::Time ns(const Step& step, Counter counter, int ns_per_byte) {
+    return static_cast<shaping::Time>(step.bytes[counter]) * ns_per_byte;
 }
 
 TEST(AShapedDevice, NearStorageTakesTheTimeOfGradientsOnTheHostLink) {
@@ -51,18 +51,18 @@ TEST(AShapedDevice, NearStorageTakesTheTimeOfGradientsOnTheHostLink) {
 
 TEST(AShapedDevice, WithTheNaiveHandlerAddsUpReadsParametersAndWrites) {
     const Step step = step_of({}, HandlerKind::naive);
-    const link::Time sum = ns(step, Counter::internal_read, 1) +
-                           ns(step, Counter::host_parameters, 2) +
-                           ns(step, Counter::internal_write, 1);
+    const shaping::Time sum = ns(step, Counter::internal_read, 1) +
+                              ns(step, Counter::host_parameters, 2) +
+                              ns(step, Counter::internal_write, 1);
     EXPECT_GE(step.update_ns, sum);
     EXPECT_LE(step.update_ns, sum + sum / 50);  // headers of 4 KiB are moved but not counted
 }
 
 TEST(AShapedDevice, WithTheOverlappedHandlerTakesItsLongestPartOrMore) {
     const Step step = step_of({}, HandlerKind::overlapped);
-    const link::Time read = ns(step, Counter::internal_read, 1);
-    const link::Time write = ns(step, Counter::internal_write, 1);
-    const link::Time parameters = ns(step, Counter::host_parameters, 2);
+    const shaping::Time read = ns(step, Counter::internal_read, 1);
+    const shaping::Time write = ns(step, Counter::internal_write, 1);
+    const shaping::Time parameters = ns(step, Counter::host_parameters, 2);
     EXPECT_GE(step.update_ns, std::max({read, write, parameters}));
     // The overlap depends on when threads read the clock, which only sleepers advance.
     EXPECT_LE(step.update_ns, (read + write + parameters) * 51 / 50);
@@ -87,7 +87,7 @@ TEST(ADeviceWithARatedEngine, IsNoFasterThanThat) {
     SmallDevice small(wanted);
     small.settings.updates_per_s = 1e7;
     small.device.reset();
-    small.device = make_emulated_device(small.settings, small.traffic);
+    small.device = make_cpu_device(small.settings, small.traffic);
     small.device->reserve();
     small.initialise();
     small.put_gradients(0);

@@ -1,6 +1,6 @@
 // Stored state: reading it back, damage, and its files.
+#include "csd/cpu_device.hpp"
 #include "csd/device_fixture.hpp"
-#include "csd/emulated_device.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::csd {
@@ -132,7 +132,7 @@ TEST(StoredStateTest, RefusesADeviceThatIsTooLargeBeforeItMakesAFile) {
     DeviceSettings settings = small.settings;
     settings.files = {folder.file("state")};
     settings.subgroups = {{0, 0, {0, std::size_t{1} << 40}}};
-    EXPECT_THAT(message_of<ConfigError>([&] { make_emulated_device(settings, small.traffic); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { make_cpu_device(settings, small.traffic); }),
                 HasSubstr("are needed"));
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
@@ -152,7 +152,7 @@ TEST(StoredStateTest, WithoutDigestsComputesTheSameAndIsRefusedByWhoChecks) {
     SmallDevice unchecked({});
     unchecked.device.reset();
     unchecked.settings.digest = store::PayloadDigest::absent;
-    unchecked.device = make_emulated_device(unchecked.settings, unchecked.traffic);
+    unchecked.device = make_cpu_device(unchecked.settings, unchecked.traffic);
     unchecked.device->reserve();
     for (SmallDevice* small : {&checked, &unchecked}) {
         small->initialise();

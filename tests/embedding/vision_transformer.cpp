@@ -58,40 +58,39 @@ int main(int, char** argv) {
     config::EngineSettings settings;
     settings.compress.codec = config::PayloadCodec::dense;
     settings.csd = {.per_rank = {2, 1}, .path = {argv[1]}, .subgroup_tiles = 1};
-    auto run = engine::Run::open(world, settings, layout, {engine::Wish::Kind::resume_if_any}, identity, {});
-    engine::Engine* const engine = &run.engine();
+    auto run = engine::Run::open(world, settings, layout, {engine::StartRequest::Kind::resume_if_any}, identity, {});
     run.begin([&](std::size_t first, std::span<float> masters) {
         const auto values = torch::nn::utils::parameters_to_vector(tensors).detach();
         std::copy_n(values.data_ptr<float>() + first, masters.size(), masters.begin());
     });
-    const auto values = torch::from_blob(const_cast<std::byte*>(engine->parameters().data()), {int64_t(layout.elems)});
-    for (int step = 1, first = static_cast<int>(engine->steps_done()) + 1; step <= kSteps; ++step) {
+    const auto values = torch::from_blob(const_cast<std::byte*>(run.parameters().data()), {int64_t(layout.elems)});
+    for (int step = 1, first = static_cast<int>(run.steps_done()) + 1; step <= kSteps; ++step) {
         const auto [images, classes] = images_of(step);
         adamw.zero_grad();
         const torch::Tensor expected = in_memory.loss(images, classes);
         expected.backward(), adamw.step();
         if (step < first) continue;
-        engine->begin_forward();
-        for (std::size_t i = 0; i < tensors.size(); ++i) engine->await_parameters(i, {&layout.blocks[i], 1}, {});
-        engine->end_pass();
+        run.begin_forward();
+        for (std::size_t i = 0; i < tensors.size(); ++i) run.await_parameters(i, {&layout.blocks[i], 1}, {});
+        run.end_pass();
         torch::nn::utils::vector_to_parameters(values.clone(), tensors);
-        if (engine->is_under_way()) engine->finish(), engine->commit();
+        if (run.is_under_way()) run.finish(), run.commit();
         model.zero_grad();
         const auto mine = torch::indexing::Slice(world.rank() * rows, (world.rank() + 1) * rows);
         const torch::Tensor loss = model.loss(images.index({mine}), classes.index({mine}));
         loss.backward();
-        engine->begin_backward({.groups = {{.rate = 1e-3, .decay = 0.1}}});
+        run.begin_backward({.groups = {{.rate = 1e-3, .decay = 0.1}}});
         for (std::size_t i = 0; i < tensors.size(); ++i) {  // in any order
             if (step == killed_at && world.rank() == 1 && i == tensors.size() / 2) std::raise(SIGKILL);
-            engine->add_gradient(i, {tensors[i].grad().contiguous().data_ptr<float>(), layout.blocks[i].size()});
-            engine->put_gradient(i);
+            run.add_gradient(i, {tensors[i].grad().contiguous().data_ptr<float>(), layout.blocks[i].size()});
+            run.put_gradient(i);
         }
-        engine->end_gradients();
-        engine->update();
+        run.end_gradients();
+        run.update();
         const auto losses = world.all_gather(std::array{loss.item<double>()});
         const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
         if (world.rank() == 0) std::printf("step %d loss %.9f in memory %.9f\n", step, sum, expected.item<double>());
     }
-    if (engine->is_under_way()) engine->finish(), engine->commit();
-    if (const auto digest = engine->masters_digest(); world.rank() == 0) std::printf("masters %016lx\n", digest);
+    if (run.is_under_way()) run.finish(), run.commit();
+    if (const auto digest = run.masters_digest(); world.rank() == 0) std::printf("masters %016lx\n", digest);
 }

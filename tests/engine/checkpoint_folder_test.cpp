@@ -1,4 +1,4 @@
-#include "engine/checkpoint_folder.hpp"
+#include "engine/state/checkpoint_folder.hpp"
 
 #include "checkpoint/checkpoint.hpp"
 #include "engine/restart/folder_search.hpp"

@@ -156,22 +156,22 @@ protected:
         world_.barrier();
     }
 
-    void open(const Wish& wish, int devices) {
-        run_ = engine::Run::open(world_, settings_in(folder_.string(), devices), layout_, wish,
+    void open(const StartRequest& request, int devices) {
+        run_ = engine::Run::open(world_, settings_in(folder_.string(), devices), layout_, request,
                                  {.model = "one", .steps = 100}, {});
         run_->begin(each_by([](std::size_t i) { return static_cast<float>(i % 7); }));
     }
 
     void take_steps(int steps) {
         for (int taken = 0; taken < steps; ++taken) {
-            run_->engine().begin_backward({.groups = {Hyper{}}, .skipped = {}});
-            std::ranges::fill(run_->engine().gradient_space(0), 0.5F);
-            run_->engine().put_gradient(0);
-            run_->engine().end_pass();
-            run_->engine().end_gradients();
-            run_->engine().update();
-            run_->engine().finish();
-            run_->engine().commit();
+            run_->begin_backward({.groups = {Hyper{}}, .skipped = {}});
+            std::ranges::fill(run_->gradient_space(0), 0.5F);
+            run_->put_gradient(0);
+            run_->end_pass();
+            run_->end_gradients();
+            run_->update();
+            run_->finish();
+            run_->commit();
         }
     }
 
@@ -249,12 +249,12 @@ protected:
         }
         world_.barrier();
         Draw choice(number + 1'000'000);
-        using Kind = Wish::Kind;
-        const Wish wish{.kind = choice.of(std::array{Kind::none, Kind::resume, Kind::resume_if_any,
-                                                     Kind::fresh})};
+        using Kind = StartRequest::Kind;
+        const StartRequest request{.kind = choice.of(std::array{Kind::none, Kind::resume,
+                                                                Kind::resume_if_any, Kind::fresh})};
         std::string said;
         try {
-            open(wish, static_cast<int>(1 + choice.below(2)));
+            open(request, static_cast<int>(1 + choice.below(2)));
         } catch (const ContractError& broken) {
             FAIL() << broken.what();
         } catch (const ConfigError& refused) {

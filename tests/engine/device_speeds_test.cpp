@@ -4,7 +4,8 @@
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
 #include "engine/placement/speed_trial.hpp"
-#include "engine/placement/tiers.hpp"
+#include "engine/placement/tier_shares.hpp"
+#include "engine/restart/start.hpp"
 #include "engine/run_fixture.hpp"
 #include "support/test.hpp"
 
@@ -32,7 +33,7 @@ mpi::Communicator world() { return mpi::Communicator::world(std::chrono::seconds
 
 std::vector<double> settled(const mpi::Communicator& world, const config::EngineSettings& settings,
                             const std::vector<double>& known = {}) {
-    Placed placed{settings};
+    PlacedSettings placed{settings};
     placed.placement =
         config::settled_placement(settings, {.all = world.size(), .of_node = world.size()});
     settle_speeds(world, placed, {.elems = kElems}, known);
@@ -64,26 +65,25 @@ TEST(SettleSpeeds, ARestartFindsTheLayoutOfTheRunThatMeasured) {
     const config::EngineSettings settings = two_drives(new_folder(all, "speeds"));
     const Layout layout{.blocks = {{0, kElems}}, .elems = kElems};
     std::vector<double> measured;
-    for (const Wish::Kind kind : {Wish::Kind::none, Wish::Kind::resume}) {
+    for (const StartRequest::Kind kind : {StartRequest::Kind::none, StartRequest::Kind::resume}) {
         engine::Run run = engine::Run::open(all, settings, layout, {.kind = kind},
                                             {.model = "one block", .steps = 1}, {});
         run.begin([](std::size_t, std::span<float> masters) { std::ranges::fill(masters, 1.0F); });
-        if (kind == Wish::Kind::none) {
-            measured = run.start().settings.speeds;
+        if (kind == StartRequest::Kind::none) {
+            measured = run.settings().speeds;
         }
-        EXPECT_EQ(run.start().settings.speeds, measured);
-        EXPECT_EQ(run.start().decision.action,
-                  kind == Wish::Kind::none ? Action::start_anew : Action::resume_state);
+        EXPECT_EQ(run.settings().speeds, measured);
+        EXPECT_EQ(run.begins_anew(), kind == StartRequest::Kind::none);
         all.barrier();
     }
 }
 
 // Of one rank, whose older set of names has other speeds.
-Found two_sets(Wish::Kind kind) {
-    Found found{.ranks = {{.manifests = {"p/rank-0.manifest", "p/rank-0.set-1.manifest"}}},
-                .wish = {.kind = kind}};
+Findings two_sets(StartRequest::Kind kind) {
+    Findings found{.ranks = {{.manifests = {"p/rank-0.manifest", "p/rank-0.set-1.manifest"}}},
+                   .request = {.kind = kind}};
     for (int set = 0; set < kSets; ++set) {
-        Placed settings{two_drives("/nowhere")};
+        PlacedSettings settings{two_drives("/nowhere")};
         settings.speeds = {7.0 + set, 30};
         store::Manifest manifest{
             .layout = layout_line(settings, 1, make_copy(settings, kElems, {0}, 1)),
@@ -96,10 +96,10 @@ Found two_sets(Wish::Kind kind) {
 }
 
 TEST(KnownSpeeds, AreThoseOfTheNewestManifestOfTheSameDevices) {
-    Found found = two_sets(Wish::Kind::resume);
+    Findings found = two_sets(StartRequest::Kind::resume);
     EXPECT_THAT(known_speeds(found, {2}), ElementsAre(8, 30));
     EXPECT_THAT(known_speeds(found, {1}), IsEmpty());
-    EXPECT_THAT(known_speeds(two_sets(Wish::Kind::fresh), {2}), IsEmpty());
+    EXPECT_THAT(known_speeds(two_sets(StartRequest::Kind::fresh), {2}), IsEmpty());
     found.manifests[1].path = "p/rank-3.manifest";  // not of a rank of this run
     EXPECT_THAT(known_speeds(found, {2}), ElementsAre(7, 30));
 }
@@ -170,7 +170,7 @@ TEST(BalancedSpeeds, CountWhatSlotsKeep) {
 }
 
 // Tiles in memory of each of two ranks.
-std::vector<std::size_t> tiles_of_last(const Placed& settings) {
+std::vector<std::size_t> tiles_of_last(const PlacedSettings& settings) {
     const shard::Replica copy = make_copy(settings, kElems, {0, 1}, 2);
     std::vector<std::size_t> tiles = {0, 0};
     for (const shard::Subgroup& subgroup : copy.partition.subgroups()) {
@@ -184,7 +184,7 @@ std::vector<std::size_t> tiles_of_last(const Placed& settings) {
 
 TEST(SettleTiers, GiveEachRankItsShareInMemoryWhateverTheDrivesSpeeds) {
     for (const std::vector<double>& speed : {std::vector<double>{1}, {1, 3, 1, 50}}) {
-        Placed settings{two_drives("/nowhere")};
+        PlacedSettings settings{two_drives("/nowhere")};
         settings.csd.speed = speed;
         settings.csd.tiers.memory = kStateGb / 4;
         settle_tiers(settings, kElems, {0, 1}, 2);
@@ -197,7 +197,7 @@ TEST(SettleTiers, GiveEachRankItsShareInMemoryWhateverTheDrivesSpeeds) {
 }
 
 // The tiles of each of a rank's two drives, its memory and its GPU.
-std::vector<std::size_t> tiles_of_rank_0(const Placed& settings) {
+std::vector<std::size_t> tiles_of_rank_0(const PlacedSettings& settings) {
     const shard::Replica copy = make_copy(settings, kElems, {0, 1}, 2);
     std::vector<std::size_t> tiles(4);
     for (const shard::Subgroup& subgroup : copy.partition.subgroups()) {
@@ -211,7 +211,7 @@ std::vector<std::size_t> tiles_of_rank_0(const Placed& settings) {
 // Each of two ranks has 20 of the 40 tiles.
 TEST(SettleTiers, FillTheGpuFirstThenMemoryAndThenDrives) {
     const auto tiles = [](double gpu, double memory) {
-        Placed settings{two_drives("/nowhere")};
+        PlacedSettings settings{two_drives("/nowhere")};
         settings.csd.speed = {1.0};
         settings.csd.tiers = {.gpu = gpu * kStateGb / 40, .memory = memory * kStateGb / 40};
         settle_tiers(settings, kElems, {0, 1}, 2);
@@ -224,7 +224,7 @@ TEST(SettleTiers, FillTheGpuFirstThenMemoryAndThenDrives) {
 }
 
 TEST(SettleTiers, SayWhatEachTierSurvives) {
-    Placed settings{two_drives("/nowhere")};
+    PlacedSettings settings{two_drives("/nowhere")};
     settings.csd.speed = {1.0};
     settings.csd.durability = config::Durability::checkpoint;
     settings.csd.tiers = {.gpu = kStateGb / 10, .memory = kStateGb / 4};
@@ -242,7 +242,7 @@ TEST(SettleTiers, SayWhatEachTierSurvives) {
 }
 
 TEST(SettleTiers, RefuseARankWithoutDrivesForTheRest) {
-    Placed settings{two_drives("/nowhere")};
+    PlacedSettings settings{two_drives("/nowhere")};
     settings.csd.speed = {1.0};
     settings.csd.per_rank = {2, 0};
     settings.csd.tiers.gpu = kStateGb / 2;
@@ -254,7 +254,7 @@ TEST(SettleTiers, RefuseARankWithoutDrivesForTheRest) {
 }
 
 TEST(ReadAheadBytes, AreForDevicesInStorageAlone) {
-    const auto of_rank = [](const Placed& settings, std::size_t rank) {
+    const auto of_rank = [](const PlacedSettings& settings, std::size_t rank) {
         std::vector<bool> are_given;
         for (const ReadAheadBytes& bytes : read_ahead_bytes(
                  settings, config::tiers_per_rank(settings, 2)[rank],
@@ -263,7 +263,7 @@ TEST(ReadAheadBytes, AreForDevicesInStorageAlone) {
         }
         return are_given;
     };
-    Placed settings{two_drives("/nowhere")};
+    PlacedSettings settings{two_drives("/nowhere")};
     settings.csd.tiers.gpu = 1;
     EXPECT_THAT(of_rank(settings, 0), testing::ElementsAre(true, true, false));
     settings.csd.storage_ranks = 1;
@@ -273,7 +273,7 @@ TEST(ReadAheadBytes, AreForDevicesInStorageAlone) {
 
 TEST(SettleGpu, RefusesARankWithoutAGpuAndTakesNothingForAuto) {
     const mpi::Communicator all = world();
-    Placed settings{two_drives("/nowhere")};
+    PlacedSettings settings{two_drives("/nowhere")};
     settings.csd.tiers.gpu = std::nullopt;
     settle_gpu(all, settings, {});
     EXPECT_EQ(settings.csd.tiers.gpu, 0);

@@ -11,7 +11,7 @@ constexpr int kParts = 3;
 
 Layout three_blocks() { return layout_of_blocks({70000, 301, 131072}, Dtype::bf16); }
 
-void put_parts(Engine& engine, const Layout& layout, std::size_t block) {
+void put_parts(engine::Run& engine, const Layout& layout, std::size_t block) {
     const memory::Stream stream = memory::Stream::of_default();
     for (int part = 0; part < kParts; ++part) {
         std::vector<float> gradient(layout.blocks[block].size());
@@ -38,9 +38,9 @@ std::uint64_t masters_of_parts(const mpi::Communicator& world, std::optional<int
     settings.compress.codec = config::PayloadCodec::q8;
     const Layout layout = three_blocks();
     Run run =
-        Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
+        Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
                   {.model = "m", .steps = kGpuSteps}, {.gpu = gpu, .puts_in_any_order = true});
-    Engine* const engine = &run.engine();
+    engine::Run* const engine = &run;
     EXPECT_EQ(engine->facts().encodes_on_gpu, gpu.has_value());
     run.begin(each_by([](std::size_t) { return 0.25F; }));
     for (int step = 0; step < kGpuSteps; ++step) {

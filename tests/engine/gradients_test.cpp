@@ -50,8 +50,8 @@ std::vector<std::size_t> order_of_blocks(Way way, std::size_t blocks, std::uint6
     return order;
 }
 
-void put_block(Engine& engine, shard::ElementRange range, std::size_t block, std::uint64_t stream,
-               Way way) {
+void put_block(engine::Run& engine, shard::ElementRange range, std::size_t block,
+               std::uint64_t stream, Way way) {
     const std::vector<float> first = part_of_gradient(range, stream, 0);
     const std::vector<float> second = part_of_gradient(range, stream, 1);
     if (way == Way::in_parts) {
@@ -63,7 +63,7 @@ void put_block(Engine& engine, shard::ElementRange range, std::size_t block, std
     engine.put_gradient(block);
 }
 
-void take_step(Engine& engine, const Layout& layout, std::uint64_t rank, Way way,
+void take_step(engine::Run& engine, const Layout& layout, std::uint64_t rank, Way way,
                const std::vector<std::size_t>& skipped = {}) {
     engine.begin_forward();
     for (std::size_t block = 0; block < layout.blocks.size(); ++block) {
@@ -88,10 +88,10 @@ void take_step(Engine& engine, const Layout& layout, std::uint64_t rank, Way way
 std::uint64_t masters_after(const mpi::Communicator& world, const config::EngineSettings& settings,
                             Way way) {
     const Layout layout = five_blocks();
-    engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
-                                        {.model = "five blocks", .steps = kSteps},
-                                        {.puts_in_any_order = way != Way::last_first});
-    Engine* const engine = &run.engine();
+    engine::Run run = engine::Run::open(
+        world, settings, layout, {.kind = StartRequest::Kind::fresh},
+        {.model = "five blocks", .steps = kSteps}, {.puts_in_any_order = way != Way::last_first});
+    engine::Run* const engine = &run;
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     for (int step = 0; step < kSteps; ++step) {
         take_step(*engine, layout, static_cast<std::uint64_t>(world.rank()), way);
@@ -102,7 +102,7 @@ std::uint64_t masters_after(const mpi::Communicator& world, const config::Engine
 }
 
 // Per block, the parameters after a step that has ended.
-std::vector<std::vector<std::byte>> parameters_after_step(Engine& engine, const Layout& layout,
+std::vector<std::vector<std::byte>> parameters_after_step(engine::Run& engine, const Layout& layout,
                                                           std::uint64_t rank,
                                                           const std::vector<std::size_t>& skipped) {
     take_step(engine, layout, rank, Way::last_first, skipped);
@@ -122,9 +122,10 @@ TEST(SkippedTensorsTest, StayAsTheyAreInTheStepThatSkipsThem) {
     const config::EngineSettings settings =
         placed_in(folder_of(world, 2), config::GroupWord::replicated);
     const Layout layout = five_blocks();
-    engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
-                                        {.model = "five blocks", .steps = kSteps}, {});
-    Engine* const engine = &run.engine();
+    engine::Run run =
+        engine::Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
+                          {.model = "five blocks", .steps = kSteps}, {});
+    engine::Run* const engine = &run;
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     const auto rank = static_cast<std::uint64_t>(world.rank());
     const auto before = parameters_after_step(*engine, layout, rank, {});
@@ -154,7 +155,7 @@ struct Ended {
     bool operator==(const Ended&) const = default;
 };
 
-void put_scaled(Engine& engine, const Layout& layout, std::uint64_t stream, char kind) {
+void put_scaled(engine::Run& engine, const Layout& layout, std::uint64_t stream, char kind) {
     for (std::size_t block = layout.blocks.size(); block-- > 0;) {
         const std::vector<float> part = part_of_gradient(layout.blocks[block], stream, 0);
         const std::span<float> space = engine.gradient_space(block);
@@ -169,12 +170,14 @@ void put_scaled(Engine& engine, const Layout& layout, std::uint64_t stream, char
 }
 
 Ended clipped_run(const mpi::Communicator& world, const config::EngineSettings& settings,
-                  Dtype dtype, const std::string& steps) {
+                  Dtype dtype, const std::string& steps, bool puts_at_once = false) {
     Layout layout = five_blocks();
     layout.dtype = dtype;
-    engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
-                                        {.model = "five blocks", .steps = std::ssize(steps)}, {});
-    Engine* const engine = &run.engine();
+    engine::Run run =
+        engine::Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
+                          {.model = "five blocks", .steps = std::ssize(steps)},
+                          {.puts_at_once = puts_at_once});
+    engine::Run* const engine = &run;
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     Ended ended;
     for (const char kind : steps) {
@@ -213,10 +216,12 @@ TEST_P(ClippingOf, HasTheBitsOfAStepThatWaitsForItsNorm) {
         }
         const Dtype dtype = way == "fp16" ? Dtype::fp16 : Dtype::bf16;
         const Ended guessed = clipped_run(world, settings, dtype, GetParam().clipped);
+        const Ended at_once = clipped_run(world, settings, dtype, GetParam().clipped, true);
         settings.mode = config::Mode::su;
         settings.csd.path = {folder_of(world, 4) + "/state"};
         const Ended waited = clipped_run(world, settings, dtype, GetParam().clipped);
         EXPECT_EQ(guessed, (Ended{waited.masters, GetParam().right, GetParam().wrong}));
+        EXPECT_EQ(at_once, waited);
         EXPECT_EQ(waited.right + waited.wrong, 0);
     }
 }

@@ -18,7 +18,8 @@ class KeptProgram : public testing::Test {
 protected:
     using Opened = std::unique_ptr<engine::Run>;
 
-    Opened open(Wish::Kind kind, const EngineOptions& options = {.program = ProgramUse::needed},
+    Opened open(StartRequest::Kind kind,
+                const EngineOptions& options = {.program = ProgramUse::needed},
                 const std::string& from = "") {
         Opened run = std::make_unique<engine::Run>(
             engine::Run::open(world_, settings_, layout_, {.kind = kind, .path = from},
@@ -27,7 +28,7 @@ protected:
         return run;
     }
 
-    void step(Engine& engine) const {
+    void step(engine::Run& engine) const {
         engine.begin_backward({.groups = {{.optimizer = csd::Optimizer::sgd, .rate = 0.5}}});
         std::ranges::fill(engine.gradient_space(0), 1.0F);
         engine.put_gradient(0);
@@ -41,7 +42,7 @@ protected:
     }
 
     static std::string kept_by(const Opened& run) {
-        const auto kept = run->engine().kept_program();
+        const auto kept = run->kept_program();
         return {reinterpret_cast<const char*>(kept.data()), kept.size()};  // NOLINT
     }
 
@@ -74,19 +75,19 @@ TEST_F(KeptProgram, ComesBackWithItsStepWhateverFails) {
             std::int64_t committed = 0;
             try {
                 const Opened run =
-                    open(Wish::Kind::fresh,
+                    open(StartRequest::Kind::fresh,
                          {.program = ProgramUse::needed,
                           .fault_plan = text("phase=", phase, " action=fail count=", count)});
                 for (;;) {
-                    step(run->engine());
-                    committed = run->engine().steps_done();
+                    step(*run);
+                    committed = run->steps_done();
                     ASSERT_LT(committed, 9);
                 }
             } catch (const IoError&) {
             }
-            const Opened run = open(Wish::Kind::resume_if_any);
-            EXPECT_GE(run->engine().steps_done(), committed);
-            EXPECT_EQ(kept_by(run), program_content(0, run->engine().steps_done()));
+            const Opened run = open(StartRequest::Kind::resume_if_any);
+            EXPECT_GE(run->steps_done(), committed);
+            EXPECT_EQ(kept_by(run), program_content(0, run->steps_done()));
         }
     }
 }
@@ -95,9 +96,9 @@ TEST_F(KeptProgram, ThatIsDamagedSendsAllRanksToTheStepBefore) {
     const auto begin = [&] {
         world_.barrier();
         settings_ = settings_in(new_folder(world_, "program"), 1);
-        const Opened run = open(Wish::Kind::fresh);
+        const Opened run = open(StartRequest::Kind::fresh);
         for (int i = 0; i < 3; ++i) {
-            step(run->engine());
+            step(*run);
         }
     };
     // The file of step 3 is that of step 1 anew.
@@ -127,24 +128,24 @@ TEST_F(KeptProgram, ThatIsDamagedSendsAllRanksToTheStepBefore) {
         SCOPED_TRACE(text("harm ", i));
         begin();
         on_last(harms[i]);
-        Opened run = open(Wish::Kind::resume);
-        EXPECT_EQ(run->engine().steps_done(), 2);
+        Opened run = open(StartRequest::Kind::resume);
+        EXPECT_EQ(run->steps_done(), 2);
         EXPECT_EQ(kept_by(run), program_content(world_.rank(), 2));
-        step(run->engine());
+        step(*run);
         run.reset();
-        run = open(Wish::Kind::resume);
-        EXPECT_EQ(run->engine().steps_done(), 3);
+        run = open(StartRequest::Kind::resume);
+        EXPECT_EQ(run->steps_done(), 3);
         EXPECT_EQ(kept_by(run), program_content(world_.rank(), 3));
     }
     on_last([&] {
         fs::remove(file(0));
         fs::remove(file(1));
     });
-    EXPECT_THAT(message_of<ConfigError>([&] { open(Wish::Kind::resume); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { open(StartRequest::Kind::resume); }),
                 states("cannot be read", text("rank-", last_, ".program-*")));
     // A client that does not need it takes the step, and says so in the manifest from then on.
-    Opened run = open(Wish::Kind::resume, {.program = ProgramUse::optional});
-    EXPECT_EQ(run->engine().steps_done(), 3);
+    Opened run = open(StartRequest::Kind::resume, {.program = ProgramUse::optional});
+    EXPECT_EQ(run->steps_done(), 3);
     EXPECT_EQ(kept_by(run), world_.rank() == last_ ? "" : program_content(world_.rank(), 3));
 }
 
@@ -152,15 +153,15 @@ TEST_F(KeptProgram, OfACheckpointIsWhatItsIndexNames) {
     settings_.csd.durability = config::Durability::checkpoint;
     std::string path;
     {
-        const Opened run = open(Wish::Kind::fresh);
+        const Opened run = open(StartRequest::Kind::fresh);
         for (int i = 0; i < 2; ++i) {
-            step(run->engine());
+            step(*run);
             const std::string content = program_content(world_.rank(), i + 1);
-            path = run->engine().save(settings_.checkpoint.path, std::as_bytes(std::span(content)));
+            path = run->save(settings_.checkpoint.path, std::as_bytes(std::span(content)));
         }
     }
     {
-        const Opened run = open(Wish::Kind::resume);
+        const Opened run = open(StartRequest::Kind::resume);
         EXPECT_EQ(kept_by(run), program_content(world_.rank(), 2));
     }
     const auto count = std::ranges::count_if(
@@ -179,9 +180,11 @@ TEST_F(KeptProgram, OfACheckpointIsWhatItsIndexNames) {
                 fs::remove(kept);
             }
         });
-        EXPECT_THAT(message_of<ConfigError>([&] { open(Wish::Kind::resume); }), states(kept));
-        EXPECT_THAT(message_of<ConfigError>(
-                        [&] { open(Wish::Kind::from, {.program = ProgramUse::needed}, path); }),
+        EXPECT_THAT(message_of<ConfigError>([&] { open(StartRequest::Kind::resume); }),
+                    states(kept));
+        EXPECT_THAT(message_of<ConfigError>([&] {
+                        open(StartRequest::Kind::from, {.program = ProgramUse::needed}, path);
+                    }),
                     states("cannot be read", kept));
     }
 }

@@ -20,19 +20,19 @@ using testing::Not;
 constexpr std::size_t kElems = 40 * shard::kTileElems;
 
 // Four ranks with two devices each on these nodes.
-Placed placed_on(const std::vector<int>& nodes) {
-    Placed settings;
+PlacedSettings placed_on(const std::vector<int>& nodes) {
+    PlacedSettings settings;
     settings.csd.per_rank = {2};
     settings.nodes = nodes;
     return settings;
 }
 
-shard::Replica copy_of(const Placed& settings) {
+shard::Replica copy_of(const PlacedSettings& settings) {
     return make_copy(settings, kElems, {0, 1, 2, 3}, 4);
 }
 
 std::string line_of(const std::vector<int>& nodes) {
-    const Placed settings = placed_on(nodes);
+    const PlacedSettings settings = placed_on(nodes);
     return layout_line(settings, 4, copy_of(settings));
 }
 

@@ -16,13 +16,13 @@ constexpr std::size_t kOtherStateElems = 5 * 65536 + 1000;
 class OtherState : public testing::Test {
 protected:
     // A run in this folder, with so many devices of each rank, which takes one step more.
-    void train(const std::string& name, int devices, Wish::Kind kind, bool saves = false) {
+    void train(const std::string& name, int devices, StartRequest::Kind kind, bool saves = false) {
         const Layout layout = layout_of_blocks({kOtherStateElems}, Dtype::fp32);
         engine::Run run =
             engine::Run::open(world_, settings_in(folder_ + "/" + name, devices), layout,
                               {.kind = kind}, Identity{.model = "one block", .steps = 100}, {});
         run.begin(each_by([](std::size_t i) { return static_cast<float>(i % 7); }));
-        Engine& engine = run.engine();
+        engine::Run& engine = run;
         engine.begin_backward({.groups = {Hyper{.rate = 0.1}}});
         std::ranges::fill(engine.gradient_space(0), name == "one" ? 1.0F : -1.0F);
         engine.put_gradient(0);
@@ -54,26 +54,27 @@ protected:
 };
 
 TEST_F(OtherState, IsRefusedInPlaceAndWithAnotherLayout) {
-    train("one", 2, Wish::Kind::none);
-    train("other", 2, Wish::Kind::none);
+    train("one", 2, StartRequest::Kind::none);
+    train("other", 2, StartRequest::Kind::none);
     change([&] {
         fs::copy_file(file_of("other"), file_of("one"), fs::copy_options::overwrite_existing);
     });
     for (const int devices : {2, 1}) {
-        EXPECT_THAT(message_of<ConfigError>([&] { train("one", devices, Wish::Kind::resume); }),
-                    states(file_of("one"), "another run"))
+        EXPECT_THAT(
+            message_of<ConfigError>([&] { train("one", devices, StartRequest::Kind::resume); }),
+            states(file_of("one"), "another run"))
             << devices << " devices";
     }
 }
 
 // With a checkpoint that is as new the state is not read, and its files would be removed.
 TEST_F(OtherState, IsNotRemovedWithTheStateInWhosePlaceItLies) {
-    train("one", 2, Wish::Kind::none, true);
-    train("other", 2, Wish::Kind::none);
+    train("one", 2, StartRequest::Kind::none, true);
+    train("other", 2, StartRequest::Kind::none);
     change([&] {
         fs::copy_file(file_of("other"), file_of("one"), fs::copy_options::overwrite_existing);
     });
-    EXPECT_THAT(message_of<ConfigError>([&] { train("one", 1, Wish::Kind::resume); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { train("one", 1, StartRequest::Kind::resume); }),
                 states(file_of("one"), "another run"));
     EXPECT_EQ(bytes_of(file_of("one")), bytes_of(file_of("other")));
 }
@@ -82,7 +83,7 @@ TEST_F(OtherState, IsNotRemovedWithTheStateInWhosePlaceItLies) {
 TEST_F(OtherState, FilesThatNameNoStateAreResumed) {
     for (const int devices : {2, 1}) {
         const std::string name = text("devices-", devices);
-        train(name, 2, Wish::Kind::none);
+        train(name, 2, StartRequest::Kind::none);
         change([&] {
             for (const auto& entry : fs::directory_iterator(folder_ + "/" + name + "/state")) {
                 std::string bytes = bytes_of(entry.path());
@@ -99,7 +100,7 @@ TEST_F(OtherState, FilesThatNameNoStateAreResumed) {
                 put_bytes(entry.path(), bytes);
             }
         });
-        EXPECT_NO_THROW(train(name, devices, Wish::Kind::resume)) << devices << " devices";
+        EXPECT_NO_THROW(train(name, devices, StartRequest::Kind::resume)) << devices << " devices";
     }
 }
 

@@ -36,7 +36,7 @@ enum class Kept { none, older, equal, newer, other_line, given_up, damaged };
 inline constexpr std::array kKept = {Kept::none,       Kept::older,    Kept::equal,  Kept::newer,
                                      Kept::other_line, Kept::given_up, Kept::damaged};
 
-using Flag = Wish::Kind;
+using Flag = StartRequest::Kind;
 inline constexpr std::array kFlags = {Flag::none, Flag::resume, Flag::resume_if_any, Flag::from,
                                       Flag::fresh};
 
@@ -116,13 +116,13 @@ struct Case {
     Flag flag = Flag::none;
 };
 
-inline Found found_of(const Case& one) {
-    Found found{.hosts = {"host0"},
-                .checkpoints = checkpoints_of(one.kept),
-                .wish = {.kind = one.flag},
-                .model = "model",
-                .state_folder = "p0",
-                .checkpoint_folder = "checkpoints"};
+inline Findings found_of(const Case& one) {
+    Findings found{.hosts = {"host0"},
+                   .checkpoints = checkpoints_of(one.kept),
+                   .request = {.kind = one.flag},
+                   .model = "model",
+                   .state_folder = "p0",
+                   .checkpoint_folder = "checkpoints"};
     const auto ranks = static_cast<int>(one.traces.size());
     for (int rank = 0; rank < ranks; ++rank) {
         const std::string path = text("p", rank, "/rank-", rank);

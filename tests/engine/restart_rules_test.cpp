@@ -88,7 +88,7 @@ TEST(RestartRules, NeverTakesAnotherLine) {
         } else if (has_line) {
             EXPECT_EQ(decision.line.run, "line") << name_of(one);
         }
-        const Found found = found_of(one);
+        const Findings found = found_of(one);
         for (const std::size_t manifest : decision.manifests) {
             const auto& of = *found.manifests[manifest].manifest;
             EXPECT_TRUE(store::last_step_of(decision.line, of.line.run)) << name_of(one);
@@ -115,7 +115,7 @@ TEST(RestartRules, StartsAnewOnlyWhereNoRankHasATraceOrWhenToldTo) {
 
 TEST(RestartRules, KeepsTheFilesOfAStateThatIsReplacedUntilItIs) {
     for_each_case([](const Case& one) {
-        const Found found = found_of(one);
+        const Findings found = found_of(one);
         const Decision decision = decide(found);
         if (decision.action != Action::load_checkpoint && decision.action != Action::read_state) {
             return;
@@ -131,7 +131,7 @@ TEST(RestartRules, KeepsTheFilesOfAStateThatIsReplacedUntilItIs) {
 
 TEST(RestartRules, NeverCombinesStatesThatWereFilledApart) {
     for_each_case([](const Case& one) {
-        const Found found = found_of(one);
+        const Findings found = found_of(one);
         const Decision decision = decide(found);
         std::set<std::string> states;
         for (const std::size_t manifest : decision.manifests) {
@@ -146,7 +146,7 @@ TEST(RestartRules, NeverCombinesStatesThatWereFilledApart) {
 
 TEST(RestartRules, RefusesWithAWayToStartAnewAndListsWhatThereIs) {
     for_each_case([](const Case& one) {
-        const Found found = found_of(one);
+        const Findings found = found_of(one);
         const Decision decision = decide(found);
         if (decision.action != Action::refuse || all_are(one, {Trace::nothing})) {
             return;
@@ -164,7 +164,7 @@ TEST(RestartRules, RefusesWithAWayToStartAnewAndListsWhatThereIs) {
 
 TEST(RestartRules, RefusesInTheWordsOfTheReaderAndLeavesPathsAsTheyAre) {
     for_each_case([](const Case& one) {
-        Found found = found_of(one);
+        Findings found = found_of(one);
         found.state_folder = "p--fresh/csd.path/train.seed";
         found.checkpoint_folder = "c--from/--resume";
         for (FoundManifest& manifest : found.manifests) {

@@ -25,7 +25,7 @@ TEST(DecideTest, NamesWhatIsMissing) {
 
 TEST(DecideTest, LeavesAStepToALostNodeOnlyWhereNobodyIsThereToAsk) {
     for (const Flag flag : {Flag::resume, Flag::resume_if_any}) {
-        Found found =
+        Findings found =
             found_of({.traces = {Trace::whole, Trace::nothing}, .kept = Kept::older, .flag = flag});
         found.manifests[0].manifest->places[1] = "host9 p1/rank-1.manifest";
         const Decision decision = decide(found);
@@ -44,12 +44,13 @@ TEST(DecideTest, LeavesAStepToALostNodeOnlyWhereNobodyIsThereToAsk) {
 
 // The run went on without the lost node, from the checkpoint of step 3. Now the node is back.
 TEST(DecideTest, GoesOnFromANewerLineWhenTheLostNodeIsBack) {
-    Found lost = found_of({.traces = {Trace::whole, Trace::nothing},
-                           .kept = Kept::older,
-                           .flag = Flag::resume_if_any});
+    Findings lost = found_of({.traces = {Trace::whole, Trace::nothing},
+                              .kept = Kept::older,
+                              .flag = Flag::resume_if_any});
     lost.manifests[0].manifest->places[1] = "host9 p1/rank-1.manifest";
     const Decision without = decide(lost);
-    Found found = found_of({.traces = {Trace::nothing, Trace::whole}, .flag = Flag::resume_if_any});
+    Findings found =
+        found_of({.traces = {Trace::nothing, Trace::whole}, .flag = Flag::resume_if_any});
     for (std::size_t rank = 0; rank < 2; ++rank) {
         FoundManifest one{.path = found.ranks[rank].manifests[1],
                           .rank = static_cast<int>(rank),
@@ -71,7 +72,7 @@ TEST(DecideTest, GoesOnFromANewerLineWhenTheLostNodeIsBack) {
 
 // Rank 0 has published the new state's manifest, rank 1 has not.
 TEST(DecideTest, TakesAStateThatReplacesAnotherOnlyWhenAllRanksHaveIt) {
-    Found found = found_of({.traces = {Trace::whole, Trace::whole}, .flag = Flag::resume});
+    Findings found = found_of({.traces = {Trace::whole, Trace::whole}, .flag = Flag::resume});
     for (int rank = 0; rank < 2; ++rank) {
         FoundManifest staged = found.manifests[static_cast<std::size_t>(rank)];
         staged.path = found.ranks[static_cast<std::size_t>(rank)].manifests[1];
@@ -91,7 +92,7 @@ TEST(DecideTest, TakesAStateThatReplacesAnotherOnlyWhenAllRanksHaveIt) {
 }
 
 TEST(DecideTest, RefusesAStateThatLacksAFileAndReadsOneThatLiesElsewhere) {
-    Found found = found_of({.traces = {Trace::whole, Trace::whole}, .flag = Flag::resume});
+    Findings found = found_of({.traces = {Trace::whole, Trace::whole}, .flag = Flag::resume});
     found.manifests[1].files = {""};
     const Decision decision = decide(found);
     EXPECT_EQ(decision.action, Action::refuse);
@@ -103,18 +104,18 @@ TEST(DecideTest, RefusesAStateThatLacksAFileAndReadsOneThatLiesElsewhere) {
 }
 
 TEST(DecideTest, GoesOnFromItsOwnStepsWhenAJobWithFromComesBack) {
-    Found found = found_of({.traces = {Trace::whole}, .flag = Flag::resume_if_any});
+    Findings found = found_of({.traces = {Trace::whole}, .flag = Flag::resume_if_any});
     found.named = FoundCheckpoint{.path = "copy.h5", .step = 2, .line = kLine, .model = "model"};
     EXPECT_EQ(decide(found).action, Action::load_checkpoint);
     found.manifests[0].manifest->line = store::branch_off(kLine, 2, "mine");
     EXPECT_EQ(decide(found).action, Action::resume_state);
     EXPECT_EQ(decide(found).line.run, "mine");
-    found.wish.kind = Flag::from;
+    found.request.kind = Flag::from;
     EXPECT_EQ(decide(found).action, Action::load_checkpoint);
 }
 
 TEST(DecideTest, GoesOnOnlyWithTheSameMomentsIfTheyAreNamed) {
-    Found found = found_of({.traces = {Trace::whole}, .flag = Flag::resume});
+    Findings found = found_of({.traces = {Trace::whole}, .flag = Flag::resume});
     found.model = "model, moments of Lion";
     EXPECT_EQ(decide(found).action, Action::resume_state);  // of an earlier version
     found.manifests[0].manifest->model = "model, moments of Adam";
@@ -124,7 +125,8 @@ TEST(DecideTest, GoesOnOnlyWithTheSameMomentsIfTheyAreNamed) {
 }
 
 TEST(DecideTest, TakesAFirstCommitThatNotAllRanksCameToForNoStep) {
-    Found found = found_of({.traces = {Trace::whole, Trace::whole}, .flag = Flag::resume_if_any});
+    Findings found =
+        found_of({.traces = {Trace::whole, Trace::whole}, .flag = Flag::resume_if_any});
     found.manifests[0].manifest->commits = {at(0)};
     found.manifests[1].manifest->commits.clear();
     EXPECT_EQ(decide(found).action, Action::start_anew);
@@ -135,14 +137,14 @@ TEST(DecideTest, TakesAFirstCommitThatNotAllRanksCameToForNoStep) {
 
 // Two starts were killed before their first commit; the second had claimed rank 0's folder only.
 TEST(DecideTest, TakesRunsThatHaveNotBegunForNone) {
-    Found found =
+    Findings found =
         found_of({.traces = {Trace::other_line, Trace::whole}, .flag = Flag::resume_if_any});
     EXPECT_EQ(decide(found).refusal.reason, Reason::several_runs);
     for (FoundManifest& one : found.manifests) {
         one.manifest->commits.clear();
     }
     EXPECT_EQ(decide(found).action, Action::start_anew);
-    found.wish.kind = Flag::resume;
+    found.request.kind = Flag::resume;
     EXPECT_EQ(decide(found).refusal.reason, Reason::nothing_to_resume);
     // A run with steps is not hidden by one without.
     found.manifests[1].manifest->commits = {at(3)};
@@ -151,13 +153,14 @@ TEST(DecideTest, TakesRunsThatHaveNotBegunForNone) {
 }
 
 TEST(DecideTest, TakesAManifestWithoutStepsForNoStep) {
-    Found found = found_of({.traces = {Trace::whole, Trace::nothing}, .flag = Flag::resume_if_any});
+    Findings found =
+        found_of({.traces = {Trace::whole, Trace::nothing}, .flag = Flag::resume_if_any});
     found.manifests[0].manifest->commits.clear();
     EXPECT_EQ(decide(found).action, Action::start_anew);
-    found.wish.kind = Flag::resume;
+    found.request.kind = Flag::resume;
     EXPECT_EQ(decide(found).refusal.reason, Reason::nothing_to_resume);
     // Another run's checkpoints do not count.
-    found.wish.kind = Flag::resume_if_any;
+    found.request.kind = Flag::resume_if_any;
     found.checkpoints = checkpoints_of(Kept::other_line);
     EXPECT_EQ(decide(found).action, Action::refuse);
     found.checkpoints.push_back(checkpoints_of(Kept::older).front());
@@ -167,13 +170,13 @@ TEST(DecideTest, TakesAManifestWithoutStepsForNoStep) {
 
 TEST(DecideTest, BeginsNothingAnewWhereAJobMayHaveLostItsSteps) {
     for (const Flag flag : {Flag::resume_if_any, Flag::from}) {
-        Found found = found_of({.traces = {}, .flag = flag});
-        found.wish.kind = Flag::resume_if_any;
+        Findings found = found_of({.traces = {}, .flag = flag});
+        found.request.kind = Flag::resume_if_any;
         EXPECT_NE(decide(found).action, Action::refuse);
         found.job.may_have_begun = true;
         EXPECT_EQ(decide(found).refusal.reason, Reason::lost_all);
     }
-    Found found = found_of({.traces = {}, .flag = Flag::none});
+    Findings found = found_of({.traces = {}, .flag = Flag::none});
     found.job.may_have_begun = true;
     EXPECT_EQ(decide(found).action, Action::start_anew);
     // All its manifests are there and list no step, so there is none to lose.
@@ -185,8 +188,8 @@ TEST(DecideTest, BeginsNothingAnewWhereAJobMayHaveLostItsSteps) {
 }
 
 // A job that Slurm started again on another host, where an unfinished run of another job lies.
-Found moved_job() {
-    Found found = found_of({.traces = {Trace::other_line}, .flag = Flag::resume_if_any});
+Findings moved_job() {
+    Findings found = found_of({.traces = {Trace::other_line}, .flag = Flag::resume_if_any});
     found.job = {.may_have_begun = true, .ids = {"line"}};
     found.manifests[0].is_of_other_job = true;
     found.checkpoints = checkpoints_of(Kept::older);
@@ -194,10 +197,10 @@ Found moved_job() {
 }
 
 TEST(DecideTest, GoesOnWithTheRunsOfItsJobAlone) {
-    Found found = moved_job();
+    Findings found = moved_job();
     EXPECT_EQ(decide(found).refusal.reason, Reason::run_of_other_job);
     EXPECT_EQ(decide(found).refusal.checkpoint, found.checkpoints[0].path);
-    found.wish.is_fresh_job = true;  // so that what others left is given up
+    found.request.is_fresh_job = true;  // so that what others left is given up
     EXPECT_EQ(decide(found).action, Action::load_checkpoint);
     EXPECT_EQ(decide(found).checkpoint, found.checkpoints[0].path);
     EXPECT_EQ(decide(found).set, 1);  // beside the other run until that step is durable
@@ -210,8 +213,8 @@ TEST(DecideTest, GoesOnWithTheRunsOfItsJobAlone) {
 }
 
 TEST(DecideTest, StartsAJobAnewOnceMoreIfItHasBegunNothing) {
-    Found found = found_of({.traces = {Trace::whole}, .flag = Flag::resume_if_any});
-    found.wish.is_fresh_job = true;
+    Findings found = found_of({.traces = {Trace::whole}, .flag = Flag::resume_if_any});
+    found.request.is_fresh_job = true;
     EXPECT_EQ(decide(found).action, Action::start_anew);
     found.job = {.may_have_begun = true, .ids = {"line"}};
     EXPECT_EQ(decide(found).action, Action::resume_state);
@@ -220,7 +223,7 @@ TEST(DecideTest, StartsAJobAnewOnceMoreIfItHasBegunNothing) {
 }
 
 TEST(DecideTest, AdvisesNoCheckpointOfAnotherRun) {
-    Found found = found_of({.traces = {Trace::whole, Trace::nothing}, .flag = Flag::resume});
+    Findings found = found_of({.traces = {Trace::whole, Trace::nothing}, .flag = Flag::resume});
     found.checkpoints = checkpoints_of(Kept::other_line);
     EXPECT_EQ(decide(found).refusal.reason, Reason::step_not_whole);
     EXPECT_EQ(decide(found).refusal.checkpoint, "");

@@ -80,7 +80,7 @@ Layout layout_of(const std::vector<std::size_t>& groups) {
     return layout;
 }
 
-Step step_of(std::size_t groups, std::vector<std::size_t> skipped) {
+StepSettings step_of(std::size_t groups, std::vector<std::size_t> skipped) {
     return {.groups = std::vector<Hyper>(groups), .skipped = std::move(skipped)};
 }
 
@@ -107,7 +107,7 @@ TEST(ScalarSetsTest, CountTheUpdatesOfEachTensor) {
     EXPECT_EQ(set_of(sets, 0).update, 1);
     sets.begin_step(step_of(2, {1}), 1);  // the step before was not finite
     sets.end_step();
-    Step without_group = step_of(2, {});
+    StepSettings without_group = step_of(2, {});
     without_group.groups[1].is_skipped = true;
     sets.begin_step(without_group, 2);
     EXPECT_EQ(set_of(sets, 1).update, 1);
@@ -117,7 +117,7 @@ TEST(ScalarSetsTest, CountTheUpdatesOfEachTensor) {
     EXPECT_EQ(sets.missed(), (store::MissedUpdates{0, 1, 1}));
     ScalarSets resumed(layout_of({0, 0, 1, 0}));
     resumed.restore(sets.missed());
-    Step sgd_in_group_1 = step_of(2, {});
+    StepSettings sgd_in_group_1 = step_of(2, {});
     sgd_in_group_1.groups[1].optimizer = csd::Optimizer::sgd;
     resumed.begin_step(sgd_in_group_1, 3);
     EXPECT_EQ(set_of(resumed, 0).update, 3);
@@ -156,8 +156,8 @@ TEST(ScalarSetsTest, AreSharedByTensorsWhoseCorrectionsDifferLeast) {
 }
 
 // A step of groups that differ in their learning rates; every `same`-th rate is equal.
-Step with_rates(std::size_t groups, std::size_t same) {
-    Step step = step_of(groups, {});
+StepSettings with_rates(std::size_t groups, std::size_t same) {
+    StepSettings step = step_of(groups, {});
     for (std::size_t group = 0; group < groups; ++group) {
         step.groups[group].rate = 1e-3 * static_cast<double>(1 + group % same);
     }
@@ -170,7 +170,7 @@ TEST(ScalarSetsTest, TakeAsManyGroupsWithDifferentSettingsAsTheDevicesDo) {
     const Layout layout = layout_of(groups);
     for (const std::size_t most : {csd::kMostGroupsOfCard, csd::kMostGroups}) {
         ScalarSets sets(layout, most);
-        const Step step = with_rates(groups.size(), most);
+        const StepSettings step = with_rates(groups.size(), most);
         sets.begin_step(step, 1);
         for (const std::size_t group : groups) {
             EXPECT_EQ(set_of(sets, group).hyper, step.groups[group]) << group;

@@ -1,5 +1,6 @@
 // Tensors that steps leave out keep their state and the number of their own updates, also across
 // restarts, other layouts and checkpoints.
+#include "engine/restart/start.hpp"
 #include "engine/run_fixture.hpp"
 #include "support/test.hpp"
 
@@ -59,9 +60,11 @@ struct Oracle {
     }
 };
 
-Wish resuming() { return {.kind = Wish::Kind::resume}; }
+StartRequest resuming() { return {.kind = StartRequest::Kind::resume}; }
 
-Wish from(const std::string& checkpoint) { return {.kind = Wish::Kind::from, .path = checkpoint}; }
+StartRequest from(const std::string& checkpoint) {
+    return {.kind = StartRequest::Kind::from, .path = checkpoint};
+}
 
 class SkippedTensors : public testing::Test {
 protected:
@@ -74,48 +77,48 @@ protected:
         oracle_.moments2.resize(layout_.elems);
     }
 
-    Start find(const Wish& wish, int devices) {
+    Start find(const StartRequest& request, int devices) {
         run_.reset();
-        return find_start(world_, settings_in(folder_, devices), layout_, wish, "four", {});
+        return find_start(world_, settings_in(folder_, devices), layout_, request, "four", {});
     }
 
     // Begins anew or resumes, with this many devices per rank.
-    void open(const Wish& wish, int devices) { open(find(wish, devices)); }
+    void open(const StartRequest& request, int devices) { open(find(request, devices)); }
 
     void open(const Start& start) {
-        run_.emplace(world_, start, layout_, Identity{.model = "four", .steps = 100},
-                     EngineOptions{});
+        run_.emplace(engine::Run::open(world_, start, layout_,
+                                       Identity{.model = "four", .steps = 100}, EngineOptions{}));
         run_->begin(each_by([](std::size_t i) { return drawn(0, i); }));
     }
 
     // The gradients of a rank, from this stream of random numbers.
     void put_gradients(std::uint64_t stream) {
         for (std::size_t block = layout_.blocks.size(); block-- > 0;) {
-            const std::span<float> space = run_->engine().gradient_space(block);
+            const std::span<float> space = run_->gradient_space(block);
             for (std::size_t i = 0; i < space.size(); ++i) {
                 space[i] = drawn(stream, layout_.blocks[block].begin + i);
             }
-            run_->engine().put_gradient(block);
+            run_->put_gradient(block);
         }
-        run_->engine().end_pass();
+        run_->end_pass();
     }
 
     // A step that does not take place.
     void give_up_step() {
-        const std::int64_t before = run_->engine().steps_done();
+        const std::int64_t before = run_->steps_done();
         const Hyper hyper{.rate = 100 * kRate, .decay = kDecay};
-        run_->engine().begin_backward({.groups = {hyper, hyper}, .skipped = {1}});
+        run_->begin_backward({.groups = {hyper, hyper}, .skipped = {1}});
         put_gradients(static_cast<std::uint64_t>(1000 + world_.rank()));
-        EXPECT_TRUE(run_->engine().end_gradients({.is_given_up = true}).is_given_up);
-        run_->engine().update();
-        run_->engine().finish();
-        EXPECT_EQ(run_->engine().steps_done(), before);
+        EXPECT_TRUE(run_->end_gradients({.is_given_up = true}).is_given_up);
+        run_->update();
+        run_->finish();
+        EXPECT_EQ(run_->steps_done(), before);
     }
 
     // Sets some masters to values of the program's own.
     void change_masters() {
         const auto changed = [this](std::size_t i) { return i < layout_.elems && i % 3 == 0; };
-        run_->engine().change_masters([&](std::size_t first, std::span<float> masters) {
+        run_->change_masters([&](std::size_t first, std::span<float> masters) {
             for (std::size_t i = 0; i < masters.size(); ++i) {
                 masters[i] = changed(first + i) ? drawn(77, first + i) : masters[i];
             }
@@ -130,12 +133,12 @@ protected:
 
     void take_steps(int steps, Known known = Known::at_begin) {
         for (int taken = 0; taken < steps; ++taken) {
-            const std::int64_t step = run_->engine().steps_done();
+            const std::int64_t step = run_->steps_done();
             const Hyper hyper{.rate = kRate, .decay = kDecay};
-            run_->engine().begin_backward({.groups = {hyper, hyper},
-                                           .skipped = known == Known::at_begin
-                                                          ? skipped_in(step)
-                                                          : std::vector<std::size_t>{}});
+            run_->begin_backward({.groups = {hyper, hyper},
+                                  .skipped = known == Known::at_begin
+                                                 ? skipped_in(step)
+                                                 : std::vector<std::size_t>{}});
             std::vector<double> sum(layout_.elems, 0);
             for (int rank = 0; rank < world_.size(); ++rank) {
                 const auto stream = static_cast<std::uint64_t>(step * world_.size() + rank + 1);
@@ -146,24 +149,23 @@ protected:
             const auto stream =
                 static_cast<std::uint64_t>(step * world_.size() + world_.rank() + 1);
             put_gradients(stream);
-            run_->engine().end_gradients({.skipped = skipped_in(step)});
-            run_->engine().update();
-            run_->engine().finish();
-            run_->engine().commit();
+            run_->end_gradients({.skipped = skipped_in(step)});
+            run_->update();
+            run_->finish();
+            run_->commit();
             oracle_.step(skipped_in(step), sum);
         }
     }
 
     void expect_masters() {
-        run_->engine().hold_parameters();
+        run_->hold_parameters();
         std::vector<float> masters(layout_.elems);
-        std::memcpy(masters.data(), run_->engine().parameters().data(),
-                    layout_.elems * sizeof(float));
+        std::memcpy(masters.data(), run_->parameters().data(), layout_.elems * sizeof(float));
         double largest = 0;
         for (std::size_t i = 0; i < layout_.elems; ++i) {
             largest = std::max(largest, std::abs(masters[i] - oracle_.masters[i]));
         }
-        EXPECT_LT(largest, 1e-5) << "after " << run_->engine().steps_done() << " steps";
+        EXPECT_LT(largest, 1e-5) << "after " << run_->steps_done() << " steps";
     }
 
     mpi::Communicator world_ = mpi::Communicator::world(std::chrono::seconds(100));
@@ -174,7 +176,7 @@ protected:
 };
 
 TEST_F(SkippedTensors, KeepTheNumberOfTheirUpdatesAcrossRestartsLayoutsAndCheckpoints) {
-    open(Wish(), 1);
+    open(StartRequest(), 1);
     take_steps(7);
     expect_masters();
     open(resuming(), 1);
@@ -183,18 +185,18 @@ TEST_F(SkippedTensors, KeepTheNumberOfTheirUpdatesAcrossRestartsLayoutsAndCheckp
     open(resuming(), 2);  // reads the state of another layout
     take_steps(4);
     expect_masters();
-    const std::string checkpoint = run_->engine().save(folder_ + "/checkpoints");
+    const std::string checkpoint = run_->save(folder_ + "/checkpoints");
     open(from(checkpoint), 1);
-    EXPECT_EQ(run_->engine().steps_done(), 15);
+    EXPECT_EQ(run_->steps_done(), 15);
     take_steps(4);
     expect_masters();
 }
 
 TEST_F(SkippedTensors, MayBeKnownWhenAllGradientsAreThere) {
-    open(Wish(), 2);
+    open(StartRequest(), 2);
     take_steps(9, Known::at_end);
     expect_masters();
-    EXPECT_EQ(run_->engine().updates(),
+    EXPECT_EQ(run_->updates(),
               std::vector<std::int64_t>(oracle_.updates.begin(), oracle_.updates.end()));
     open(resuming(), 1);
     take_steps(4, Known::at_end);
@@ -202,7 +204,7 @@ TEST_F(SkippedTensors, MayBeKnownWhenAllGradientsAreThere) {
 }
 
 TEST_F(SkippedTensors, AreNotTouchedByStepsThatAreGivenUp) {
-    open(Wish(), 2);
+    open(StartRequest(), 2);
     give_up_step();
     for (int i = 0; i < 5; ++i) {
         take_steps(1);
@@ -211,13 +213,13 @@ TEST_F(SkippedTensors, AreNotTouchedByStepsThatAreGivenUp) {
         expect_masters();
     }
     open(resuming(), 1);
-    EXPECT_EQ(run_->engine().steps_done(), 5);
+    EXPECT_EQ(run_->steps_done(), 5);
     expect_masters();
 }
 
 // What a program writes into parameters is durable, and Adam goes on as if it had been there.
 TEST_F(SkippedTensors, KeepTheirMomentsWhenMastersChange) {
-    open(Wish(), 2);
+    open(StartRequest(), 2);
     change_masters();
     expect_masters();
     take_steps(5);
@@ -226,23 +228,22 @@ TEST_F(SkippedTensors, KeepTheirMomentsWhenMastersChange) {
     change_masters();
     expect_masters();
     open(resuming(), 2);
-    EXPECT_EQ(run_->engine().steps_done(), 7);
+    EXPECT_EQ(run_->steps_done(), 7);
     expect_masters();
-    EXPECT_EQ(run_->engine().updates(),
+    EXPECT_EQ(run_->updates(),
               std::vector<std::int64_t>(oracle_.updates.begin(), oracle_.updates.end()));
     take_steps(3);
     open(resuming(), 1);
     take_steps(2, Known::at_end);
     expect_masters();
-    run_->engine().see_state(
-        {0, layout_.elems},
-        [&](std::size_t first, std::span<const float> masters, std::span<const float> moments1,
-            std::span<const float> /*moments2*/) {
-            for (std::size_t i = 0; i < masters.size() && first + i < layout_.elems; ++i) {
-                EXPECT_NEAR(masters[i], oracle_.masters[first + i], 1e-5);
-                EXPECT_NEAR(moments1[i], oracle_.moments1[first + i], 1e-5);
-            }
-        });
+    run_->see_state({0, layout_.elems}, [&](std::size_t first, std::span<const float> masters,
+                                            std::span<const float> moments1,
+                                            std::span<const float> /*moments2*/) {
+        for (std::size_t i = 0; i < masters.size() && first + i < layout_.elems; ++i) {
+            EXPECT_NEAR(masters[i], oracle_.masters[first + i], 1e-5);
+            EXPECT_NEAR(moments1[i], oracle_.moments1[first + i], 1e-5);
+        }
+    });
 }
 
 // A value in the last tensor, and one that only 16 bits cannot hold.
@@ -250,8 +251,8 @@ TEST_F(SkippedTensors, AndOthersAreNamedIfTheirStartValuesAreNotFinite) {
     layout_.dtype = Dtype::fp16;
     const std::size_t last = layout_.tensors.back().offset;
     const auto begin = [&](float value, std::size_t count) {
-        run_.emplace(world_, find(Wish(), 2), layout_, Identity{.model = "four", .steps = 100},
-                     EngineOptions{});
+        run_.emplace(engine::Run::open(world_, find(StartRequest(), 2), layout_,
+                                       Identity{.model = "four", .steps = 100}, EngineOptions{}));
         run_->begin(each_by([&](std::size_t i) {
             return i >= last + 7 && i < last + 7 + count ? value : drawn(0, i);
         }));
@@ -269,12 +270,12 @@ TEST_F(SkippedTensors, AndOthersAreNamedIfTheirStartValuesAreNotFinite) {
         EXPECT_FALSE(fs::exists(folder_ + "/state")) << "what has no step leaves no files";
     }
     begin(65504.0F, 3);
-    EXPECT_EQ(run_->engine().steps_done(), 0);
+    EXPECT_EQ(run_->steps_done(), 0);
 }
 
 // Another job went on between this job's search and its locks.
 TEST_F(SkippedTensors, GoOnFromNoDecisionThatIsOlderThanTheState) {
-    open(Wish(), 1);
+    open(StartRequest(), 1);
     take_steps(2);
     const Start same_layout = find(resuming(), 1);
     const Start other_layout = find(resuming(), 2);
@@ -285,7 +286,7 @@ TEST_F(SkippedTensors, GoOnFromNoDecisionThatIsOlderThanTheState) {
     run_.reset();
     EXPECT_THROW(open(other_layout), IoError);
     open(resuming(), 1);
-    EXPECT_EQ(run_->engine().steps_done(), 3);
+    EXPECT_EQ(run_->steps_done(), 3);
     expect_masters();
 }
 

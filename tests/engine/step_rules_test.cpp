@@ -49,12 +49,12 @@ public:
     OneBlock(const config::EngineSettings& settings, Dtype dtype, const EngineOptions& options)
         : world_(mpi::Communicator::world(std::chrono::seconds(100))),
           layout_(layout_of_blocks({kBlockElems}, dtype)),
-          run_(Run::open(world_, settings, layout_, {.kind = Wish::Kind::fresh},
+          run_(Run::open(world_, settings, layout_, {.kind = StartRequest::Kind::fresh},
                          {.model = "one block", .steps = 100}, options)) {
         run_.begin(each_by([](std::size_t) { return 0.0F; }));
     }
 
-    Engine& engine() { return run_.engine(); }
+    engine::Run& engine() { return run_; }
 
     void step(const Values& gradient, double clip_norm = 0) {
         engine().begin_backward(

@@ -1,5 +1,6 @@
 // Parameters that a client reads from the state are those that another run has in its vector.
 #include "base/units.hpp"
+#include "csd/device.hpp"
 #include "engine/run_fixture.hpp"
 #include "memory/buffer.hpp"
 #include "store/subgroup_header.hpp"
@@ -37,13 +38,13 @@ protected:
         settings.csd.subgroup_tiles = tiles;
         settings.csd.state = state;
         std::optional<engine::Run>& run = home == ParameterHome::state ? stored_ : held_;
-        run.emplace(
-            engine::Run::open(world_, settings, layout_, {.kind = Wish::Kind::resume_if_any},
-                              Identity{.model = "blocks", .steps = 100}, {.parameters = home}));
+        run.emplace(engine::Run::open(
+            world_, settings, layout_, {.kind = StartRequest::Kind::resume_if_any},
+            Identity{.model = "blocks", .steps = 100}, {.parameters = home}));
         run->begin(each_by([](std::size_t i) { return stored_value(0, i); }));
     }
 
-    static void put_gradients(Engine& engine, const Layout& layout, std::uint64_t stream) {
+    static void put_gradients(engine::Run& engine, const Layout& layout, std::uint64_t stream) {
         for (std::size_t block = kStoredBlocks; block-- > 0;) {
             const std::span<float> space = engine.gradient_space(block);
             for (std::size_t i = 0; i < space.size(); ++i) {
@@ -58,16 +59,16 @@ protected:
     void expect_same_blocks() {
         for (std::size_t block = 0; block < kStoredBlocks; ++block) {
             for (engine::Run* run : {&*held_, &*stored_}) {
-                run->engine().await_parameters(block, {&layout_.blocks[block], 1}, {});
+                run->await_parameters(block, {&layout_.blocks[block], 1}, {});
             }
             const shard::ElementRange range = layout_.blocks[block];
             const shard::ElementRange pages{range.begin / kReadPage * kReadPage,
                                             round_up(range.end, kReadPage)};
             const std::size_t bytes = size_bytes(layout_.dtype);
             memory::Buffer read((pages.end - pages.begin) * bytes);
-            stored_->engine().read_parameters(pages, read.span());
-            const auto expected = held_->engine().parameters().subspan(
-                range.begin * bytes, (range.end - range.begin) * bytes);
+            stored_->read_parameters(pages, read.span());
+            const auto expected =
+                held_->parameters().subspan(range.begin * bytes, (range.end - range.begin) * bytes);
             const auto found =
                 read.span().subspan((range.begin - pages.begin) * bytes, expected.size());
             EXPECT_TRUE(std::ranges::equal(found, expected)) << "block " << block;
@@ -76,7 +77,7 @@ protected:
 
     void step(bool is_given_up) {
         for (engine::Run* run : {&*held_, &*stored_}) {
-            Engine& engine = run->engine();
+            engine::Run& engine = *run;
             engine.begin_backward({.groups = {Hyper{.rate = 0.1}}});
             put_gradients(engine, layout_, static_cast<std::uint64_t>(engine.steps_done() + 1));
             engine.end_gradients({.is_given_up = is_given_up});
@@ -85,9 +86,9 @@ protected:
         }
         expect_same_blocks();
         for (engine::Run* run : {&*held_, &*stored_}) {
-            run->engine().end_pass();
-            run->engine().finish();
-            run->engine().commit();
+            run->end_pass();
+            run->finish();
+            run->commit();
         }
         expect_same_blocks();
     }
@@ -117,7 +118,7 @@ TEST_P(StoredParameters, AreThoseOfTheVectorAfterStepsChangesAndRestarts) {
         step(is_given_up);
     }
     for (engine::Run* run : {&*held_, &*stored_}) {
-        run->engine().change_masters([](std::size_t first, std::span<float> masters) {
+        run->change_masters([](std::size_t first, std::span<float> masters) {
             for (std::size_t i = 0; i < masters.size(); ++i) {
                 masters[i] = (first + i) % 3 == 0 ? 0.25F : masters[i];
             }
@@ -125,19 +126,18 @@ TEST_P(StoredParameters, AreThoseOfTheVectorAfterStepsChangesAndRestarts) {
     }
     expect_same_blocks();
     step(false);
-    EXPECT_EQ(held_->engine().masters_digest(), stored_->engine().masters_digest());
-    EXPECT_EQ(stored_->engine().vector_bytes(), 0U) << "nothing was written to the vector";
+    EXPECT_EQ(held_->masters_digest(), stored_->masters_digest());
+    EXPECT_EQ(stored_->vector_bytes(), 0U) << "nothing was written to the vector";
     stored_.reset();
     open(ParameterHome::state);
-    EXPECT_EQ(stored_->engine().steps_done(), 4);
+    EXPECT_EQ(stored_->steps_done(), 4);
     expect_same_blocks();
     step(false);
     flip_masters();
     const shard::ElementRange page{0, kReadPage};
     memory::Buffer read(kReadPage * size_bytes(layout_.dtype));
-    EXPECT_THAT(
-        message_of<DamageError>([&] { stored_->engine().read_parameters(page, read.span()); }),
-        states("rank-0.device-0.state"));
+    EXPECT_THAT(message_of<DamageError>([&] { stored_->read_parameters(page, read.span()); }),
+                states("rank-0.device-0.state"));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -194,7 +194,7 @@ protected:
                 ++seen[tile];
                 ASSERT_TRUE(references_.contains(tile)) << "tile " << tile << " is not this rank's";
                 constexpr std::size_t kSquared = kTileElems / 2 + 5;  // ends within a piece
-                const Handed given = sum.take(tile, payloads, kSquared);
+                const DevicePayloads given = sum.take(tile, payloads, kSquared);
                 const Reference& reference = references_.at(tile);
                 const Reference::Payloads wanted =
                     handed == nullptr ? reference.payloads(sent) : reference.sum(sent, *handed);

@@ -1,7 +1,7 @@
 // Messages to other nodes take as long as the shaped networks require, and arrive unchanged.
-#include "link/node_links.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
 #include "mpi/exchange/parameter_gather.hpp"
+#include "shaping/node_links.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::exchange {
@@ -23,8 +23,8 @@ protected:
           partition_({.parameters = kShapedTiles * kTileElems,
                       .speeds = std::vector<double>(static_cast<std::size_t>(world_.size()), 1.0),
                       .subgroup_tiles = 2}) {
-        links_.emplace(link::Rates{.network = kRate}, memory::Buffer(link::NodeLinks::kTimesBytes),
-                       clock_);
+        links_.emplace(shaping::Rates{.network = kRate},
+                       memory::Buffer(shaping::NodeLinks::kTimesBytes), clock_);
         world_.barrier();
         begin_ = clock_.now();
     }
@@ -38,10 +38,10 @@ protected:
     mpi::Topology nodes_;
     shard::DeviceMap map_;
     shard::Partition partition_;
-    link::Clock clock_;
-    std::optional<link::NodeLinks> links_;
+    shaping::Clock clock_;
+    std::optional<shaping::NodeLinks> links_;
     trace::Traffic traffic_;
-    link::Time begin_ = 0;
+    shaping::Time begin_ = 0;
 };
 
 TEST_F(ShapedNetwork, HoldsTheParametersBackAndBringsThemAll) {

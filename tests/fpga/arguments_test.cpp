@@ -1,6 +1,6 @@
 #include "fpga/kernel/arguments.hpp"
 
-#include "fpga/kernel/limits.hpp"
+#include "fpga/kernel/card_resources.hpp"
 #include "support/places.hpp"
 #include "support/test.hpp"
 

@@ -48,7 +48,7 @@ Outcome train_card(HandlerKind kind, const SmallDeviceSettings& settings) {
     return train(kind, small);
 }
 
-TEST(CardDeviceTest, GivesTheBitsOfTheEmulatedDevice) {
+TEST(CardDeviceTest, GivesTheBitsOfTheCpuDevice) {
     std::vector<SmallDeviceSettings> all = {{.slots = 3},
                                             {.slots = 5},
                                             {.dtype = Dtype::fp32, .sources = 1},
@@ -100,7 +100,7 @@ TEST(CardDeviceTest, RefusesGroupsThatEndWithinAWordAndSaysWhatToDo) {
               HasSubstr("csd.device = \"emulated\""), HasSubstr("csd.host_engine")));
 }
 
-TEST(CardDeviceTest, GoesOnFromFilesOfTheEmulatedDeviceAndBack) {
+TEST(CardDeviceTest, GoesOnFromFilesOfTheCpuDeviceAndBack) {
     const Outcome expected = train_emulated({});
     SmallCard small({});
     small.initialise();
@@ -118,7 +118,7 @@ TEST(CardDeviceTest, GoesOnFromFilesOfTheEmulatedDeviceAndBack) {
     EXPECT_TRUE(small.vector == expected.vector);
 }
 
-TEST(CardDeviceTest, CountsTheBytesThatTheEmulatedDeviceCounts) {
+TEST(CardDeviceTest, CountsTheBytesThatTheCpuDeviceCounts) {
     SmallDevice emulated({});
     train(HandlerKind::overlapped, emulated);
     SmallCard card({});

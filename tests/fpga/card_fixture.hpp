@@ -58,7 +58,7 @@ public:
     }
     void use_host() {
         device.reset();
-        device = make_emulated_device(settings, traffic);
+        device = make_cpu_device(settings, traffic);
     }
 
 private:

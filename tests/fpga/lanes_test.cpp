@@ -1,7 +1,7 @@
 // Any number of lanes gives the same bits.
-#include "fpga/kernel/limits.hpp"
+#include "fpga/kernel/card_resources.hpp"
 #include "fpga/kernel/update_subgroup.hpp"
-#include "fpga/samples.hpp"
+#include "fpga/sample_subgroups.hpp"
 #include "fpga/subgroup.hpp"
 #include "support/test.hpp"
 

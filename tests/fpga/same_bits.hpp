@@ -1,7 +1,7 @@
 // Compares the kernel with the CPU's engines: each updates a copy of one subgroup, bit for bit.
 #pragma once
 
-#include "csd/engine.hpp"
+#include "csd/update_engine.hpp"
 #include "fpga/subgroup.hpp"
 #include "support/differences.hpp"
 #include "support/test.hpp"

@@ -4,9 +4,9 @@
 #include "codec/codec.hpp"
 #include "codec/delta.hpp"
 #include "csd/card_groups.hpp"
-#include "csd/engine.hpp"
 #include "csd/state_format.hpp"
-#include "fpga/kernel/report.hpp"
+#include "csd/update_engine.hpp"
+#include "fpga/kernel/subgroup_report.hpp"
 #include "fpga/kernel/updater.hpp"
 #include "memory/buffer.hpp"
 #include "store/subgroup_header.hpp"
@@ -141,7 +141,7 @@ public:
             s.gradient_decay, s.step_size, s.root_scale, table.runs);
     }
 
-    // Works like csd::EmulatedDevice. Returns the bytes of the new parameters.
+    // Works like csd::CpuDevice. Returns the bytes of the new parameters.
     std::size_t run_engine(const csd::UpdateEngine& engine, const csd::StepScalars& scalars,
                            const csd::GroupMap& groups = {}) {
         clear_outputs();

@@ -2,7 +2,7 @@
 // the same bits. Their objects are compiled with __SYNTHESIS__ defined.
 #include "base/digest.hpp"
 #include "fpga/same_bits.hpp"
-#include "fpga/samples.hpp"
+#include "fpga/sample_subgroups.hpp"
 #include "fpga/subgroup.hpp"
 #include "support/test.hpp"
 #include "support/update_values.hpp"

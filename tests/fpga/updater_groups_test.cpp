@@ -1,7 +1,7 @@
 // Parameter groups in the updater give the bits of the CPU's engines.
 #include "csd/optimizer.hpp"
 #include "fpga/same_bits.hpp"
-#include "fpga/samples.hpp"
+#include "fpga/sample_subgroups.hpp"
 #include "fpga/subgroup.hpp"
 #include "support/test.hpp"
 

@@ -2,7 +2,7 @@
 #include "csd/optimizer.hpp"
 #include "csd/state_format.hpp"
 #include "fpga/same_bits.hpp"
-#include "fpga/samples.hpp"
+#include "fpga/sample_subgroups.hpp"
 #include "fpga/subgroup.hpp"
 #include "support/test.hpp"
 #include "support/update_values.hpp"

@@ -2,7 +2,7 @@
 #include "base/error.hpp"
 #include "fuzz.hpp"
 #include "plan/calibration.hpp"
-#include "plan/report.hpp"
+#include "plan/plan_report.hpp"
 #include "plan/sample_run.hpp"
 #include "support/update_values.hpp"
 

@@ -2,7 +2,7 @@
 // with fewer GPUs than ranks.
 #include "offload/gpu_gradients.hpp"
 
-#include "codec/kernels.hpp"
+#include "codec/codec_kernels.hpp"
 #include "mpi/exchange/owner_sum.hpp"
 #include "support/test.hpp"
 

@@ -1,7 +1,7 @@
 #include "offload/step_pipeline.hpp"
 
+#include "csd/cpu_device.hpp"
 #include "csd/device_fixture.hpp"
-#include "csd/emulated_device.hpp"
 #include "csd/state_commit.hpp"
 #include "support/test.hpp"
 
@@ -143,7 +143,7 @@ private:
         settings.codec = codec_.get();
         settings.sources = sources;
         settings.executor = &pool_;
-        return csd::make_emulated_device(settings, traffic_);
+        return csd::make_cpu_device(settings, traffic_);
     }
 
     const mpi::Communicator& world_;

@@ -2,7 +2,7 @@
 #include "plan/cost.hpp"
 
 #include "plan/published.hpp"
-#include "plan/sample.hpp"
+#include "plan/sample_problem.hpp"
 
 #include <gtest/gtest.h>
 

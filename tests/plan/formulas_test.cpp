@@ -4,7 +4,7 @@
 
 #include "codec/codec.hpp"
 #include "csd/state_format.hpp"
-#include "plan/sample.hpp"
+#include "plan/sample_problem.hpp"
 #include "shard/partition.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 #include "plan/published.hpp"
 
-#include "plan/sample.hpp"
+#include "plan/sample_problem.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 // the space.
 #include "plan/resident.hpp"
 
-#include "plan/sample.hpp"
-#include "plan/search.hpp"
+#include "plan/plan_search.hpp"
+#include "plan/sample_problem.hpp"
 #include "plan/systems.hpp"
 
 #include <gtest/gtest.h>

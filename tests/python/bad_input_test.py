@@ -203,6 +203,15 @@ class BadInput(Package):
         _, opt = self.make(model, path=self.folder / "frozen")
         self.assertIn("the frozen parameter layers.1.0.weight has NaN", self.said_by(opt.resume))
 
+    def test_an_error_that_closing_meets_again_is_said_once(self):
+        program = (
+            "import nearstep, torch\nmodel = torch.nn.Linear(8, 8)\nmodel.weight.data[0, 0] = float('nan')\n"
+            f"opt = nearstep.AdamW(model, path={str(self.folder / 'said')!r})\n"
+            "model(torch.ones(1, 8)).sum().backward()\nopt.step()\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr.count("infinite or NaN")), (1, 1), done.stderr)
+
     def test_messages_do_not_go_into_the_state(self):
         kept = os.dup(0)
         os.close(0)

@@ -155,6 +155,18 @@ class Examples(launcher.FolderTest):
                     [first], [one for one in steps_in(whole[1]) if one[0] == first[0]][1:], "what follows that step"
                 )
 
+    def test_products_in_float8_learn_and_go_on_to_the_same_bits(self):
+        packages, settings = ("transformers", "torchao"), {"STEPS": "10"}
+        whole = self.run_example(1, "float8.py", self.folder / "whole", packages=packages, **settings)
+        self.run_killed(1, "float8.py", self.folder / "killed", last="step 6 loss", packages=packages, **settings)
+        resumed = self.run_example(1, "float8.py", self.folder / "killed", packages=packages, **settings)
+        losses = [loss for _, loss in steps_in(whole)]
+        self.assertLess(losses[-1], losses[0] / 2)
+        rest = steps_in(resumed)
+        self.assertTrue(0 < len(rest) < 6, resumed)
+        self.assertEqual(rest, steps_in(whole)[-len(rest) :])
+        self.assertEqual(*(re.findall(r"masters ([0-9a-f]{16})", text) for text in (whole, resumed)))
+
     def test_trl_tunes_adapters_and_goes_on(self):
         packages = ("transformers", "trl", "peft", "datasets")
         texts, _, resumed = self.check_killed("trl_sft.py", packages=packages, last="'epoch': '0.24'}", STEPS="20")

@@ -3,6 +3,7 @@ those that compute again. One process, one rank."""
 
 import contextlib
 import copy
+import functools
 import io
 import re
 
@@ -17,6 +18,24 @@ from nearstep._gradients.room import Memory
 from nearstep._streaming.keeping import Keeping
 
 LAYERS = 4
+
+
+class _OfSlot(torch.autograd.Function):
+    """A product that keeps a view of its frozen weight beside what autograd saves, as bitsandbytes' 4-bit one does."""
+
+    @staticmethod
+    def product(linear, x):
+        return _OfSlot.apply(x, linear.weight)
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.weight = weight.view(-1)
+        ctx.shape = weight.shape
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient @ ctx.weight.view(ctx.shape), None
 
 
 class Kept(Runs):
@@ -83,6 +102,32 @@ class Kept(Runs):
         self.assertEqual(room["kept"], 1)
         self.assertEqual(len(re.findall(r"\b2 layers\b", shown.getvalue())), 1)
         self.assert_equal_runs((losses, opt.masters_digest(), self.weights_after(model, opt)), expected)
+
+    def test_a_layer_whose_graph_holds_its_slot_computes_again(self):
+        """An evaluation between forward and backward leaves layers in other slots than the forward."""
+        model = self.model("llama", 3)
+        for layer in model.model.layers[:2]:
+            layer.mlp.down_proj.weight.requires_grad_(False)
+            layer.mlp.down_proj.forward = functools.partial(_OfSlot.product, layer.mlp.down_proj)
+
+        def ends(model, opt):
+            for number in range(1, 3):
+                batch = networks.inputs("llama", 2, torch.Generator().manual_seed(number))
+                loss = model(**batch).loss
+                with torch.no_grad():
+                    model(**batch)
+                networks.descend(loss, opt)
+                room["allocated"] = 0
+            return opt.masters_digest(), self.weights_after(model, opt)
+
+        again = copy.deepcopy(model)
+        opt, _, room = self.made(again, "again", layers=0)
+        expected = ends(again, opt)
+        opt, _, room = self.made(model, "of slot", layers=3)
+        digest, weights = ends(model, opt)
+        self.assertEqual(digest, expected[0])
+        self.assert_equal_tensors(weights, expected[1])
+        self.assertEqual(room["kept"], 2)  # one layer, in two steps
 
     def test_what_leaves_a_layer_that_keeps_has_no_gradient_and_backward_runs_once(self):
         model = self.model(layers=LAYERS)

@@ -9,31 +9,43 @@ import unittest
 import launcher
 
 launcher.need()
-FORMS = {
-    2: (
-        "plain",
-        "ddp",
-        "fsdp",
-        "offloaded",
-        "from_meta",
-        "tensor_parallel",
-        "own_clipping",
-        "accumulated",
-        "replaced",
-        "checkpointed",
-        "saved",
-    ),
-    4: ("plain", "hsdp", "tensor_parallel_in_shards", "checkpointed"),
-    1: ("fsdp", "replaced"),
-}
+OF_ALL = ("plain", "ddp", "fsdp", "experts", "mixed", "recomputed", "compiled", "replicated", "checkpointed")
+OF_TWO = (
+    "offloaded",
+    "from_meta",
+    "tensor_parallel",
+    "own_clipping",
+    "accumulated",
+    "replaced",
+    "saved",
+    "refused",
+    "left",
+)
+FORMS = {2: OF_ALL + OF_TWO, 4: (*OF_ALL, "hsdp", "tensor_parallel_in_shards"), 1: ("fsdp", "ddp", "replaced")}
+# Forms that compute the same with the same division of the parameters.
+EQUAL = {2: (("plain", "ddp"), ("fsdp", "recomputed", "compiled", "from_meta", "replaced")), 4: (("hsdp", "compiled"),)}
+MOVES = (  # the first one process has a state of the whole model
+    (1, "plain"),
+    (2, "fsdp"),
+    (2, "nearstep-run"),
+    (4, "tensor_parallel_in_shards"),
+    (2, "ddp"),
+)
+ONCE_MORE = ("experts", "mixed", "replicated", "tensor_parallel")
 
 
 class Local(launcher.FolderTest):
-    def train(self, name, ranks, form, steps, kill="", fails=False):
+    def train(self, name, ranks, form, steps, kill="", fails=False, by_mpi=False):
         """Rows of the worker's lines: the form, the first step, the digest, the difference from AdamW in memory, and
         the forwards."""
         worker = launcher.Process(
-            1, "local_worker.py", self.folder / name, ranks, form, steps, *([kill] if kill else [])
+            ranks if by_mpi else 1,
+            "local_worker.py",
+            self.folder / name,
+            ranks,
+            form,
+            steps,
+            *([kill] if kill else []),
         )
         code = worker.wait(300)
         self.assertEqual(code != 0, fails, worker.text())
@@ -52,7 +64,11 @@ class Local(launcher.FolderTest):
             with self.subTest(ranks=ranks):
                 rows = self.train(f"{ranks}-once", ranks, ",".join(forms) + ",", 4)
                 found.update({(ranks, form): row for form, row in zip(forms, rows)})
-        self.assertEqual(self.train("again", 4, "hsdp", 4), [found[4, "hsdp"]])
+        for ranks, groups in EQUAL.items():
+            for first, *others in groups:
+                self.assertEqual({found[ranks, form][1] for form in others}, {found[ranks, first][1]}, (ranks, first))
+        again = self.train("again", 2, ",".join(ONCE_MORE), 4)
+        self.assertEqual(again, [found[2, form] for form in ONCE_MORE])
         for form, kill in (("fsdp", "0@2@after"), ("ddp", "1@2@before")):
             with self.subTest(form=form, kill=kill):
                 self.train(kill, 2, form, 4, kill, fails=True)
@@ -60,18 +76,19 @@ class Local(launcher.FolderTest):
                 self.assertIn(start, (1, 2))  # a step that has ended may not be durable yet when the next one begins
                 self.assertEqual(rest, list(found[2, form][1:]))
 
-    def test_goes_on_on_other_ranks_and_meshes(self):
+    def test_goes_on_on_other_ranks_and_meshes_and_under_other_launchers(self):
         steps = 0
-        for ranks, form in ((2, "fsdp"), (1, "plain"), (4, "tensor_parallel_in_shards"), (2, "ddp")):
+        for ranks, form in MOVES:
+            by_mpi = form == "nearstep-run"
             with self.subTest(ranks=ranks, form=form):
-                [(start, _, seen)] = self.train("moved", ranks, form, steps + 2)
+                [(start, _, seen)] = self.train("moved", ranks, "plain" if by_mpi else form, steps + 2, by_mpi=by_mpi)
                 self.assertEqual((start, seen), (steps, steps + 2))
                 steps += 2
         for ranks in (2, 1):  # parameters without a module
             [(start, *_)] = self.train("replaced", ranks, "replaced", 6 - 2 * ranks)
             self.assertEqual(start, 0 if ranks == 2 else 2)
         folders = {path.name for path in (self.folder / "moved/state").iterdir()}
-        self.assertEqual(folders, {f"rank-{rank}-of-2.layout-3" for rank in range(2)})
+        self.assertEqual(folders, {f"rank-{rank}-of-2.layout-1" for rank in range(2)})
 
     def launch(self, starter, ranks, script, *words, **variables):
         many = (

@@ -12,17 +12,18 @@ import pathlib
 import signal
 import socket
 import sys
-import unittest.mock
+import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 
 import nearstep
 from nearstep._local import optimizer as local
-from nearstep._local import waits, wanted
+from nearstep._local import parts, waits
 
-WIDTH, ROWS = 24, 8
-CLIP = 0.4
+WIDTH, ROWS = 184, 8  # a layer is a block of the optimizer's
+CLIP, EPS = 0.4, 1e-3  # a larger eps than usual: otherwise tiny gradients, which are noise, count as much as others
 
 
 class Net(torch.nn.Module):
@@ -45,6 +46,31 @@ class Net(torch.nn.Module):
         for layer in self.layers:
             x = x + layer(x)
         return self.head(self.norm(x)) * self.scale
+
+
+class Experts(torch.nn.Module):
+    """Matrices of which each rank of a mesh has some; the ranks have the same rows."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.matrices = torch.nn.Parameter(torch.randn(4, WIDTH, WIDTH) / WIDTH)
+
+    def forward(self, x):
+        w = self.matrices
+        if not hasattr(w, "device_mesh"):
+            return torch.matmul(x, w).sum(0)
+        rows = DTensor.from_local(x, w.device_mesh, [Replicate()])
+        return torch.bmm(rows.unsqueeze(0).expand(w.shape[0], -1, -1), w).sum(0).full_tensor()
+
+
+class Mixture(Net):
+    def __init__(self):
+        super().__init__()
+        self.experts = Experts()
+
+    def forward(self, x):
+        return super().forward(x + self.experts(x))
 
 
 def loss_of(model, step, share=0, shares=1):
@@ -94,8 +120,6 @@ def from_meta(model, ranks):
     _shard(empty, _mesh(ranks))
     empty.to_empty(device="cpu")
     for p, value in zip(empty.parameters(), model.parameters()):
-        from torch.distributed.tensor import distribute_tensor
-
         p.data.copy_(distribute_tensor(value.detach(), p.device_mesh, p.placements))
     empty.seen.zero_()
     return empty, ranks
@@ -123,6 +147,51 @@ def tensor_parallel_in_shards(model, ranks):
     return _shard(model, mesh["data"]), 2
 
 
+def experts(model, ranks):
+    """They are divided over a mesh of their own, and the copies of each over the rest of the ranks."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = _mesh(ranks // 2, 2, names=("copies", "experts"))
+    of = model.experts
+    of.matrices = torch.nn.Parameter(distribute_tensor(of.matrices.detach(), mesh["experts"], [Shard(0)]))
+    fully_shard(of, mesh=mesh["copies"])
+    return _shard(model, _mesh(ranks)), ranks // 2
+
+
+def mixed(model, ranks):
+    """fp32 shards, computed with in bf16, and gathered once more in backward from fewer ranks."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    return fsdp(model, ranks, mp_policy=policy, reshard_after_forward=2 if ranks == 4 else True)
+
+
+def recomputed(model, ranks):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    for i, layer in enumerate(model.layers):
+        model.layers[i] = checkpoint_wrapper(layer)
+    return fsdp(model, ranks)
+
+
+def compiled(model, ranks):
+    for layer in model.layers:
+        layer.compile(backend="aot_eager")
+    return hsdp(model, ranks) if ranks == 4 else fsdp(model, ranks)
+
+
+def replicated(model, ranks):
+    """A copy of the head on each rank, as a DTensor; the rest as plain parameters."""
+    mesh = _mesh(ranks)
+    distribute_module(
+        model.head,
+        mesh,
+        input_fn=lambda _, given, mesh: tuple(DTensor.from_local(x, mesh, [Replicate()]) for x in given),
+        output_fn=lambda _, made, __: made.to_local(),
+    )
+    return model, 1
+
+
 def own_clipping(model, ranks):
     return fsdp(model, ranks)
 
@@ -144,6 +213,11 @@ _FORMS = {
         tensor_parallel_in_shards,
         own_clipping,
         accumulated,
+        experts,
+        mixed,
+        recomputed,
+        compiled,
+        replicated,
     )
 }
 
@@ -169,7 +243,7 @@ def _descend(model, opt, form, step, share, shares):
 
 
 def make_optimizer(model, folder, clip_norm=CLIP):
-    return nearstep.AdamW(model, lr=1e-2, weight_decay=0.1, clip_norm=clip_norm, path=folder / "state")
+    return nearstep.AdamW(model, lr=1e-3, eps=EPS, weight_decay=0.1, clip_norm=clip_norm, path=folder / "state")
 
 
 def replaced(model, ranks, folder):
@@ -180,15 +254,35 @@ def replaced(model, ranks, folder):
     return model, ranks, opt
 
 
+def _reference(form, ranks):
+    """Trains as torch.optim.AdamW does: on this rank alone, or, where the form computes in bf16, on all."""
+    model = Mixture() if form == "experts" else Net()
+    return _FORMS[form](model, ranks) if form == "mixed" else (model, 1)
+
+
+def _local(p):
+    return p.to_local() if hasattr(p, "to_local") else p
+
+
+def _read_alone(model, rank, step):
+    """One rank uses parameters between step() and the next forward, and the others wait for it."""
+    if step % 2 and rank == 0:
+        for p in list(model.parameters())[:: step + 1]:
+            _local(p).sum()
+    if step % 2:
+        dist.barrier()
+
+
 def train(rank, folder, ranks, form, steps, kill):
-    reference = Net()
-    theirs = torch.optim.AdamW(reference.parameters(), lr=1e-2, weight_decay=0.1)
-    model, shares, *made = replaced(Net(), ranks, folder) if form == "replaced" else _FORMS[form](Net(), ranks)
+    reference, their_shares = _reference(form, ranks)
+    theirs = torch.optim.AdamW(reference.parameters(), lr=1e-3, eps=EPS, weight_decay=0.1)
+    ours = Mixture() if form == "experts" else Net()
+    model, shares, *made = replaced(ours, ranks, folder) if form == "replaced" else _FORMS[form](ours, ranks)
     share = rank // (ranks // shares)
     opt = made[0] if made else make_optimizer(model, folder, None if form == "own_clipping" else CLIP)
     start, (kill_at, where) = opt.resume(), _kill_when(kill, rank)
     for step in range(steps):
-        loss_of(reference, step).backward()
+        loss_of(reference, step, share if their_shares > 1 else 0, their_shares).backward()
         torch.nn.utils.clip_grad_norm_(reference.parameters(), CLIP)
         theirs.step()
         theirs.zero_grad()
@@ -199,13 +293,15 @@ def train(rank, folder, ranks, form, steps, kill):
             os.kill(os.getpid(), signal.SIGKILL)
         if step == kill_at:
             local.Part.take = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        held = [p for p in model.parameters() if _local(p).numel()]
         opt.step()
         opt.zero_grad()
-        if form == "fsdp" and ranks > 1 and not any(map(waits.is_awaited, model.parameters())):
-            raise AssertionError("step() waits for the update")
+        if dist.is_initialized() and ranks > 1:
+            expect(all(map(waits.is_awaited, held)), "step() waits for the update")
+            _read_alone(model, rank, step)
     pairs = [
-        (p.full_tensor() if hasattr(p, "full_tensor") else p.detach(), q.detach())
-        for p, q in zip(model.parameters(), reference.parameters())
+        tuple(one.full_tensor() if hasattr(one, "full_tensor") else one.detach() for one in pair)
+        for pair in zip(model.parameters(), reference.parameters())
     ]
     worst = max((p - q).abs().max().item() for p, q in pairs)
     digest, seen = opt.masters_digest(), int((model.module if form == "ddp" else model).seen)
@@ -221,7 +317,7 @@ def checkpointed(rank, folder, ranks):
 
     def make(form, kind, **settings):
         model, _ = form(Net(), ranks)
-        return model, kind(model if settings else model.parameters(), lr=1e-2, weight_decay=0.1, **settings)
+        return model, kind(model if settings else model.parameters(), lr=1e-3, eps=EPS, weight_decay=0.1, **settings)
 
     def train(model, opt, steps):
         for step in steps:
@@ -294,33 +390,65 @@ def saved(rank, folder, ranks):
         raise AssertionError("another learning rate on each rank")
     except RuntimeError as error:
         expect("learning rate" in str(error), str(error))
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    for keeps_params, words in ((True, "FullyShardedDataParallel"), (False, "another tensor")):
-        late = nearstep.AdamW(layer := torch.nn.Linear(4, 4), path=folder / "wrapped")
-        FullyShardedDataParallel(layer, use_orig_params=keeps_params, device_id=torch.device("cpu"))
-        try:
-            late.step()
-            raise AssertionError("a wrapper took the parameters")
-        except (ValueError, RuntimeError) as error:
-            expect(words in str(error), str(error))
-    alone = torch.nn.Linear(4, 4)
-    patch = unittest.mock.patch
-    with (
-        patch.object(wanted.world, "are_several", lambda: False),
-        patch.dict(os.environ, WORLD_SIZE="1"),
-        patch.object(nearstep._ranks, "check_group", lambda: None),
-    ):
-        one = nearstep.AdamW(alone, path=folder / f"alone-{rank}")
-        one.resume()
-        one.close()
-    try:
-        nearstep.AdamW(alone, path=folder / f"alone-{rank}")
-        raise AssertionError("the state of one process is that of several")
-    except ValueError as error:
-        expect("one process" in str(error), str(error))
     if rank == 0:
         print("saved", 0, digest, 0, 0, flush=True)
+
+
+def refused(rank, folder, ranks):
+    """What does not go with ranks that PyTorch started ends with a sentence that says what to use."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    def flat():
+        return FullyShardedDataParallel(torch.nn.Linear(4, 4), device_id=torch.device("cpu"))
+
+    def stage():
+        return torch.nn.Linear(4, 4 + rank)
+
+    def wrapped_late(model, keeps_parameters=True, **settings):
+        inner = torch.nn.Sequential(model)
+        opt = nearstep.AdamW(inner, **settings)
+        inner[0] = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=keeps_parameters)
+        opt.resume()
+
+    for number, (words, make, use, settings) in enumerate(
+        (
+            (("FullyShardedDataParallel", "fully_shard()"), flat, nearstep.AdamW, {}),
+            (("FullyShardedDataParallel", "fully_shard()"), lambda: torch.nn.Linear(4, 4), wrapped_late, {}),
+            (("another tensor",), lambda: torch.nn.Linear(4, 4), wrapped_late, {"keeps_parameters": False}),
+            (("stages", "fully_shard()"), stage, lambda *a, **s: nearstep.AdamW(*a, **s).resume(), {}),
+            (("stream=", "CPUOffloadPolicy"), stage, nearstep.AdamW, {"stream": nearstep.Stream(slots=2)}),
+            (("weights=", "checkpoint"), stage, nearstep.AdamW, {"weights": str(folder)}),
+            (("gpu_memory_gb=", "PyTorch"), stage, nearstep.AdamW, {"gpu_memory_gb": 4}),
+            (('clipping="delayed"', "step()"), stage, nearstep.AdamW, {"clipping": "delayed", "clip_norm": 1.0}),
+        )
+    ):
+        try:
+            use(make(), path=folder / f"refused-{number}", **settings)
+        except (ValueError, RuntimeError) as error:
+            expect(all(word in str(error) for word in words), str(error))
+        else:
+            raise AssertionError(words)
+    if rank == 0:
+        print("refused", 0, 0, 0, 0, flush=True)
+
+
+def left(rank, folder, ranks):
+    """A program ends its process groups while ranks bring each other new values, and never closes its optimizer."""
+    model, reference = Net(), Net()
+    theirs = torch.optim.AdamW(reference.parameters(), lr=1e-3, eps=EPS, weight_decay=0.1)
+    opt = make_optimizer(ddp(model, ranks)[0], folder)
+    loss_of(model, 0).backward()
+    loss_of(reference, 0).backward()
+    torch.nn.utils.clip_grad_norm_(reference.parameters(), CLIP)
+    theirs.step()
+    opt.resume()
+    gather = parts.Bucket.gather
+    parts.Bucket.gather = lambda *given: time.sleep(0.2) or gather(*given)
+    opt.step()
+    dist.destroy_process_group()
+    worst = max((p - q).abs().max().item() for p, q in zip(model.parameters(), reference.parameters()))
+    if rank == 0:
+        print("left", 0, 0, worst, 0, flush=True)
 
 
 def expect(is_true, what):
@@ -328,7 +456,18 @@ def expect(is_true, what):
         raise AssertionError(what)
 
 
+_OTHERS = {form.__name__: form for form in (checkpointed, saved, refused, left)}
+
+
+def train_by_mpi(folder, form, steps):
+    rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
+    train(rank, pathlib.Path(folder), ranks, form, int(steps), "")
+
+
 def main(folder, ranks, form, steps, kill=""):
+    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+        train_by_mpi(folder, form, steps)
+        return
     ranks, processes = int(ranks), []
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -347,8 +486,8 @@ def main(folder, ranks, form, steps, kill=""):
             if ranks > 1 or form != "plain":
                 dist.init_process_group("gloo")
             for one in filter(None, form.split(",")):
-                if one in ("checkpointed", "saved"):
-                    (saved if one == "saved" else checkpointed)(rank, pathlib.Path(folder) / one, ranks)
+                if one in _OTHERS:
+                    _OTHERS[one](rank, pathlib.Path(folder) / one, ranks)
                     continue
                 train(rank, pathlib.Path(folder) / (one if "," in form else ""), ranks, one, int(steps), kill)
             if dist.is_initialized():

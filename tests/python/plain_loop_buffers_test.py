@@ -3,12 +3,14 @@ at that line.
 """
 
 import gc
+import io
 import json
 import os
 import pathlib
 import pickle
 import subprocess
 import sys
+import unittest.mock
 import weakref
 
 import launcher
@@ -232,6 +234,27 @@ class Buffers(Loop):
                     kept.restore(len(text).to_bytes(8, "little") + text + rest, torch.device("cpu"))
         self.assertTrue(torch.equal(torch.get_rng_state(), before[0]))
         self.assertEqual(numpy.random.get_state()[1].tolist(), before[1])
+
+    def test_values_of_other_archives_are_not_given_to_torch_load(self):
+        """PyTorch before 2.6 runs what these hold, whatever weights_only says."""
+        from nearstep._saving import program
+
+        def written(write):
+            file = io.BytesIO()
+            write(file)
+            return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+
+        value = torch.ones(3)
+        self.assertTrue(torch.equal(program._loaded(written(lambda file: torch.save(value, file))), value))
+        with unittest.mock.patch("torch.load") as load:
+            for write in (
+                lambda file: torch.save(value, file, _use_new_zipfile_serialization=False),
+                lambda file: torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), file),
+                lambda file: file.write(b"anything else"),
+            ):
+                with self.assertRaisesRegex(ValueError, "torch.save"):
+                    program._loaded(written(write))
+            load.assert_not_called()
 
     def test_random_generators_come_back_on_request(self):
         import random

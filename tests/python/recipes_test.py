@@ -1,4 +1,5 @@
-"""What docs/pytorch.md says of other recipes: AdaLoRA is compared with torch.optim, on one rank and on two."""
+"""What docs/pytorch-reference.md says of other recipes: AdaLoRA is compared with torch.optim, on one and on two
+ranks."""
 
 import launcher
 from package import Package
@@ -53,7 +54,7 @@ def cut_of(model):
     return [(p == 0).flatten().tolist() for name, p in model.named_parameters() if "lora_E" in name]
 
 
-# docs/pytorch.md's lines, on each rank.
+# docs/pytorch-reference.md's lines, on each rank.
 OF_A_RANK = """
 import sys
 import torch, torch.distributed

@@ -48,10 +48,10 @@ int main(int /*argc*/, char** argv) {
     settings.mode = settings.compress.codec == config::PayloadCodec::dense ? config::Mode::su_o
                                                                            : config::Mode::su_o_c;
     settings.csd.path = {argv[2]};
-    auto run =
-        engine::Run::open(world, settings, weight_and_bias(), {.kind = engine::Wish::Kind::fresh},
-                          {.model = "recorded", .seed = 1}, {});
-    engine::Engine* const engine = &run.engine();
+    auto run = engine::Run::open(world, settings, weight_and_bias(),
+                                 {.kind = engine::StartRequest::Kind::fresh},
+                                 {.model = "recorded", .seed = 1}, {});
+    engine::Run* const engine = &run;
     run.begin([&](std::size_t first, std::span<float> masters) {
         std::copy_n(start.begin() + static_cast<std::ptrdiff_t>(first), masters.size(),
                     masters.begin());

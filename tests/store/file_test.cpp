@@ -2,7 +2,7 @@
 
 #include "base/units.hpp"
 #include "memory/buffer.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 #include "store/volume.hpp"
 #include "support/test.hpp"
 

@@ -1,5 +1,5 @@
-#include "link/fake_clock.hpp"
 #include "memory/buffer.hpp"
+#include "shaping/fake_clock.hpp"
 #include "store/volume.hpp"
 #include "support/test.hpp"
 
@@ -17,31 +17,31 @@ struct ShapedVolume {
         settings.pacer = &links.pacer();
         for (int file = 0; file < count; ++file) {
             settings.files.push_back(folder.file("state-" + std::to_string(file)));
-            settings.paths.push_back(links.add_drive(link::DrivePlace::near_engine));
+            settings.paths.push_back(links.add_drive(shaping::DrivePlace::near_engine));
         }
         volume = std::make_unique<Volume>(settings);
         volume->reserve();
     }
 
     // Nanoseconds since the last call.
-    link::Time lap() { return clock.now() - std::exchange(last, clock.now()); }
+    shaping::Time lap() { return clock.now() - std::exchange(last, clock.now()); }
 
     ScratchFolder folder;
-    link::FakeClock clock;
-    link::NodeLinks links{{.device_read = 4e9, .device_write = 1e9},
-                          memory::Buffer(link::NodeLinks::kTimesBytes),
-                          clock};
+    shaping::FakeClock clock;
+    shaping::NodeLinks links{{.device_read = 4e9, .device_write = 1e9},
+                             memory::Buffer(shaping::NodeLinks::kTimesBytes),
+                             clock};
     std::unique_ptr<Volume> volume;
     memory::Buffer memory{kBytes};
-    link::Time last = clock.now();
+    shaping::Time last = clock.now();
 };
 
 TEST(AShapedVolume, TakesAsLongAsItsLinks) {
     ShapedVolume shaped(1);
     shaped.volume->write(shaped.memory.span(), 0).wait();
-    EXPECT_EQ(shaped.lap(), static_cast<link::Time>(kBytes));
+    EXPECT_EQ(shaped.lap(), static_cast<shaping::Time>(kBytes));
     shaped.volume->read(shaped.memory.span(), 0).wait();
-    EXPECT_EQ(shaped.lap(), static_cast<link::Time>(kBytes / 4));
+    EXPECT_EQ(shaped.lap(), static_cast<shaping::Time>(kBytes / 4));
 }
 
 TEST(AShapedVolume, MovesTheBytesAllTheSame) {
@@ -56,7 +56,7 @@ TEST(AShapedVolume, MovesTheBytesAllTheSame) {
 TEST(AShapedVolume, UsesTheLinksOfAllItsFilesAtOnce) {
     ShapedVolume shaped(4);
     shaped.volume->write(shaped.memory.span(), 0).wait();
-    EXPECT_EQ(shaped.lap(), static_cast<link::Time>(kBytes / 4));
+    EXPECT_EQ(shaped.lap(), static_cast<shaping::Time>(kBytes / 4));
 }
 
 TEST(AShapedVolume, ServesTransfersOfAFileOneBehindTheOther) {
@@ -66,7 +66,7 @@ TEST(AShapedVolume, ServesTransfersOfAFileOneBehindTheOther) {
         all.add(shaped.volume->write(shaped.memory.span(), 0));
     }
     all.wait();
-    EXPECT_EQ(shaped.lap(), static_cast<link::Time>(3 * kBytes));
+    EXPECT_EQ(shaped.lap(), static_cast<shaping::Time>(3 * kBytes));
 }
 
 TEST(AShapedVolume, DelaysNothingOutsideOfAStep) {

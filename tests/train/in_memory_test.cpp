@@ -96,7 +96,7 @@ TEST(Offloaded, TrainsAsPyTorchsAdamWDoesInMemory) {
     const std::vector<double> wanted = losses_in_memory(run, corpus);
     ASSERT_LT(wanted.back(), 0.7 * wanted.front()) << "the comparison needs a run that learns";
 
-    Trainer trainer(world, run, corpus, {.wish = {.kind = engine::Wish::Kind::fresh}});
+    Trainer trainer(world, run, corpus, {.request = {.kind = engine::StartRequest::Kind::fresh}});
     trainer.begin();
     for (const double loss : wanted) {
         const StepReport report = trainer.step();

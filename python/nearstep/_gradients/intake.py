@@ -13,6 +13,7 @@ import warnings
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass, current_graph_task_id, queue_callback
 from . import sentences
 from .. import _ranks
 from .._model.departed import Departed
@@ -255,15 +256,15 @@ class Intake:
     def _before(self, i: int, _) -> None:
         """A gradient of the parameter comes, to p.grad or, for torch.autograd.grad(), to the program. Runs on a thread
         of autograd."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             self._look(i)
             stood = self.params[i].grad
             if stood is None:
                 return
-            number = torch._C._current_graph_task_id()
+            number = current_graph_task_id()
             if number not in self._taken_away:
                 self._taken_away[number] = []
-                torch.autograd.Variable._execution_engine.queue_callback(weakly(self._put_back, number))
+                queue_callback(weakly(self._put_back, number))
             self._taken_away[number].append((i, stood))
             self.params[i].grad = None
 
@@ -276,7 +277,7 @@ class Intake:
     @torch.no_grad()
     def _take(self, i: int, _) -> None:
         """Takes a gradient that is ready. Runs on a thread of autograd."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             p = self.params[i]
             gradient, p.grad = p.grad, self._stand_in(i)
             block = self._block_of[i]
@@ -465,7 +466,7 @@ class Intake:
     def give_up_dropped(self) -> None:
         """Ends a step that the program has dropped by module.zero_grad(), which the optimizer does not see."""
         is_here = self.told is not None or _Where.held in self._where
-        if is_here and torch._C._current_graph_task_id() == -1 and self._all_dropped():
+        if is_here and current_graph_task_id() == -1 and self._all_dropped():
             self.give_up()
 
     def _event(self):
@@ -479,7 +480,7 @@ class Intake:
     @torch.no_grad()
     def drop(self, to_none: bool) -> None:
         """zero_grad(): drops all gradients of this step."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             stand = [] if to_none else [i for i, p in enumerate(self.params) if p.grad is not None]
             if self.told is not None or _Where.held in self._where:
                 self.give_up()

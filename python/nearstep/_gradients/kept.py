@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from .._torch_private import current_graph_task_id
+
 
 class Kept:
     """Says when such gradients come, and which of them the program has set to zero since."""
@@ -17,7 +19,7 @@ class Kept:
     @torch.no_grad()
     def before(self, i: int, _) -> None:
         """A gradient of the parameter comes. Runs on a thread of autograd."""
-        number = torch._C._current_graph_task_id()
+        number = current_graph_task_id()
         if number != self._pass:
             self._pass = number
             self._before_pass()

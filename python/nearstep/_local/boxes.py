@@ -73,18 +73,39 @@ def _boxes(begin: int, end: int, size: tuple) -> list:
     return head + rows + of_row(behind, 0, end - behind * row)
 
 
-def _views(one: Range, flat) -> list:
-    """The range's boxes: where each begins in the parameter, and a view of its elements in ``flat``."""
+def _places(one: Range) -> list:
+    """The range's boxes: where each begins in the parameter, and its size as it lies in memory."""
     in_memory = tuple(one.size[i] for i in one.order)
     back = [one.order.index(i) for i in range(len(one.order))]
+    return [
+        (tuple(start[back[i]] + one.offset[i] for i in range(len(back))), size)
+        for start, size in _boxes(one.begin, one.end, in_memory)
+    ]
+
+
+def _views(one: Range, flat) -> list:
+    """The range's boxes: where each begins in the parameter, and a view of its elements in ``flat``."""
+    back = [one.order.index(i) for i in range(len(one.order))]
     found, at = [], 0
-    for start, size in _boxes(one.begin, one.end, in_memory):
+    for place, size in _places(one):
         count = math.prod(size)
         view = flat[at : at + count].view(size)
-        place = tuple(start[back[i]] + one.offset[i] for i in range(len(back)))
         found.append((place, view.permute(back) if back else view))
         at += count
     return found
+
+
+def overlap(one: Range, other: Range) -> bool:
+    """Whether two ranges of one parameter share elements."""
+    boxes = [
+        [(place, [size[of.order.index(i)] for i in range(len(size))]) for place, size in _places(of)]
+        for of in (one, other)
+    ]
+    return any(
+        all(max(a, b) < min(a + m, b + n) for a, m, b, n in zip(here, size, there, other_size))
+        for here, size in boxes[0]
+        for there, other_size in boxes[1]
+    )
 
 
 def copy(source: Range, values, target: Range, to) -> int:

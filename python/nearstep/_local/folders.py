@@ -16,6 +16,7 @@ from .boxes import Range, range_of
 
 _NAME = re.compile(r"rank-(0|[1-9][0-9]{0,6})-of-([1-9][0-9]{0,6})(?:\.layout-([1-9][0-9]{0,6}))?")
 _MANIFEST = re.compile(r"rank-[0-9]+\.(set-1\.)?manifest")
+_OF_WHOLE = re.compile(r"rank-[0-9]+\.(set-1\.)?(manifest|program-[01]|device-[0-9]+\.(set-1\.)?state)(\.partial)?")
 _FILE = "parts.json"
 _MOST_BYTES = 1 << 28
 _DTYPES = ("fp32", "bf16", "fp16")
@@ -38,10 +39,18 @@ class Part:
     def name(self) -> str:
         return name_of(self.rank, self.ranks, self.number)
 
+    def within(self, paths: list) -> list:
+        return [os.path.join(path, self.name) for path in paths]
+
     @property
     def layout(self) -> tuple:
         """The same of all ranks of a state."""
         return self.number, self.ranks, self.run
+
+    @property
+    def tensors(self) -> list:
+        """The name, shape and parameter group of each, as the engine has them."""
+        return [(one.name, [one.count], group) for one, group in zip(self.ranges, self.groups)]
 
     def has_same_elements(self, other: Part) -> bool:
         return (self.dtype, self.ranges, self.groups) == (other.dtype, other.ranges, other.groups)
@@ -58,6 +67,24 @@ class Part:
         }
         os.makedirs(folder, exist_ok=True)
         write_json(os.path.join(folder, _FILE), about)
+
+
+class Whole(Part):
+    """The state of one process, or of ranks that MPI started: it lies in the folders of ``path`` themselves."""
+
+    def __init__(self, dtype: str, ranges: list, groups: list):
+        super().__init__("", -1, 0, 1, dtype, ranges, groups)
+
+    @property
+    def name(self) -> str:
+        return ""
+
+    def within(self, paths: list) -> list:
+        return list(paths)
+
+    @property
+    def tensors(self) -> list:
+        return [(one.name, list(one.shape), group) for one, group in zip(self.ranges, self.groups)]
 
 
 def write_json(path: str, about: dict) -> None:
@@ -125,6 +152,23 @@ def look(path: str) -> list:
     return found
 
 
+def complete(seen) -> tuple | None:
+    """The newest layout of which all ranks' parts are there. ``seen``: pairs of a layout and a rank. Raises ValueError
+    if there are only some."""
+    ranks_of: dict = {}
+    for layout, rank in seen:
+        ranks_of.setdefault(layout, set()).add(rank)
+    whole = [layout for layout, ranks in ranks_of.items() if len(ranks) == layout[1]]
+    if ranks_of and not whole:
+        number, ranks, _ = newest = max(ranks_of)
+        missing = next(rank for rank in range(ranks) if rank not in ranks_of[newest])
+        raise ValueError(
+            f"The folder {name_of(missing, ranks, number)}, which holds a part of the state, is missing in path: bring "
+            "it back, or start anew with fresh=True."
+        )
+    return max(whole, default=None)
+
+
 def _names_in(path: str) -> list:
     try:
         return sorted(os.listdir(path))
@@ -160,13 +204,24 @@ def _remove_all(paths: list, is_left) -> None:
                 _remove(os.path.join(path, name))
 
 
+def remove_whole(paths: list) -> None:
+    """Removes this user's files of a state of one rank, or of ranks that MPI started."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            _remove_files(path, _OF_WHOLE)
+
+
+def _remove_files(folder: str, names) -> None:
+    for entry in list(os.scandir(folder)):
+        found = entry.stat(follow_symlinks=False)
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and names.fullmatch(entry.name):
+            os.remove(entry.path)
+
+
 def _remove(folder: str) -> None:
     with contextlib.suppress(OSError):  # another rank may be removing it
         if stat.S_ISLNK(os.lstat(folder).st_mode):
             return
         forget(folder)
-        for entry in list(os.scandir(folder)):
-            found = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and _OF_ENGINE.fullmatch(entry.name):
-                os.remove(entry.path)
+        _remove_files(folder, _OF_ENGINE)
         os.rmdir(folder)

@@ -4,17 +4,17 @@ agree on."""
 from __future__ import annotations
 
 import functools
-import os
 import zlib
 
 import torch
 
 from .. import _hooks
 from .._model import sharded
-from .._model.groups import Groups, lay_out
+from .._model.groups import Groups, lay_out, named
 from .._saving.program import Program
-from .._starting.settings import check_groups, flattened, settings_of
+from .._starting.settings import check_groups
 from . import start, state_dicts
+from .engines import given_to_part
 from .parts import Parts, clip_factor, squares
 from .shadow import shadow_of
 from .waits import Waits
@@ -98,6 +98,7 @@ class Local:
         if self.has_begun:
             return
         self._check_open()
+        sharded.refuse(named(self.param_groups, self._module))  # the model may have been wrapped since
         self._world = World()
         layout = self._world.together(self._lay_out)
         self._names, self._made_with = layout.names, self._groups_of()
@@ -112,46 +113,25 @@ class Local:
             )
         self._parts = parts
         parts.count_holders()
+        if self._world.is_several:
+            parts.enter_groups()
         with torch.no_grad():
             self._done = start.begin(self, parts, self._world, is_resuming, checkpoint, carried)
             parts.gather()
-        self._waits = Waits(self._own, parts, self._module)
+        self._waits = Waits(self, self._own, parts, self._module)
         if self._done:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
 
     def _lay_out(self):
         layout = lay_out(self.param_groups, self._module)
-        sharded.refuse(zip(layout.names, layout.params))
         if self._module is not None:
             trained = {id(p): self._of_module[id(p)] for p in layout.params if id(p) in self._of_module}
             _hooks.refuse_replaced(trained, list(self._module.parameters()))
         return layout
 
-    def _given_to_part(self, path: list, name: str, is_fresh: bool) -> dict:
-        given = dict(self._given)
-        given.update(
-            path=path, fresh=is_fresh, keep_gradients=True, clip_norm=None, clipping="exact", accumulation=None
-        )
-        if isinstance(given["devices"], (list, tuple)):
-            given["devices"] = given["devices"][self._world.rank]
-        config = flattened(given["config"] or {})
-        config.pop("csd.path", None)
-        if "checkpoint.path" in config:
-            config["checkpoint.path"] = os.path.join(os.fspath(config["checkpoint.path"]), name)
-        given["config"] = config
-        return given
-
-    def settings_of_part(self, path: list) -> list:
-        """The engine's settings for a part whose state lies in these folders."""
-        given = self._given_to_part(path, os.path.basename(path[0]), False)
-        return settings_of(
-            *(given[key] for key in ("path", "state", "codec", "clipping", "devices", "durability", "seed", "config")),
-            elements=0,
-        )
-
     def make_own(self, path: list, name: str, is_fresh: bool):
         """The optimizer of this rank's pieces, with its state in these folders."""
-        parts, given = self._parts, self._given_to_part(path, name, is_fresh)
+        parts, given = self._parts, given_to_part(self._given, path, name, self._world.rank, is_fresh)
         groups: list = [
             {**{key: value for key, value in group.items() if key != "params"}, "params": []}
             for group in self.param_groups
@@ -190,6 +170,8 @@ class Local:
                 "optimizer after the model has changed."
             )
         own, parts = self._own, self._parts
+        self._waits.await_all()
+        parts.refresh()
         own.finish()  # this rank's last step is durable before any rank overwrites the one before
         present = parts.present()
         told = [
@@ -208,7 +190,6 @@ class Local:
             if of_all != present:
                 gradients = parts.gradients(of_all)
         norm = sum(row[-1] for row in rows) ** 0.5 / own._loss_scale()
-        parts.refresh()
         self._update(gradients, norm)
         return loss
 
@@ -238,7 +219,10 @@ class Local:
         self._done += 1
         self._norms = {self._done - 1: self._norms.get(self._done - 1, 0.0), self._done: norm}
         self._waits.end_step()
-        self._parts.gather()
+
+    def _before_forward(self, number: int, blocks: list) -> None:
+        if self.has_begun:
+            self._waits.before_forward(blocks)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         torch.optim.Optimizer.zero_grad(self, set_to_none)
@@ -268,10 +252,12 @@ class Local:
     def masters_digest(self) -> int:
         """Of the digests of all ranks: equal for equal states that are divided alike."""
         self._begin()
+        self.synchronize()
         return zlib.crc32(repr(self._world.gather_objects(self._own.masters_digest())).encode())
 
     def save(self, folder: str | None = None, extra=None) -> str:
         self._begin()
+        self.synchronize()
         self._saved = (self._done, start.save(self, folder, extra))
         return self._saved[1]
 
@@ -287,12 +273,15 @@ class Local:
             return
         self._is_ready = False
         if self._own is not None:
-            self._waits.close()
-            self._own.close()
+            try:
+                self._waits.close()
+            finally:
+                self._own.close()
 
     # --- The state ---
 
     def state_dict(self) -> dict:
+        self.synchronize()
         found = state_dicts.state_dict(self)
         for hook in self._optimizer_state_dict_post_hooks.values():
             found = hook(self, found) or found

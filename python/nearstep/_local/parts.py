@@ -14,12 +14,12 @@ import math
 import torch
 import torch.distributed as dist
 
+from .._torch_private import compute_local_shape_and_global_offset, foreach_norm
 from .boxes import Range, dense, flat_like
-from .world import all_gather
+from .world import all_gather, leave_group
 
 try:
     from torch.distributed.tensor import DTensor, Replicate
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 except ImportError:  # a PyTorch without torch.distributed
     DTensor = Replicate = None
 
@@ -46,11 +46,11 @@ class Piece:
 
 
 class Bucket:
-    """Tensors of a layer that the ranks of ``groups`` hold alike; the outermost group first. ``numbers``: of the
-    parameters."""
+    """Tensors of a layer that the ranks of ``groups`` hold alike; the outermost group first. ``block``: the layer's;
+    ``numbers``: of the parameters."""
 
-    def __init__(self, key: tuple, groups: list, index: int, count: int):
-        self.key, self._groups, self.index, self.count = key, groups, index, count
+    def __init__(self, key: tuple, groups: list, index: int, count: int, block: int):
+        self.key, self.groups, self.index, self.count, self.block = key, groups, index, count, block
         self.numbers: list = []
         self.ends: list = []  # of the parameters, in elements
         self.pieces: list = []  # this rank's
@@ -77,7 +77,7 @@ class Bucket:
             if first < last:
                 mine[first - begin : last - begin].copy_(flat[first - at : last - at])
             at = until
-        for group in reversed(self._groups):
+        for group in reversed(self.groups):
             whole = mine.new_empty(mine.numel() * dist.get_world_size(group))
             all_gather(whole, mine, group)
             mine = whole
@@ -108,11 +108,12 @@ class Parts:
         self.params, self.names = layout.params, layout.names
         self._orders: list = [()] * len(self.params)
         self.buckets: list = []
-        for block in layout.blocks:
-            self._divide(block)
+        for number in range(len(layout.blocks)):
+            self._divide(number)
         self.pieces = sorted(
             (piece for bucket in self.buckets for piece in bucket.pieces), key=lambda piece: piece.number
         )
+        self._own_groups: list = []
         self._is_reduced: set | None = None  # ids of the parameters whose gradients DistributedDataParallel averages
 
     # --- Who holds what ---
@@ -129,14 +130,14 @@ class Parts:
             index, count = index * mesh.size(i) + here[i], count * mesh.size(i)
         return (mesh, tuple(dims)), [mesh.get_group(i) for i in dims], index, count
 
-    def _divide(self, block) -> None:
+    def _divide(self, block: int) -> None:
         buckets: dict = {}
-        for number in block.tensors:
+        for number in self.layout.blocks[block].tensors:
             p = self.params[number]
             flat, self._orders[number] = dense(local(p), self.names[number])
             key, groups, index, count = self._holders(p)
             key = (*key, flat.dtype, flat.device)
-            bucket = buckets.setdefault(key, Bucket(key, groups, index, count))
+            bucket = buckets.setdefault(key, Bucket(key, groups, index, count, block))
             bucket.numbers.append(number)
             bucket.ends.append((bucket.ends[-1] if bucket.ends else 0) + flat.numel())
         for bucket in buckets.values():
@@ -176,6 +177,17 @@ class Parts:
             now = self.flat(piece.number)[piece.begin : piece.begin + piece.place.count]
             if now.data_ptr() != piece.tensor.data_ptr():
                 piece.tensor.data = now
+
+    def enter_groups(self) -> None:
+        """From here on values are gathered in process groups of the optimizer's own. All ranks call it."""
+        groups = self._world.own_groups([group for bucket in self.buckets for group in bucket.groups])
+        for bucket in self.buckets:
+            bucket.groups = [groups[tuple(dist.get_process_group_ranks(group))] for group in bucket.groups]
+        self._own_groups = list(groups.values())
+
+    def leave_groups(self) -> None:
+        for group in self._own_groups:
+            leave_group(group)
 
     def alike(self) -> list:
         """What must be the same on all ranks: the parameters that all hold alike."""
@@ -274,7 +286,7 @@ def squares(pieces: list, gradients: list) -> list:
     here = [(piece.holders, gradient) for piece, gradient in zip(pieces, gradients) if gradient is not None]
     if not here:
         return [0.0]
-    norms = torch.stack(torch._foreach_norm([gradient for _, gradient in here], 2, dtype=torch.float32)).double()
+    norms = torch.stack(foreach_norm([gradient for _, gradient in here], 2, dtype=torch.float32)).double()
     return [float((norms.square() / torch.tensor([holders for holders, _ in here], device=norms.device)).sum())]
 
 

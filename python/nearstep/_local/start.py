@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -13,6 +14,7 @@ from .._starting.names import whole_path
 from .._starting.settings import flattened
 from . import folders
 from .carry import carry
+from .engines import engine_of, paths_of, whole_of
 from .world import of_all_ranks
 
 
@@ -20,11 +22,8 @@ class _StartAnew(Exception):
     """No rank has taken a step, and not all have a state."""
 
 
-def paths_of(given: dict) -> list:
-    path = given["path"]
-    if path is None:
-        path = flattened(given["config"] or {}).get("csd.path", "runs/state")
-    return [whole_path("path", one) for one in (path if isinstance(path, (list, tuple)) else [path])]
+def _said(layout: tuple) -> str:
+    return "the state of nearstep-run or of one process" if layout[0] < 0 else f"the state of {layout[1]} ranks"
 
 
 class _Start:
@@ -35,25 +34,21 @@ class _Start:
     # --- What is there ---
 
     def _look(self) -> tuple:
-        """The layout to go on from, or None; and the parts of it that this rank sees."""
+        """The layout to go on from, or None; and the parts of it that this rank sees. Parts count before a state of the
+        whole, which goes when they are complete."""
         here = self._world.together(lambda: folders.look(self._paths[0]))
-        seen: dict = {}
-        for of_rank in self._world.gather_objects([(part.layout, part.rank) for part in here]):
-            for layout, rank in of_rank:
-                seen.setdefault(layout, set()).add(rank)
-        whole = [layout for layout, ranks in seen.items() if len(ranks) == layout[1]]
-        if seen and not whole:
-            number, ranks, _ = max(seen)
-            missing = next(rank for rank in range(ranks) if rank not in seen[max(seen)])
-            raise of_all_ranks(
-                ValueError(
-                    f"{self._paths[0]} lacks the folder "
-                    f"{folders.name_of(missing, ranks, number)}, which holds a part of the "
-                    f"state: bring it back, "
-                    "or start anew with fresh=True."
-                )
-            )
-        layout = max(whole, default=None)
+        is_whole = folders.has_whole(self._paths[0])
+        of_ranks = self._world.gather_objects(([(part.layout, part.rank) for part in here], is_whole))
+        try:
+            layout = folders.complete(itertools.chain.from_iterable(seen for seen, _ in of_ranks))
+        except ValueError as error:
+            layout = None
+            if not any(has for _, has in of_ranks):
+                raise of_all_ranks(error) from None
+        if layout is None and any(has for _, has in of_ranks):
+            old = whole_of(self._parts.layout)
+            first = next(rank for rank, (_, has) in enumerate(of_ranks) if has)
+            return old.layout, [old] if first == self._world.rank else []
         return layout, [part for part in here if part.layout == layout]
 
     def _part(self, run: str, number: int) -> folders.Part:
@@ -69,6 +64,8 @@ class _Start:
         )
 
     def _is_in_place(self, layout: tuple, here: list) -> bool:
+        if layout[0] < 0:
+            return False
         mine = self._part(layout[2], layout[0])
         is_mine = layout[1] == self._world.size and any(
             part.rank == mine.rank and part.has_same_elements(mine) for part in here
@@ -85,12 +82,14 @@ class _Start:
             self._world.together(lambda: folders.remove(self._paths, keep=-1))
         layout, here = (None, []) if is_fresh else self._look()
         if layout is None or self._is_in_place(layout, here):
-            return self._begin_in_place(layout, is_fresh, checkpoint)
+            done = self._begin_in_place(layout, is_fresh, checkpoint)
+            if is_fresh:
+                self._world.together(lambda: folders.remove_whole(self._paths))
+            return done
         if not self._is_resuming:
             raise of_all_ranks(
                 ValueError(
-                    f"{self._paths[0]} holds the state of {layout[1]} ranks or of other parts "
-                    f"of the model: call opt.resume() to go on from it, or start anew with "
+                    f"{self._paths[0]} holds {_said(layout)}: call opt.resume() to go on from it, or start anew with "
                     "fresh=True."
                 )
             )
@@ -122,17 +121,22 @@ class _Start:
         return done
 
     def _begin_elsewhere(self, layout: tuple, here: list) -> int:
-        part = self._part(layout[2], layout[0] + 1)
-        self._world.together(lambda: folders.remove_newer(self._paths, layout[0]))
-        carried = carry(self._optimizer, self._world, self._paths, layout, here, self._parts.pieces)
+        world, paths, optimizer = self._world, self._paths, self._optimizer
+        part = self._part(layout[2] or self._new_run(), layout[0] + 1)
+        world.together(lambda: folders.remove_newer(paths, layout[0]))
+
+        def opened(old):
+            return engine_of(old, optimizer, paths, world.rank, self._parts.layout)
+
+        carried = carry(world, paths[0], layout[1], here, opened, self._parts.pieces)
         done = self._open(part, True, None, carried)
-        self._world.together(lambda: part.write(os.path.join(self._paths[0], part.name)))
-        self._world.together(lambda: folders.remove(self._paths, keep=part.number))
-        if self._world.rank == 0:
-            print(
-                f"nearstep: the state of {layout[1]} ranks at step {done} is that of {self._world.size} from here on",
-                file=sys.stderr,
-            )
+        world.together(lambda: part.write(os.path.join(paths[0], part.name)))
+        world.together(lambda: folders.remove(paths, keep=part.number))
+        if layout[0] < 0:
+            world.together(lambda: folders.remove_whole(paths))
+        if world.rank == 0:
+            says = f"nearstep: {_said(layout)} at step {done} is that of {world.size} from here on"
+            print(says, file=sys.stderr)
         return done
 
     def _new_run(self) -> str:
@@ -140,21 +144,17 @@ class _Start:
 
     def _open(self, part: folders.Part, is_fresh: bool, checkpoint: str | None, carried=None) -> int:
         optimizer, world = self._optimizer, self._world
-        own = world.together(
-            lambda: optimizer.make_own([os.path.join(path, part.name) for path in self._paths], part.name, is_fresh)
-        )
+        own = world.together(lambda: optimizer.make_own(part.within(self._paths), part.name, is_fresh))
         mine, step = ("", None) if checkpoint is None else world.together(lambda: checkpoint_of(checkpoint, part))
         meeting = _Meeting(world, self._parts, carried.position.step if carried is not None else step)
         if own._params:
             own._session.meet, own._session.speaks = meeting, world.rank == 0
-            own._session.carried = carried and carried.of(own)
+            own._session.carried = carried and carried.of(own._params)
             own._session.processes_beside = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) or world.size
             world.together(lambda: own._begin(is_resuming=self._is_resuming, checkpoint=mine))
         else:
             meeting(None, None)
             world.together(lambda: None)
-        if carried is not None and carried.program and own._params:
-            own._session.program.restore(carried.program, own._session.device)
         done = meeting.step
         if any(row != [done] for row in world.gather([own._conductor.steps if own._params else done])):
             raise RuntimeError(

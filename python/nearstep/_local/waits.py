@@ -1,15 +1,22 @@
-"""The update of a layer's parameters is awaited just before fully_shard() gathers them, or when the program uses one
-itself."""
+"""Brings the new values while the next forward computes. A layer's are awaited just before fully_shard() gathers it or
+its forward begins, or when the program uses one itself."""
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import gc
+import os
 import weakref
 
 import torch
 
+from .. import _hooks
+from .._model import watch
 from .._model.departed import give_back_class, give_class
 from .._weakly import weakly
-from .parts import DTensor
+from . import world
+from .parts import DTensor, is_sharded
 
 try:
     from torch.distributed.fsdp import FSDPModule
@@ -50,16 +57,40 @@ class _Watched:
         return self.__reduce_ex__(protocol)
 
 
+def _watch(p, watcher) -> None:
+    if not is_sharded(p):
+        watch.watch(p, watcher)
+        return
+    _watchers[id(p)] = watcher
+    give_class(p, _Watched)
+
+
+def _release(p) -> None:
+    if not is_sharded(p):
+        watch.release(p)
+        return
+    _watchers.pop(id(p), None)
+    give_back_class(p, _Watched)
+
+
 def is_awaited(p) -> bool:
     """Whether the parameter may not have the last step's values yet."""
-    return isinstance(p, _Watched)
+    return isinstance(p, (_Watched, watch._Watched))
+
+
+def _modules_of(module) -> list:
+    """What fully_shard() was called with: in the module, or, if only tensors are known, in the program."""
+    if FSDPModule is None or _PLACE is None:
+        return []
+    found = gc.get_objects() if module is None else module.modules()
+    return [one for one in found if issubclass(type(one), FSDPModule)]
 
 
 def _groups_of(module) -> list:
     """What fully_shard() gathers together: the object that does it, and its parameters."""
     found = []
-    for one in module.modules() if module is not None and FSDPModule is not None and _PLACE is not None else ():
-        state = one._get_fsdp_state() if isinstance(one, FSDPModule) else None
+    for one in _modules_of(module):
+        state = one._get_fsdp_state()
         for group in getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]:
             if hasattr(group, "unshard") and hasattr(group, "fsdp_params"):
                 found.append((group, [param.sharded_param for param in group.fsdp_params]))
@@ -67,79 +98,163 @@ def _groups_of(module) -> list:
 
 
 class Waits:
-    """``own``: the optimizer of this rank's part; ``parts``: see Parts."""
+    """``optimizer``: that of all ranks; ``own``: the one of this rank's part; ``parts``: see Parts.
 
-    def __init__(self, own, parts, module):
+    Where ranks bring each other values, a thread does it, in the order of the buckets and in process groups in which
+    nobody else acts. So it goes on on all ranks whatever their programs do, also if only one of them uses a parameter.
+    """
+
+    def __init__(self, optimizer, own, parts, module):
         self._own, self._parts = weakref.ref(own), parts
-        self._pending: set = set()  # ids of parameters that may not have the last step's values
-        self._blocks: dict = {}  # of the engine, by the parameter's id
-        self._params: dict = {}
-        self._late: set = set()  # blocks that step() waits for
-        self._groups: list = []
-        covered = {id(p) for _, params in _groups_of(module) for p in params}
-        alone = {number for bucket in parts.buckets if bucket.count == 1 for number in bucket.numbers}
+        self._blocks: list = [set() for _ in parts.buckets]  # of the engine, by bucket
+        self._pending: set = set()  # buckets that may not have the last step's values
+        self._unseen: set = set()  # buckets for which the streams of fully_shard() have not waited since the last step
+        self._jobs: list = []  # of the thread, by bucket
+        self._bucket_of = {number: i for i, bucket in enumerate(parts.buckets) for number in bucket.numbers}
         for i, piece in enumerate(parts.pieces):
-            p, block = parts.params[piece.number], own._session.layout.block_of[i]
-            if id(p) in covered and piece.number in alone:
-                self._blocks.setdefault(id(p), set()).add(block)
-                self._params[id(p)] = p
-            else:
-                self._late.add(block)
+            self._blocks[self._bucket_of[piece.number]].add(own._session.layout.block_of[i])
+        self._groups: list = []
+        places = {id(p): i for i, p in enumerate(parts.params) if i in self._bucket_of}
+        covered = set()
         for group, params in _groups_of(module):
-            mine = [id(p) for p in params if id(p) in self._blocks]
-            if mine:
-                group.unshard = _awaiting(group, weakref.ref(self), mine)
+            numbers = [places[id(p)] for p in params if id(p) in places]
+            covered.update(numbers)
+            if numbers:
+                group.unshard = _awaiting(group, weakref.ref(self), {self._bucket_of[number] for number in numbers})
                 self._groups.append(group)
+        self._handles, hooked = _hook(optimizer, module, parts.layout.reads, covered)
+        self._late = {self._bucket_of[number] for number in self._bucket_of if number not in covered | hooked}
+        self._carrier = self._stream = None
+        if any(bucket.count > 1 for bucket in parts.buckets):
+            self._open_carrier()
+
+    def _open_carrier(self) -> None:
+        self._carrier = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="nearstep-gathers")
+        world.settle_before_destroying(self)
+        devices = {bucket.key[-1] for bucket in self._parts.buckets}
+        self._device = next((device for device in devices if device.type == "cuda"), None)
+        if self._device is None:
+            return
+        self._stream = torch.cuda.Stream(self._device)
+        self._events = [torch.cuda.Event() for _ in self._parts.buckets]
+        if os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1":  # NCCL's groups would wait for each other there
+            self._late = set(range(len(self._parts.buckets)))
+
+    # --- The end of a step ---
 
     def end_step(self) -> None:
         """New values are on their way."""
-        self._bring(self._late)
-        self._pending = set(self._blocks)
-        for key, p in self._params.items():
-            _watchers[key] = weakly(self._await, [key])
-            give_class(p, _Watched)
+        buckets = self._parts.buckets
+        self._pending, self._unseen = set(range(len(buckets))), set(range(len(buckets)))
+        if self._carrier is not None:
+            if self._stream is not None:
+                self._stream.wait_stream(torch.cuda.current_stream(self._device))
+            flats = [
+                [self._parts.flat(number) for number in bucket.numbers] if bucket.count > 1 else []
+                for bucket in buckets
+            ]
+            self._jobs = [self._carrier.submit(self._carry, i, flats[i]) for i in range(len(buckets))]
+        for number, i in self._bucket_of.items():
+            _watch(self._parts.params[number], weakly(self._await, [i]))
+        self._await(self._late)
+
+    @torch.no_grad()
+    def _carry(self, i: int, flats: list) -> None:
+        """Runs in the thread."""
+        with contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+            self._bring(i)
+            if flats:
+                self._parts.buckets[i].gather(flats)
+            if self._stream is not None:
+                self._events[i].record(self._stream)
+
+    def _bring(self, i: int) -> None:
+        own = self._own()
+        for block in sorted(self._blocks[i]) if own is not None and own._session.has_begun else ():
+            own._session.parameters.bring(block)
+
+    # --- Waiting ---
 
     def await_all(self) -> None:
         self._await(list(self._pending))
 
-    def close(self) -> None:
-        self.await_all()
-        for group in self._groups:
-            vars(group).pop("unshard", None)
+    @torch.no_grad()
+    def _await(self, buckets) -> None:
+        for i in sorted(self._pending.intersection(buckets)):
+            if self._carrier is None:
+                self._bring(i)
+            else:
+                self._jobs[i].result()
+                if self._stream is not None:
+                    torch.cuda.current_stream(self._device).wait_event(self._events[i])
+            self._pending.discard(i)
+            for number in self._parts.buckets[i].numbers:
+                _release(self._parts.params[number])
 
     @torch.compiler.disable
-    @torch.no_grad()
-    def before_all_gather(self, group, keys: list) -> None:
-        own, waiting = self._own(), [key for key in keys if key in self._pending]
-        if own is None or not waiting:
+    def before_all_gather(self, group, buckets: set) -> None:
+        own, unseen = self._own(), self._unseen & buckets
+        if own is None or not unseen:
             return
-        own._session.expect_step()
-        self._await(waiting)
-        streams = [getattr(group.comm_ctx, name, None) for name in ("all_gather_copy_in_stream", "all_gather_stream")]
-        for stream in streams:
-            if isinstance(stream, torch.cuda.Stream):
-                stream.wait_stream(torch.cuda.current_stream(stream.device))
+        self._expect_step()
+        self._await(unseen)
+        self._unseen -= unseen
+        for name in ("all_gather_copy_in_stream", "all_gather_stream"):
+            stream = getattr(group.comm_ctx, name, None)
+            for i in unseen if isinstance(stream, torch.cuda.Stream) else ():
+                self._wait_in(stream, i)
 
-    def _await(self, keys: list) -> None:
-        self._bring({block for key in keys for block in self._blocks[key]})
-        for key in keys:
-            self._pending.discard(key)
-            _watchers.pop(key, None)
-            give_back_class(self._params[key], _Watched)
+    def _wait_in(self, stream, i: int) -> None:
+        """Work that the stream gets from now on sees the bucket's values, which are on their way."""
+        if self._stream is not None:
+            stream.wait_event(self._events[i])
+            return
+        for block in self._blocks[i]:
+            self._own()._session.parameters.wait_in(stream, block)
 
-    def _bring(self, blocks) -> None:
+    def before_forward(self, blocks: list) -> None:
+        """``blocks``: of all parameters."""
+        if self._pending:
+            self._expect_step()
+            self._await({i for i in self._pending if self._parts.buckets[i].block in blocks})
+
+    def _expect_step(self) -> None:
         own = self._own()
-        for block in sorted(blocks) if own is not None and own._session.has_begun else ():
-            own._session.parameters.bring(block)
+        if torch.is_grad_enabled() and own is not None and own._session.has_begun:
+            own._session.expect_step()
+
+    # --- The end ---
+
+    def close(self) -> None:
+        try:
+            self.await_all()
+        finally:
+            for handle in self._handles:
+                handle.remove()
+            for group in self._groups:
+                vars(group).pop("unshard", None)
+            if self._carrier is not None:
+                self._carrier.shutdown()
+                self._parts.leave_groups()
 
 
-def _awaiting(group, waits, keys: list):
+def _hook(optimizer, module, reads: list, covered: set) -> tuple:
+    """Hooks on modules that read parameters which fully_shard() does not gather: their handles, and these parameters'
+    numbers."""
+    uncovered = [(owner, blocks, numbers) for owner, blocks, numbers in reads if not covered.issuperset(numbers)]
+    if module is None or not uncovered:
+        return [], set()
+    handles, are_read_elsewhere = _hooks.register(optimizer, module, uncovered, [])
+    return handles, set() if are_read_elsewhere else {number for *_, numbers in uncovered for number in numbers}
+
+
+def _awaiting(group, waits, buckets: set):
     original = group.unshard
 
     def unshard(*arguments, **named):
         alive = waits()
         if alive is not None:
-            alive.before_all_gather(group, keys)
+            alive.before_all_gather(group, buckets)
         return original(*arguments, **named)
 
     return unshard

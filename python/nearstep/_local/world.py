@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -11,6 +14,26 @@ import torch.distributed as dist
 def all_gather(whole, mine, group=None) -> None:
     """The ranks' tensors one after the other. PyTorch has renamed this."""
     getattr(dist, "all_gather_single", dist.all_gather_into_tensor)(whole, mine, group=group)
+
+
+_at_work: weakref.WeakSet = weakref.WeakSet()  # Waits whose threads may use process groups
+
+
+def settle_before_destroying(waits) -> None:
+    """A program may end its process groups right after step(), when ranks still bring each other values."""
+    _at_work.add(waits)
+    original = dist.destroy_process_group
+    if hasattr(original, "_nearstep"):
+        return
+
+    @functools.wraps(original)
+    def destroy(*arguments, **named):
+        for one in list(_at_work):
+            one.await_all()
+        return original(*arguments, **named)
+
+    destroy._nearstep = True
+    dist.destroy_process_group = dist.distributed_c10d.destroy_process_group = destroy
 
 
 def are_several() -> bool:
@@ -30,6 +53,13 @@ class World:
             dist.init_process_group()
         self.is_several = are_several()
         self.rank, self.size = (dist.get_rank(), dist.get_world_size()) if self.is_several else (0, 1)
+
+    @classmethod
+    def alone(cls) -> World:
+        """This process, whatever others there are."""
+        one = object.__new__(cls)
+        one.is_several, one.rank, one.size = False, 0, 1
+        return one
 
     def _device(self) -> torch.device:
         """Where the default group takes tensors: on the host if it can."""
@@ -53,13 +83,25 @@ class World:
         dist.all_gather_object(found, one)
         return found
 
-    def broadcast(self, tensor, source: int) -> None:
-        """A tensor on the host, in place."""
-        if self.is_several:
-            there = tensor.to(self._device())
-            dist.broadcast(there, source)
-            if self.rank != source:
-                tensor.copy_(there)
+    def pass_on(self, tensor, source: int, targets: list) -> None:
+        """A tensor on the host comes from one rank to others, in place. Ranks that are neither need not call it."""
+        others = [rank for rank in targets if rank != source]
+        if not others:
+            return
+        there = tensor.to(self._device())
+        if self.rank != source:
+            dist.recv(there, source)
+            tensor.copy_(there)
+            return
+        for rank in others:
+            dist.send(there, rank)
+
+    def own_groups(self, groups: list) -> dict:
+        """Process groups of the same ranks as these, by those ranks, in which nobody else acts."""
+        mine = {tuple(dist.get_process_group_ranks(group)) for group in groups}
+        wanted = sorted({ranks for of_rank in self.gather_objects(sorted(mine)) for ranks in of_rank})
+        made = {ranks: dist.new_group(list(ranks)) for ranks in wanted}
+        return {ranks: made[ranks] for ranks in mine}
 
     def together(self, work):
         """What ``work`` returns on this rank. What it raises on one rank ends it on all."""
@@ -78,6 +120,12 @@ class World:
             failure.is_of_all_ranks = True
             raise failure
         return result
+
+
+def leave_group(group) -> None:
+    """The program may have ended it already."""
+    with contextlib.suppress(ValueError, AssertionError, RuntimeError):
+        dist.destroy_process_group(group)
 
 
 def of_all_ranks(error: Exception) -> Exception:

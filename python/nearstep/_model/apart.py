@@ -5,9 +5,17 @@ from __future__ import annotations
 import contextlib
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch._ops import _len_torch_dispatch_stack_pre_dispatch
-from torch.utils._python_dispatch import _disable_current_modes
+
+from .._torch_private import (
+    DisableTorchFunction,
+    disable_current_modes,
+    get_tracing_state,
+    len_torch_dispatch_stack,
+    len_torch_dispatch_stack_pre_dispatch,
+    peek_interpreter_stack,
+    set_tracing_state,
+    temporarily_clear_interpreter_stack,
+)
 
 
 @contextlib.contextmanager
@@ -25,15 +33,15 @@ def apart():
     """Keeps the work within apart from what the program does at this time: no watched parameter waits for it, no mode
     for functions or dispatch sees or changes it, torch.func does not transform it, torch.jit.trace() does not record
     it, and torch.inference_mode() does not mark it."""
-    tracing = torch._C._get_tracing_state()
+    tracing = get_tracing_state()
     with contextlib.ExitStack() as stack:
         stack.enter_context(outside_inference())
-        stack.enter_context(torch._C.DisableTorchFunction())
-        if torch._C._functorch.peek_interpreter_stack() is not None:
+        stack.enter_context(DisableTorchFunction())
+        if peek_interpreter_stack() is not None:
             stack.enter_context(temporarily_clear_interpreter_stack())
-        if torch._C._len_torch_dispatch_stack() or _len_torch_dispatch_stack_pre_dispatch():
-            stack.enter_context(_disable_current_modes())
+        if len_torch_dispatch_stack() or len_torch_dispatch_stack_pre_dispatch():
+            stack.enter_context(disable_current_modes())
         if tracing is not None:
-            torch._C._set_tracing_state(None)
-            stack.callback(torch._C._set_tracing_state, tracing)
+            set_tracing_state(None)
+            stack.callback(set_tracing_state, tracing)
         yield

@@ -8,6 +8,13 @@ import weakref
 
 import torch
 
+from .._torch_private import (
+    DisableTorchFunctionSubclass,
+    has_compatible_shallow_copy_type,
+    is_compiling,
+    make_wrapper_subclass,
+)
+
 _TENSOR = torch.Tensor
 _PROPERTIES = (
     "shape",
@@ -90,7 +97,7 @@ def _functions():
         if hasattr(_TENSOR, name):
             yield getattr(_TENSOR, name)
     yield from (
-        torch._has_compatible_shallow_copy_type,
+        has_compatible_shallow_copy_type,
         torch.is_floating_point,
         torch.is_complex,
         torch.numel,
@@ -129,7 +136,7 @@ class Departed(torch.Tensor):
 
     @staticmethod
     def __new__(cls, p, intake, i: int):
-        one = torch.Tensor._make_wrapper_subclass(cls, p.shape, dtype=p.dtype, device=p.device)
+        one = make_wrapper_subclass(cls, p.shape, dtype=p.dtype, device=p.device)
         one._intake = weakref.ref(intake)
         one._number = i
         return one
@@ -150,10 +157,8 @@ class Departed(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if func in ABOUT or (
-            func == _TENSOR.untyped_storage and torch._guards.TracingContext.try_get() is not None
-        ):  # torch.compile describes it
-            with torch._C.DisableTorchFunctionSubclass():
+        if func in ABOUT or (func == _TENSOR.untyped_storage and is_compiling()):  # torch.compile describes it
+            with DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
         return cls._act(func, args, kwargs)
 
@@ -197,7 +202,7 @@ class Departed(torch.Tensor):
 
 def _changes_nothing(func, args, kwargs) -> bool:
     """Whether a conversion returns the tensor itself: tried on one of the same kind that has no elements."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         one = torch.empty([0] * args[0].dim(), dtype=args[0].dtype, device=args[0].device)
         return func(one, *args[1:], **(kwargs or {})) is one
 

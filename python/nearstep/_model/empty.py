@@ -7,6 +7,7 @@ import enum
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass
 from .departed import ABOUT, CONVERSIONS, give_back_class, give_class
 from .._starting.suggestions import suggests
 
@@ -81,7 +82,7 @@ def _replace(p, data) -> None:
 
 def is_empty(p) -> bool:
     """Whether the parameter has a shape but no values. One that the program has given values since is not empty."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return getattr(p, "_nearstep_empty", None) is not None and (
             p.numel() == 0 or bool(p.detach()[(0,) * p.dim()].isnan())
         )
@@ -108,7 +109,7 @@ class _Guarded:
             and name not in _WITHOUT_VALUES
         ):
             _refuse()
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
     def __deepcopy__(self, _):

@@ -8,6 +8,9 @@ import itertools
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass, has_storage
+from .composed import refuse_trained
+
 # A block has at least one tile of the engine, so that each has something to send.
 _LEAST_ELEMENTS = 65536
 
@@ -40,8 +43,9 @@ class Groups(list):
 
 
 def check_formats(params: list, names: list) -> None:
-    """Raises ValueError for a format that nearstep does not train."""
+    """Raises ValueError for a format that nearstep does not train, and for parameters that consist of others."""
     for p, name in zip(params, names):
+        refuse_trained(name, p)
         if p.dtype not in DTYPES:
             raise ValueError(f"Parameter {name} is {p.dtype}: nearstep trains float32, bfloat16 and float16.")
 
@@ -166,11 +170,11 @@ class Layout:
 
 def _refuse_shared_memory(params: list, names: list) -> None:
     """PyTorch's optimizers update such memory once for each parameter; the state has one master for each."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         places = sorted(
             (p.data_ptr(), p.data_ptr() + p.numel() * p.element_size(), name)
             for p, name in zip(params, names)
-            if torch._C._has_storage(p) and p.is_contiguous() and p.device.type != "meta"
+            if has_storage(p) and p.is_contiguous() and p.device.type != "meta"
         )
     for (_, end, one), (begin, _, other) in itertools.pairwise(places):
         if 0 < begin < end:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass, current_graph_task_id
 from . import watch
 from .apart import apart
 from .departed import Departed
@@ -77,7 +78,7 @@ class Parameters:
 
     def is_value(self, i: int) -> bool:
         """Whether the parameter is the engine's value itself. It is a copy when the program has converted it."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             return i in self._streamed or self._params[i].data_ptr() == self.values[i].data_ptr()
 
     @property
@@ -248,7 +249,7 @@ class Parameters:
         when nobody reads the old ones, and where it says then, on the GPU, whether the program has changed any."""
         if self.device.type != "cuda" or self._streaming is not None or not self._conductor.is_alone:
             return [], 0, 0
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             self._places = {i: p.detach() for i, p in enumerate(self._params) if self._is_like_value(i)}
             numbers = list(self._places)
             self._looks.wait_stream(torch.cuda.current_stream(self.device))
@@ -299,6 +300,11 @@ class Parameters:
             ):
                 self._fetch(following)  # while the device computes this block
             self._raise_lost()
+
+    def wait_in(self, stream, block: int) -> None:
+        """Work that the stream of the GPU gets from now on sees the block's values, which bring() brings."""
+        if self.device.type == "cuda":
+            stream.wait_event(self._copied[block])
 
     def await_sent(self) -> None:
         """Before the program may write values: until the step is finished, this rank may send them to others from
@@ -352,7 +358,7 @@ class Parameters:
         """Before a layer that has these in its slot computes a forward. An evaluation may read those of the last step
         from storage.
         """
-        if torch._C._current_graph_task_id() == -1 and (torch.is_grad_enabled() or not self.is_from_storage):
+        if current_graph_task_id() == -1 and (torch.is_grad_enabled() or not self.is_from_storage):
             for i in numbers:
                 self._refuse_put(
                     i, " Or, if backward() runs several times in a step, make the optimizer with accumulation=N."
@@ -433,7 +439,7 @@ class Parameters:
             )
         if is_thorough:
             self.look_for_written()
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             written = self._digests.differing(sorted({*self._written, *self._digests.counted(self._here())}))
             if is_last:
                 written = [

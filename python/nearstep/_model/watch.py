@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 
 import torch
-from torch._functorch import eager_transforms, vmap
 
+from .._torch_private import TAKERS_OF_TENSORS, DisableTorchFunctionSubclass
 from .departed import ABOUT, give_back_class, give_class, instances_in
 
 _watchers: dict = {}  # a function to call, by the parameter's id
@@ -29,7 +29,7 @@ def _is_about(func, args, kwargs) -> bool:
 def _use(p) -> None:
     """The parameter is a plain one afterwards."""
     watcher = _watchers.get(id(p))
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         if watcher is not None:
             watcher()
         if isinstance(p, _Watched):
@@ -43,7 +43,7 @@ class _Watched:
         if not _is_about(func, args, kwargs):
             for p in (*instances_in(_Watched, args), *instances_in(_Watched, kwargs.values())):
                 _use(p)
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
 
     def __deepcopy__(self, memo):
@@ -80,13 +80,10 @@ def _using(function):
 
 
 def _bring_for_functions() -> None:
-    """Where PyTorch's own code in Python takes tensors without asking their class: torch.func's transforms wrap them,
-    autograd takes gradients, a new Parameter and swap_tensors() take the class for a part of the tensor."""
+    """PyTorch's own code in Python takes tensors without asking their class: torch.func's transforms and autograd do
+    so, and a new Parameter and swap_tensors() take the class for a part of the tensor."""
     for home, name in (
-        (eager_transforms, "_wrap_tensor_for_grad"),
-        (eager_transforms, "_wrap_all_tensors_to_functional"),
-        (vmap, "_create_batched_inputs"),
-        (torch.autograd, "_make_grads"),
+        *TAKERS_OF_TENSORS,
         (torch.nn.Parameter, "__new__"),
         (torch.utils, "swap_tensors"),
     ):

@@ -6,8 +6,8 @@ import copy
 import os
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .._torch_private import is_traceable_wrapper_subclass
 from .. import _engine
 from .._model.groups import DTYPES, plain_module, plain_name
 from .._starting.names import file_name

@@ -11,11 +11,12 @@ import warnings
 import torch
 from torch.nn.parameter import is_lazy
 
+from .._torch_private import EXTRA_STATE_KEY_SUFFIX
 from .._model.groups import plain_name
 
 _LENGTH_BYTES = 8
 _MOST_ABOUT = 1 << 26
-_EXTRA = torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
+_EXTRA = EXTRA_STATE_KEY_SUFFIX
 _SMALL_BYTES = (
     1 << 20
 )  # a buffer of at most this size is looked at in every step, a larger one when PyTorch counts a change
@@ -58,7 +59,14 @@ def _saved(value):
 
 
 def _loaded(saved):
-    return torch.load(io.BytesIO(saved.numpy().tobytes()), map_location="cpu", weights_only=True)
+    """Returns what _saved() was given. PyTorch before 2.6 runs code of archives of other kinds, in spite of
+    weights_only."""
+    memory = io.BytesIO(saved.numpy().tobytes())
+    is_zip = memory.getbuffer()[:4] == b"PK\x03\x04"
+    if not is_zip or "constants.pkl" in torch._C.PyTorchFileReader(memory).get_all_records():
+        raise ValueError("a value is not one that torch.save() wrote")
+    memory.seek(0)
+    return torch.load(memory, map_location="cpu", weights_only=True)
 
 
 def _random_states(device) -> dict:

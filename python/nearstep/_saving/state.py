@@ -9,6 +9,8 @@ import re
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass
+
 _CLEARED = (
     "The optimizer state lies in storage and cannot be set or cleared here: make a new optimizer with fresh=True to "
     "reset the moments."
@@ -30,12 +32,12 @@ class _Shown(torch.Tensor):
             isinstance(one, cls) for many in written for one in (many if isinstance(many, (list, tuple)) else [many])
         ):
             raise RuntimeError(_CLEARED)
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             found = func(*args, **kwargs)
         return found.as_subclass(cls) if func == torch.Tensor.data.__get__ or name == "detach" else found
 
     def _plain(self):
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             return self.as_subclass(torch.Tensor)
 
     def __reduce_ex__(self, protocol):

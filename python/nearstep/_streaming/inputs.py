@@ -4,7 +4,8 @@ stream.py."""
 import functools
 import weakref
 
-import torch
+
+from .._torch_private import END_OF_BACKWARD, current_graph_task_id
 
 _SENTENCE = (
     "torch.autograd.grad() and backward(inputs=...) come to {}, and a streamed layer computes the gradients of all "
@@ -43,15 +44,15 @@ def _check(asked) -> None:
 
 def _look_at_inputs() -> None:
     """Watches the private function in which both ``backward()`` and ``torch.autograd.grad()`` end."""
-    original = getattr(torch.autograd, "_engine_run_backward", None)
+    original = getattr(*END_OF_BACKWARD, None)
     if original is None or hasattr(original, "_nearstep"):
         return
 
     @functools.wraps(original)
     def run(outputs, *arguments, **settings):
-        if len(arguments) > _INPUTS and torch._C._current_graph_task_id() == -1:  # else a streamed layer asks itself
+        if len(arguments) > _INPUTS and current_graph_task_id() == -1:  # else a streamed layer asks itself
             _check(arguments[_INPUTS])
         return original(outputs, *arguments, **settings)
 
     run._nearstep = True
-    torch.autograd._engine_run_backward = run
+    setattr(*END_OF_BACKWARD, run)

@@ -4,12 +4,27 @@ others compute again. Used by stream.py and recompute.py."""
 from __future__ import annotations
 
 import contextlib
+import math
 
 import torch
+
+from .._torch_private import storage_uses
 
 
 def _bytes_of(tensors) -> int:
     return sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}.values())
+
+
+def _is_in(memory, tensor) -> bool:
+    return tensor.untyped_storage().data_ptr() == memory.untyped_storage().data_ptr()
+
+
+def _place_of(tensor) -> tuple:
+    return tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride()
+
+
+def _at_place(memory, dtype, *place):
+    return torch.empty(0, dtype=dtype, device=memory.device).set_(memory.untyped_storage(), *place)
 
 
 class Graph:
@@ -24,16 +39,11 @@ class Graph:
         self.leaves: list = []  # of the output
 
     def _pack(self, tensor):
-        if tensor.untyped_storage().data_ptr() != self._memory().untyped_storage().data_ptr():
-            return tensor
-        return tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride()
+        return _place_of(tensor) if _is_in(self._memory(), tensor) else tensor
 
     def _unpack(self, packed):
         self.check()
-        if isinstance(packed, torch.Tensor):
-            return packed
-        dtype, *place = packed
-        return torch.empty(0, dtype=dtype, device=self._memory().device).set_(self._memory().untyped_storage(), *place)
+        return packed if isinstance(packed, torch.Tensor) else _at_place(self._memory(), *packed)
 
     @contextlib.contextmanager
     def recorded(self):
@@ -112,20 +122,29 @@ class Keeping:
 
     @contextlib.contextmanager
     def weighed(self, number: int, memory, inputs: list):
-        """Around a second computation, whose graph would be kept. ``memory``: of the layer's slot."""
+        """Around a second computation, whose graph would be kept. ``memory``: of the layer's slot. A graph that holds a
+        part of the slot other than by what autograd saves, as bitsandbytes' 4-bit products do, would compute its
+        backward with what is in that slot then: such a layer always computes again."""
         if self._measure is None or number in self._shares:
             yield
             return
         saved = list(inputs)
-        of_slot = memory.untyped_storage().data_ptr()
 
         def see(tensor):
-            if tensor.untyped_storage().data_ptr() != of_slot:
-                saved.append(tensor.detach())
+            if _is_in(memory, tensor):
+                return _place_of(tensor)
+            saved.append(tensor.detach())
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(see, lambda tensor: tensor):
+        def give(packed):
+            return packed if isinstance(packed, torch.Tensor) else _at_place(memory, *packed)
+
+        before = storage_uses(memory)
+        with torch.autograd.graph.saved_tensors_hooks(see, give):
             yield
+        if storage_uses(memory) > before:
+            self._shares[number] = math.inf
+            return
         self._sizes[number] = _bytes_of(saved)
         self._shares[number] = self._sizes[number] / max(1, _bytes_of(inputs))
 

@@ -15,8 +15,8 @@ import sys
 import weakref
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from .._torch_private import current_graph_task_id, is_checkpoint_valid, queue_callback, tree_flatten, tree_unflatten
 from . import inputs
 from .keeping import Graph
 
@@ -205,7 +205,7 @@ class Uses:
     def end(self, call) -> bool:
         """The call's backward runs. Returns whether its gradients are all that the layer's own parameters get."""
         self._calls.discard(call)
-        backward = torch._C._current_graph_task_id()
+        backward = current_graph_task_id()
         if backward != self._backward:  # another one may have failed
             self._backward, self._held = backward, {}
         return not self._calls and not self._held
@@ -219,7 +219,7 @@ class Uses:
     def deliver(self, at_layer) -> None:
         """Gives the parameters what is held: when no call waits, or at the end of this backward."""
         if self._calls:
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._give(at_layer))
+            queue_callback(lambda: self._give(at_layer))
         else:
             self._give(at_layer)
 
@@ -276,7 +276,7 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, *gradients):
-        if not torch.autograd._is_checkpoint_valid():
+        if not is_checkpoint_valid():
             raise RuntimeError(inputs.sentence_about(ctx.uses.name))
         call, uses, shared = ctx.call, ctx.uses, ctx.shared
         # A program's checkpoint computes the layer once more when it is asked for the inputs, so that this is no time

@@ -7,7 +7,9 @@ import dataclasses
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass, peek_interpreter_stack
 from .._model.apart import outside_inference
+from .._model.composed import tensors_of
 from .._pinned import PinnedMemory, padded, views
 
 # Layers whose work the device may have before it. Programs call layers long before the device computes them, and what
@@ -21,7 +23,7 @@ class Layer:
     """A module whose parameters are in host memory, and in a slot while it computes."""
 
     module: torch.nn.Module
-    params: list
+    params: list  # in place of one that consists of others, these
     numbers: list  # of the parameters among the trained ones; None: frozen
     blocks: list  # of the engine's vector that hold the trained ones
     homes: list = dataclasses.field(default_factory=list)  # host tensors of the parameters
@@ -37,12 +39,12 @@ class Layer:
 
     def check_module(self) -> None:
         """Raises RuntimeError where autograd would not see what the layer computes with."""
-        if torch._C._functorch.peek_interpreter_stack() is not None:
+        if peek_interpreter_stack() is not None:
             raise RuntimeError(
                 "torch.func's transforms do not see into a streamed layer: train without stream=, or compute without "
                 "gradients."
             )
-        missing = set(map(id, self.params)) - set(map(id, self.module.parameters()))
+        missing = set(map(id, self.params)) - {id(one) for p in self.module.parameters() for one in tensors_of(p)}
         if missing:
             raise RuntimeError(
                 f"A streamed layer ({type(self.module).__name__}) has other tensors in place of {len(missing)} "
@@ -174,7 +176,7 @@ class Slots:
             self._copies.wait_event(slot.used)
             if any(home.is_cuda for home in homes):  # the program's
                 self._copies.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._copies), torch._C.DisableTorchFunctionSubclass():
+        with torch.cuda.stream(self._copies), DisableTorchFunctionSubclass():
             for p, home, view in zip(layer.params, homes, views(slot.memory, layer.params)):
                 view.copy_(home, non_blocking=True)
                 p.data = view
@@ -186,7 +188,7 @@ class Slots:
     @staticmethod
     def _newest(layer: Layer, homes: list) -> list:
         """Returns where to load from: memory that the program gave a parameter, else ``homes``."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             for i, (p, outside) in enumerate(zip(layer.params, layer.outside) if layer.slot is None else ()):
                 if p.data_ptr() != outside.data_ptr():
                     if p.shape != outside.shape:
@@ -216,7 +218,7 @@ class Slots:
 
     @staticmethod
     def _take_home(layer: Layer) -> None:
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             for p, outside in zip(layer.params, layer.outside):
                 if p.data_ptr() != outside.data_ptr():
                     p.data = outside

@@ -12,10 +12,11 @@ import weakref
 
 import torch
 
+from .._torch_private import DisableTorchFunctionSubclass
 from . import inputs, left, recompute
 from .._gradients.room import Memory, capacity_of, memory_of
 from .activations import Activations
-from .._model import watch
+from .._model import composed, watch
 from .._model.groups import layers_of, plain_name
 from .._pinned import resident_bytes
 from .._starting.suggestions import suggests
@@ -136,6 +137,11 @@ class Streaming:
                 "convert the model to one."
             )
         self._settings, self._module = settings, module
+        self._numbers = {id(p): number.get(id(p)) for _, mine in pairs for p in mine}
+        names = {id(p): name for name, p in module.named_parameters() if id(p) in self._numbers}
+        for p in (p for _, mine in pairs for p in mine):
+            composed.refuse_streamed(names[id(p)], p)
+        tensors = [(layer, [one for p in mine for one in composed.tensors_of(p)]) for layer, mine in pairs]
         self._layers = [
             Layer(
                 layer,
@@ -143,17 +149,15 @@ class Streaming:
                 [number.get(id(p)) for p in mine],
                 sorted({block_of[number[id(p)]] for p in mine if id(p) in number}),
             )
-            for layer, mine in pairs
+            for layer, mine in tensors
         ]
-        self._numbers = {id(p): number.get(id(p)) for _, mine in pairs for p in mine}
-        self._frozen = HostMemory([p for _, mine in pairs for p in mine if id(p) not in number])
+        self._frozen = HostMemory([p for _, mine in tensors for p in mine if id(p) not in number])
         self._slot_bytes = max(layer.slot_bytes for layer in self._layers)
         self._slots: Slots | None = None
         self._is_measuring = False
         self._last = None
         self._following: dict = {}  # what was computed after a layer's forward or backward
         self._uses = _uses_of(module, pairs)
-        names = {id(p): name for name, p in module.named_parameters() if id(p) in self._numbers}
         self._formats = [[(names[id(p)], p, p.dtype) for p in mine] for _, mine in pairs]
         inputs.refuse(names, self)
         self._forwards = [_wrap(weakref.ref(self), layer, i) for i, layer in enumerate(self._layers)]
@@ -204,7 +208,7 @@ class Streaming:
 
     def _refuse_converted(self, number: int, error: type, since: str) -> None:
         """``number``: of a layer."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             for name, p, dtype in self._formats[number]:
                 if p.dtype != dtype:
                     raise error(
@@ -425,6 +429,7 @@ class Streaming:
             self.empty()
             for layer in self._layers if self._device.type == "cuda" and not self.is_from_storage else ():
                 left.mark(layer.module)
+                composed.settle(layer.module)
             self._slots = None
             self._source.close()
             if self._spill is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 
 import torch
-from torch._dynamo.eval_frame import OptimizeContext
+
+from .._torch_private import OptimizeContext
 
 
 class Work:

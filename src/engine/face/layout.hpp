@@ -19,7 +19,7 @@ struct Tensor {
     std::string name;
     std::vector<std::int64_t> shape;  // row-major
     std::size_t offset = 0;           // first element in the parameter vector
-    std::size_t group = 0;            // parameter group: index in Step::groups
+    std::size_t group = 0;            // parameter group: index in StepSettings::groups
 };
 
 struct Layout {

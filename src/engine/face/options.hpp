@@ -5,8 +5,8 @@
 #include "base/statistics.hpp"
 #include "codec/delta.hpp"
 #include "engine/face/layout.hpp"
-#include "engine/face/placed.hpp"
-#include "engine/face/wish.hpp"
+#include "engine/face/placed_settings.hpp"
+#include "engine/face/start_request.hpp"
 #include "store/manifest.hpp"
 #include "trace/run_facts.hpp"
 #include "trace/timeline.hpp"
@@ -28,7 +28,7 @@ class GpuTensors;
 
 namespace nearstep::engine {
 
-// What a client keeps with each step beside the state: see Engine::keep_program().
+// What a client keeps with each step beside the state: see Run::keep_program().
 enum class ProgramUse {
     none,      // nothing
     optional,  // something that a start may go on without
@@ -48,9 +48,9 @@ struct EngineOptions {
     std::size_t gpu_work_bytes = 0;  // that the client's network will take of it; 0: unknown
     Grant grant = {};
     ParameterHome parameters = ParameterHome::vector;
-    // Tensors in GPU memory of a client on one rank. From Engine::update() on, the GPU may write
-    // new parameters to them instead of to Engine::parameters(). They outlive the engine; null: all
-    // new parameters go to Engine::parameters().
+    // Tensors in GPU memory of a client on one rank. From Run::update() on, the GPU may write
+    // new parameters to them instead of to Run::parameters(). They outlive the engine; null: all
+    // new parameters go to Run::parameters().
     csd::GpuTensors* tensors = nullptr;
     ProgramUse program = ProgramUse::none;
     bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()
@@ -59,13 +59,16 @@ struct EngineOptions {
     // Gradients come in any order. Matters only where parameters are spread over ranks: then all
     // gradients wait for end_gradients(), because ranks also meet in await_parameters().
     bool puts_in_any_order = false;
+    // All gradients come when backward is over. The update begins with the first blocks then, which
+    // the next forward needs first, and may write to `tensors`; it does not begin in backward.
+    bool puts_at_once = false;
     LossScaleSettings loss_scale = {};
     std::string fault_plan = {};          // for tests: see FaultPoints
     trace::Timeline* timeline = nullptr;  // outlives the engine; null: no tracing
 };
 
 // How a step uses its gradients.
-struct Step {
+struct StepSettings {
     std::vector<Hyper> groups = {};  // indexed by Tensor::group
     double clip_norm = 0;            // 0: no clipping
     // Indices of tensors without a gradient on any rank: masters and moments do not change, and
@@ -75,7 +78,7 @@ struct Step {
 
 // Facts about a step that are known when all its gradients were put. All ranks have the same.
 struct StepEnd {
-    // Replaces Step::skipped. An update that backward began otherwise is repeated.
+    // Replaces StepSettings::skipped. An update that backward began otherwise is repeated.
     std::optional<std::vector<std::size_t>> skipped = std::nullopt;
     // The step does not take place: state, steps_done() and loss scale stay as they are.
     bool is_given_up = false;
@@ -111,6 +114,18 @@ struct StateTransfer {
     double bytes = 0;
     double seconds = 0;
 };
+
+// Writes start values of the elements from `first` on. Called by several threads at once.
+using Fill = std::function<void(std::size_t first, std::span<float> masters)>;
+
+// Changes masters from element `first` on. Called by several threads at once; padding lies behind
+// the last element.
+using MasterChange = std::function<void(std::size_t first, std::span<float> masters)>;
+
+// Sees arrays of the state, of the elements from `first` on.
+using StateSight =
+    std::function<void(std::size_t first, std::span<const float> masters,
+                       std::span<const float> moments1, std::span<const float> moments2)>;
 
 // State of another layout that the client has, in place of start values alone.
 struct Carried {

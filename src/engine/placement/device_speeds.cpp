@@ -3,10 +3,10 @@
 
 #include "base/error.hpp"
 #include "base/formatted.hpp"
-#include "csd/emulated_device.hpp"
+#include "csd/cpu_device.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/speed_trial.hpp"
-#include "engine/placement/tiers.hpp"
+#include "engine/placement/tier_shares.hpp"
 #include "mpi/topology.hpp"
 #include "shard/partition.hpp"
 
@@ -36,7 +36,7 @@ double share_of(const shard::Ownership& owners, int rank, int local) {
     return tiles_of(copy.partition, device) / static_cast<double>(copy.partition.tiles());
 }
 
-std::string describe_measured(const Placed& settings, const shard::Ownership& owners) {
+std::string describe_measured(const PlacedSettings& settings, const shard::Ownership& owners) {
     const int ranks = owners.ranks();
     const std::vector<std::vector<config::Tier>> tiers = config::tiers_per_rank(settings, ranks);
     const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
@@ -110,7 +110,7 @@ UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpee
 
 // Balances the drives of one copy, whose subgroups, and so their slots, are those of the speeds
 // that were settled before. csd.tiers says what the devices of other tiers have.
-void balance(Placed& settings, const std::vector<TrialSpeeds>& trials, std::size_t elems,
+void balance(PlacedSettings& settings, const std::vector<TrialSpeeds>& trials, std::size_t elems,
              const std::vector<int>& copy, int ranks) {
     const std::vector<int> drives_of = config::drives_per_rank(settings, ranks);
     const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
@@ -134,7 +134,7 @@ void balance(Placed& settings, const std::vector<TrialSpeeds>& trials, std::size
     }
 }
 
-std::vector<double> measured_speeds(const mpi::Communicator& world, const Placed& settings,
+std::vector<double> measured_speeds(const mpi::Communicator& world, const PlacedSettings& settings,
                                     const Layout& layout, const mpi::Topology& nodes) {
     const std::vector<TrialSpeeds> drives = measure_devices(world, settings, layout);
     std::vector<TrialSpeeds> trials;  // of all devices
@@ -145,7 +145,7 @@ std::vector<double> measured_speeds(const mpi::Communicator& world, const Placed
             trials.push_back(tier == config::Tier::drive ? *drive++ : TrialSpeeds{.of_read = 1});
         }
     }
-    Placed settled = settings;
+    PlacedSettings settled = settings;
     settled.speeds.clear();
     for (const TrialSpeeds& trial : trials) {
         settled.speeds.push_back(trial.of_read);
@@ -202,7 +202,7 @@ std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, d
 namespace {
 
 // Whether shares of an earlier run hold for drives that have these speeds: all that take part do.
-bool may_keep(const Placed& settings, const std::vector<double>& known, int ranks) {
+bool may_keep(const PlacedSettings& settings, const std::vector<double>& known, int ranks) {
     const std::vector<double> speeds = config::device_speeds(settings, ranks);
     std::size_t device = 0;
     for (const std::vector<config::Tier>& of_rank : config::tiers_per_rank(settings, ranks)) {
@@ -220,7 +220,7 @@ bool may_keep(const Placed& settings, const std::vector<double>& known, int rank
 
 }  // namespace
 
-void settle_speeds(const mpi::Communicator& world, Placed& settings, const Layout& layout,
+void settle_speeds(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
                    const std::vector<double>& known) {
     const bool is_auto = !settings.csd.tiers.memory;
     // Less is free now than before the run's own state lay there.
@@ -240,7 +240,8 @@ void settle_speeds(const mpi::Communicator& world, Placed& settings, const Layou
     }
 }
 
-std::vector<std::string> describe_speeds(const Placed& settings, const shard::Ownership& owners) {
+std::vector<std::string> describe_speeds(const PlacedSettings& settings,
+                                         const shard::Ownership& owners) {
     std::vector<std::string> lines;
     if (measures_speeds(settings) && !settings.speeds.empty()) {
         lines.push_back(describe_measured(settings, owners));

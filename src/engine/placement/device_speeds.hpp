@@ -3,7 +3,7 @@
 
 #include "config/engine_settings.hpp"
 #include "engine/face/layout.hpp"
-#include "engine/face/placed.hpp"
+#include "engine/face/placed_settings.hpp"
 #include "mpi/communicator.hpp"
 #include "shard/ownership.hpp"
 
@@ -15,14 +15,14 @@ namespace nearstep::engine {
 // Whether settle_speeds() may measure the devices.
 bool measures_speeds(const config::EngineSettings& settings);
 
-// Sets Placed::speeds, and csd.tiers.memory where that is "auto". Leaves no speeds if csd.speed has
-// numbers and all state lies on drives. With csd.speed = "auto", or with "auto" for memory, it
-// takes the known speeds, so that a restart finds its layout. Else with csd.speed = "auto" all
-// ranks measure all their drives at once, for two to four seconds, with temporary files in their
-// folders. Cards, and drives in mode base, are not measured and count as equal. Collective; throws
-// ConfigError and IoError on all ranks alike.
-// `known`: of these devices, from an earlier run; empty: unknown.
-void settle_speeds(const mpi::Communicator& world, Placed& settings, const Layout& layout,
+// Sets PlacedSettings::speeds, and csd.tiers.memory where that is "auto". Leaves no speeds if
+// csd.speed has numbers and all state lies on drives. With csd.speed = "auto", or with "auto" for
+// memory, it takes the known speeds, so that a restart finds its layout. Else with csd.speed =
+// "auto" all ranks measure all their drives at once, for two to four seconds, with temporary files
+// in their folders. Cards, and drives in mode base, are not measured and count as equal.
+// Collective; throws ConfigError and IoError on all ranks alike. `known`: of these devices, from an
+// earlier run; empty: unknown.
+void settle_speeds(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
                    const std::vector<double>& known);
 
 // Tiles per second of a device: of those that are read and written, and of those that are written
@@ -40,6 +40,7 @@ struct UnequalDevice {
 std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, double tiles);
 
 // Sentences about measured speeds and about tiers, for a run's first lines.
-std::vector<std::string> describe_speeds(const Placed& settings, const shard::Ownership& owners);
+std::vector<std::string> describe_speeds(const PlacedSettings& settings,
+                                         const shard::Ownership& owners);
 
 }  // namespace nearstep::engine

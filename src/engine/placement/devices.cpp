@@ -5,10 +5,10 @@
 #include "base/units.hpp"
 #include "base/wording.hpp"
 #include "csd/card_device.hpp"
-#include "csd/emulated_device.hpp"
+#include "csd/cpu_device.hpp"
 #include "csd/gpu_device.hpp"
 #include "csd/state_layout.hpp"
-#include "engine/placement/tiers.hpp"
+#include "engine/placement/tier_shares.hpp"
 #include "fpga/host/pairing.hpp"
 #include "memory/shared_memory.hpp"
 #include "plan/link_rates.hpp"
@@ -25,19 +25,19 @@ namespace nearstep::engine {
 namespace {
 
 // Returns the position of the device's folder in csd.path.
-std::size_t place_of_device(const Placed& settings, std::size_t local) {
+std::size_t place_of_device(const PlacedSettings& settings, std::size_t local) {
     const std::size_t place =
         local < settings.places.size() ? static_cast<std::size_t>(settings.places[local]) : local;
     return place % settings.csd.path.size();
 }
 
 // The folder of csd.path in which the device's drive is mounted.
-const std::string& folder_of_device(const Placed& settings, std::size_t local) {
+const std::string& folder_of_device(const PlacedSettings& settings, std::size_t local) {
     return settings.csd.path[place_of_device(settings, local)];
 }
 
 // The card in csd.cards or, without that, on the same PCIe switch as the folder's drive.
-std::string card_of_device(const Placed& settings, std::size_t local) {
+std::string card_of_device(const PlacedSettings& settings, std::size_t local) {
     if (!settings.csd.cards.empty()) {
         return settings.csd.cards[place_of_device(settings, local)];
     }
@@ -104,7 +104,7 @@ std::vector<config::Tier> tiers_of(const config::EngineSettings& settings, int r
     return config::tiers_per_rank(settings, ranks)[static_cast<std::size_t>(rank)];
 }
 
-std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set) {
+std::vector<std::string> state_files(const PlacedSettings& settings, int rank, int ranks, int set) {
     const std::vector<config::Tier> tiers = tiers_of(settings, rank, ranks);
     std::vector<std::string> files;
     for (std::size_t device = 0; device < tiers.size(); ++device) {
@@ -118,7 +118,7 @@ std::vector<std::string> state_files(const Placed& settings, int rank, int ranks
     return files;
 }
 
-std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, int ranks,
+std::vector<store::PlannedFile> planned_files(const PlacedSettings& settings, int rank, int ranks,
                                               const shard::Replica& copy) {
     const std::vector<std::string> files = state_files(settings, rank, ranks);
     const std::vector<config::Tier> tiers = tiers_of(settings, rank, ranks);
@@ -162,7 +162,7 @@ mpi::Topology discover_nodes(const mpi::Communicator& world,
                                config::computing_ranks(settings, world.size()));
 }
 
-std::vector<double> speeds_of_devices(const Placed& settings, int ranks) {
+std::vector<double> speeds_of_devices(const PlacedSettings& settings, int ranks) {
     if (settings.speeds.empty()) {
         return config::device_speeds(settings, ranks);
     }
@@ -173,17 +173,18 @@ std::vector<double> speeds_of_devices(const Placed& settings, int ranks) {
     return settings.speeds;
 }
 
-std::string manifest_path(const Placed& settings, int rank, int set) {
+std::string manifest_path(const PlacedSettings& settings, int rank, int set) {
     return text(folder_of_device(settings, 0), "/", store::manifest_name(rank, set));
 }
 
-std::array<std::string, 2> program_state_paths(const Placed& settings, int rank, int set) {
+std::array<std::string, 2> program_state_paths(const PlacedSettings& settings, int rank, int set) {
     const std::string folder = folder_of_device(settings, 0);
     return {text(folder, "/", store::program_state_name(rank, set, 0)),
             text(folder, "/", store::program_state_name(rank, set, 1))};
 }
 
-store::RankFiles files_of_rank(const Placed& settings, const mpi::Communicator& world, int set) {
+store::RankFiles files_of_rank(const PlacedSettings& settings, const mpi::Communicator& world,
+                               int set) {
     return {.states = state_files(settings, world.rank(), world.size(), set),
             .manifest = manifest_path(settings, world.rank(), set)};
 }
@@ -208,7 +209,7 @@ mpi::Topology copies_of(const config::EngineSettings& settings, const mpi::Topol
                                 : mpi::groups_of(nodes, of_copy, computing);
 }
 
-shard::Replica make_copy(const Placed& settings, std::size_t parameters,
+shard::Replica make_copy(const PlacedSettings& settings, std::size_t parameters,
                          const std::vector<int>& copy_ranks, int ranks) {
     const shard::DeviceMap all(config::devices_per_rank(settings, ranks));
     const std::vector<double> speeds_of_all = speeds_of_devices(settings, ranks);
@@ -251,7 +252,7 @@ shard::Replica make_copy(const Placed& settings, std::size_t parameters,
                                            .subgroup_tiles = subgroup_tiles})};
 }
 
-shard::Ownership make_ownership(const Placed& settings, std::size_t parameters,
+shard::Ownership make_ownership(const PlacedSettings& settings, std::size_t parameters,
                                 const mpi::Topology& nodes) {
     std::vector<shard::Replica> copies;
     const auto ranks = static_cast<int>(nodes.group_of.size());
@@ -281,7 +282,7 @@ namespace {
 
 // Makes one device. `device`: its number among all ranks' devices.
 struct DeviceMaker {
-    const Placed& settings;
+    const PlacedSettings& settings;
     const GradientRoute& route;
     const DeviceSurroundings& around;
     trace::Traffic& traffic;
@@ -306,14 +307,14 @@ struct DeviceMaker {
         made.links = tier == config::Tier::drive ? around.links : nullptr;
         made.gpu = settings.csd.device == config::DeviceKind::emulated ? around.gpu : std::nullopt;
         made.updates_per_s = plan::update_rate_of(settings);
-        return csd::make_emulated_device(made, traffic);
+        return csd::make_cpu_device(made, traffic);
     }
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<csd::Device>> make_devices(
-    const Placed& settings, const mpi::Communicator& world, const shard::Ownership& owners,
+    const PlacedSettings& settings, const mpi::Communicator& world, const shard::Ownership& owners,
     const GradientRoute& route, const DeviceSurroundings& around, trace::Traffic& traffic) {
     const int rank = world.rank();
     const shard::Replica& copy = owners.of_rank(rank);

@@ -7,15 +7,15 @@
 #include "csd/group_map.hpp"
 #include "csd/state_volume.hpp"
 #include "csd/transfer_handler.hpp"
-#include "engine/face/placed.hpp"
+#include "engine/face/placed_settings.hpp"
 #include "engine/route/gradient_route.hpp"
-#include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
+#include "shaping/node_links.hpp"
 #include "shard/ownership.hpp"
-#include "store/folder.hpp"
 #include "store/provenance.hpp"
 #include "store/storage.hpp"
+#include "store/storage_folder.hpp"
 #include "trace/timeline.hpp"
 #include "trace/traffic.hpp"
 
@@ -30,8 +30,8 @@ namespace nearstep::engine {
 // host they do so evenly, lower ranks first, and a rank has one device at least; if there are
 // storage ranks, only these do. Settles the placement. Collective; throws ConfigError on all ranks
 // alike, also if the Slurm job has no devices, or not on the host of some rank.
-Placed place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
-                     const Grant& grant);
+PlacedSettings place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
+                             const Grant& grant);
 
 // Ranks that share memory, or pieces of exchange.ranks_per_node of them. Each storage rank is a
 // node of its own. Collective.
@@ -39,7 +39,7 @@ mpi::Topology discover_nodes(const mpi::Communicator& world,
                              const config::EngineSettings& settings);
 
 // Speed of each device of all ranks, as config::device_speeds() until speeds are settled.
-std::vector<double> speeds_of_devices(const Placed& settings, int ranks);
+std::vector<double> speeds_of_devices(const PlacedSettings& settings, int ranks);
 
 // The placement for the ranks of these nodes. Throws ConfigError; see config::settled_placement().
 config::Placement placement_on(const mpi::Topology& nodes, const config::EngineSettings& settings);
@@ -50,10 +50,10 @@ mpi::Topology copies_of(const config::EngineSettings& settings, const mpi::Topol
 // The copy held by `copy_ranks`, out of `ranks` in all. In mode base a rank updates on its host and
 // uses its plain devices as one striped store, so there is one owner per rank. Throws ConfigError
 // if these ranks have no device.
-shard::Replica make_copy(const Placed& settings, std::size_t parameters,
+shard::Replica make_copy(const PlacedSettings& settings, std::size_t parameters,
                          const std::vector<int>& copy_ranks, int ranks);
 
-shard::Ownership make_ownership(const Placed& settings, std::size_t parameters,
+shard::Ownership make_ownership(const PlacedSettings& settings, std::size_t parameters,
                                 const mpi::Topology& nodes);
 
 csd::HandlerKind handler_kind(config::Mode mode);
@@ -69,11 +69,12 @@ std::vector<config::Tier> tiers_of(const config::EngineSettings& settings, int r
 
 // The rank's state files, one per device. `set` is the set of names (see store/names.hpp). That of
 // a device in GPU memory is never made: its state is as missing as that of a drive that was lost.
-std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set = 0);
+std::vector<std::string> state_files(const PlacedSettings& settings, int rank, int ranks,
+                                     int set = 0);
 
 // The rank's state files with the bytes that each will take. A rank without devices has its
 // manifest alone. `copy` is the rank's copy of the state.
-std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, int ranks,
+std::vector<store::PlannedFile> planned_files(const PlacedSettings& settings, int rank, int ranks,
                                               const shard::Replica& copy);
 
 // The state of each of the rank's devices in its copy, in device order. `files` are their files in
@@ -83,18 +84,19 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
                                                     const std::vector<std::string>& files);
 
 // The file that says what the rank's state files hold. It lies beside the first of them.
-std::string manifest_path(const Placed& settings, int rank, int set = 0);
+std::string manifest_path(const PlacedSettings& settings, int rank, int set = 0);
 // The two files beside the manifest that hold a program's own state: see store::ProgramStatePair.
-std::array<std::string, 2> program_state_paths(const Placed& settings, int rank, int set);
+std::array<std::string, 2> program_state_paths(const PlacedSettings& settings, int rank, int set);
 
 // The rank's state files and manifest.
-store::RankFiles files_of_rank(const Placed& settings, const mpi::Communicator& world, int set = 0);
+store::RankFiles files_of_rank(const PlacedSettings& settings, const mpi::Communicator& world,
+                               int set = 0);
 
 // Objects that all devices of the rank share. The pointers outlive the devices.
 struct DeviceSurroundings {
     Dtype dtype = Dtype::bf16;            // of the parameters
     store::Storage* storage = nullptr;    // see store::File
-    link::NodeLinks* links = nullptr;     // null: no rate limits
+    shaping::NodeLinks* links = nullptr;  // null: no rate limits
     trace::Timeline* timeline = nullptr;  // null: no tracing
     int set = 0;                          // of file names
     Executor* executor = nullptr;         // does the work of emulated devices
@@ -108,9 +110,9 @@ struct DeviceSurroundings {
 };
 
 // This rank's devices, in the order of its copy's device map. Files are named after the rank and
-// the device. The codecs in `route` outlive the devices. Throws like csd::make_emulated_device.
+// the device. The codecs in `route` outlive the devices. Throws like csd::make_cpu_device.
 std::vector<std::unique_ptr<csd::Device>> make_devices(
-    const Placed& settings, const mpi::Communicator& world, const shard::Ownership& owners,
+    const PlacedSettings& settings, const mpi::Communicator& world, const shard::Ownership& owners,
     const GradientRoute& route, const DeviceSurroundings& around, trace::Traffic& traffic);
 
 }  // namespace nearstep::engine

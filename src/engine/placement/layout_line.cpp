@@ -4,7 +4,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "config/limits.hpp"
+#include "config/key_limits.hpp"
 #include "engine/placement/devices.hpp"
 
 #include <algorithm>
@@ -79,7 +79,7 @@ std::string digest_of_tiles(const shard::Partition& partition) {
     return to_hex(xxh3(std::as_bytes(std::span(facts))));
 }
 
-std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy) {
+std::string layout_line(const PlacedSettings& settings, int ranks, const shard::Replica& copy) {
     const std::size_t together = copy.ranks.size();
     return text("ranks=", ranks,
                 " devices=", joined(config::devices_per_rank(settings, ranks), ","),

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "csd/state_format.hpp"
-#include "engine/face/placed.hpp"
+#include "engine/face/placed_settings.hpp"
 #include "shard/ownership.hpp"
 #include "shard/partition.hpp"
 
@@ -18,7 +18,7 @@ std::string digest_of_tiles(const shard::Partition& partition);
 
 // "ranks=2 devices=1,1 ...": everything that determines where each tile's state lies in the rank's
 // copy. State files fit a run if the lines are equal.
-std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy);
+std::string layout_line(const PlacedSettings& settings, int ranks, const shard::Replica& copy);
 
 // The values in a layout line. All of them are numbers that a run may have.
 struct LayoutValues {

@@ -70,10 +70,10 @@ std::vector<int> divide_folders(const mpi::Communicator& world,
 
 }  // namespace
 
-Placed place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
-                     const Grant& grant) {
+PlacedSettings place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
+                             const Grant& grant) {
     const mpi::Topology nodes = mpi::discover_nodes(world);  // ranks with the same csd.path
-    Placed placed{settings};
+    PlacedSettings placed{settings};
     const std::string granted = find_granted(world, grant.positions);
     if (grant.divides_folders) {
         placed.csd.per_rank = divide_folders(world, settings, nodes, granted);

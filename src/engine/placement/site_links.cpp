@@ -7,7 +7,7 @@
 #include "base/units.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/route/parameter_vector.hpp"
-#include "mpi/library.hpp"
+#include "mpi/mpi_library.hpp"
 #include "mpi/topology.hpp"
 #include "plan/link_rates.hpp"
 
@@ -58,18 +58,18 @@ double measure_network(const mpi::Communicator& world, const mpi::Topology& node
 
 }  // namespace
 
-std::unique_ptr<link::NodeLinks> make_links(const mpi::Communicator& world,
-                                            const config::EngineSettings& settings,
-                                            const link::Clock& clock) {
-    const link::Rates rates = plan::rates_of(settings.link);
+std::unique_ptr<shaping::NodeLinks> make_links(const mpi::Communicator& world,
+                                               const config::EngineSettings& settings,
+                                               const shaping::Clock& clock) {
+    const shaping::Rates rates = plan::rates_of(settings.link);
     if (!rates.are_shaped()) {
         return nullptr;
     }
     const auto rank = static_cast<std::size_t>(world.rank());
     const mpi::Communicator node = world.split(discover_nodes(world, settings).group_of[rank]);
-    return std::make_unique<link::NodeLinks>(
+    return std::make_unique<shaping::NodeLinks>(
         rates,
-        share_memory(world, node, link::NodeLinks::kTimesBytes,
+        share_memory(world, node, shaping::NodeLinks::kTimesBytes,
                      {"their shaped links", "set the keys of [link] to 0"}),
         clock);
 }

@@ -7,10 +7,10 @@
 #include "base/random.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/site_links.hpp"
-#include "engine/placement/tiers.hpp"
+#include "engine/placement/tier_shares.hpp"
 #include "memory/buffer.hpp"
 #include "mpi/topology.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 
 #include <unistd.h>
 
@@ -199,8 +199,8 @@ private:
 };
 
 // The run's settings, with equal shares of a state that is a little smaller.
-Placed settings_of_trial(const Placed& settings, std::size_t tiles_of_device) {
-    Placed trial = settings;
+PlacedSettings settings_of_trial(const PlacedSettings& settings, std::size_t tiles_of_device) {
+    PlacedSettings trial = settings;
     trial.csd.speed = {1.0};
     trial.speeds.clear();
     trial.csd.tiers = {};
@@ -227,7 +227,7 @@ std::size_t most_devices_of_a_copy(const config::EngineSettings& settings,
 
 // The settings that all trials share.
 struct TrialRun {
-    Placed settings = {};
+    PlacedSettings settings = {};
     mpi::Topology nodes;
     Dtype dtype;
     std::size_t tiles = 0;
@@ -243,8 +243,8 @@ int beside(const mpi::Topology& nodes, int rank) {
 std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& run, bool keeps) {
     const shard::Ownership owners = make_ownership(run.settings, run.tiles * kTileElems, run.nodes);
     const GradientRoute route(run.settings, run.dtype, run.nodes);
-    const link::Clock clock;
-    const std::unique_ptr<link::NodeLinks> links = make_links(world, run.settings, clock);
+    const shaping::Clock clock;
+    const std::unique_ptr<shaping::NodeLinks> links = make_links(world, run.settings, clock);
     trace::Traffic traffic;
     Executor executor(pool_threads(), Executor::Priority::background);
     memory::Buffer landing =
@@ -310,9 +310,9 @@ std::vector<double> speeds_of_trials(const std::function<std::vector<double>()>&
     return speeds;
 }
 
-std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& placed,
-                                         const Layout& layout) {
-    Placed settings = placed;
+std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world,
+                                         const PlacedSettings& placed, const Layout& layout) {
+    PlacedSettings settings = placed;
     settings.csd.tiers = {};
     TrialRun run{.nodes = discover_nodes(world, settings), .dtype = layout.dtype};
     const std::size_t most = most_devices_of_a_copy(settings, run.nodes);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/face/layout.hpp"
-#include "engine/face/placed.hpp"
+#include "engine/face/placed_settings.hpp"
 #include "mpi/communicator.hpp"
 
 #include <cstddef>
@@ -21,8 +21,8 @@ struct TrialSpeeds {
 // Measures each drive of all ranks. Each drive repeats updates of a small state, with the run's
 // formats, codec and flushes, while all others do the same. A trial's file is unlinked before it
 // has content. Collective; throws ConfigError and IoError on all ranks alike.
-std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,
-                                         const Layout& layout);
+std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world,
+                                         const PlacedSettings& settings, const Layout& layout);
 
 // Returns the speeds that trial() finds for all devices; 0 stands for no device. If one seems to
 // have less than a quarter of another's speed, it may have been busy: then each device has the

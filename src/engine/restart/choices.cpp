@@ -26,7 +26,7 @@ void keep_to_line(const Lineage& line, StateGroup& group) {
     }
 }
 
-void look_at_checkpoints(const Found& found, Choices& choices) {
+void look_at_checkpoints(const Findings& found, Choices& choices) {
     for (const FoundCheckpoint& one : found.checkpoints) {
         if (one.is_of_other_job) {
             continue;
@@ -42,7 +42,7 @@ void look_at_checkpoints(const Found& found, Choices& choices) {
 
 }  // namespace
 
-std::optional<Choices> look(const Found& found) {
+std::optional<Choices> look(const Findings& found) {
     Choices choices;
     choices.groups = group_states(found);
     std::vector<Lineage> lines;
@@ -91,7 +91,7 @@ std::optional<Choices> look(const Found& found) {
     return choices;
 }
 
-const FoundCheckpoint* own_checkpoint(const Found& found) {
+const FoundCheckpoint* own_checkpoint(const Findings& found) {
     const std::optional<Choices> choices = look(found);
     const bool is_known = choices && !choices->groups.empty();
     const auto is_own = [&](const FoundCheckpoint& one) {

@@ -27,10 +27,10 @@ struct Choices {
 };
 
 // nullopt if lines have diverged, so that none is newest. `found` outlives the choices.
-std::optional<Choices> look(const Found& found);
+std::optional<Choices> look(const Findings& found);
 
 // The newest whole checkpoint of the run whose state is here; null if it has none, or if it is not
 // known which run that is. Runs may share a checkpoint folder.
-const FoundCheckpoint* own_checkpoint(const Found& found);
+const FoundCheckpoint* own_checkpoint(const Findings& found);
 
 }  // namespace nearstep::engine

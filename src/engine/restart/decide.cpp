@@ -6,7 +6,7 @@
 #include "engine/restart/model_description.hpp"
 #include "engine/restart/programs.hpp"
 #include "engine/restart/state_groups.hpp"
-#include "store/folder.hpp"
+#include "store/storage_folder.hpp"
 
 #include <algorithm>
 #include <array>
@@ -26,7 +26,7 @@ Decision start_anew() {
     return decision;
 }
 
-Decision refuse(const Found& found, Refusal refusal) {
+Decision refuse(const Findings& found, Refusal refusal) {
     const FoundCheckpoint* own = own_checkpoint(found);
     refusal.checkpoint = own == nullptr ? "" : own->path;
     Decision decision;
@@ -34,12 +34,12 @@ Decision refuse(const Found& found, Refusal refusal) {
     return decision;
 }
 
-Decision refuse_damage(const Found& found, const std::string& damage) {
+Decision refuse_damage(const Findings& found, const std::string& damage) {
     return refuse(found, {.reason = Reason::damaged_checkpoint, .detail = damage});
 }
 
 // The manifests and state files of the group that no rank found.
-std::vector<MissingFile> missing_of(const Found& found, const StateGroup& group) {
+std::vector<MissingFile> missing_of(const Findings& found, const StateGroup& group) {
     std::vector<MissingFile> missing;
     const std::vector<std::string>& places = manifest_in(found, group.members.front()).places;
     for (int rank = 0; rank < group.ranks; ++rank) {
@@ -62,7 +62,7 @@ std::vector<MissingFile> missing_of(const Found& found, const StateGroup& group)
 }
 
 // Null: none.
-const FoundManifest* find_damaged_manifest(const Found& found) {
+const FoundManifest* find_damaged_manifest(const Findings& found) {
     const auto one = std::ranges::find_if(found.manifests,
                                           [](const FoundManifest& each) { return !each.manifest; });
     return one == found.manifests.end() ? nullptr : &*one;
@@ -75,12 +75,12 @@ std::string state_with_steps(const std::vector<StateGroup>& groups) {
     return found == groups.end() ? "" : found->state;
 }
 
-int set_of(const Found& found, const StateGroup& group) {
+int set_of(const Findings& found, const StateGroup& group) {
     return found.manifests[group.members.front()].set;
 }
 
 // A set of names without a state with steps and without a damaged manifest.
-int free_set(const Found& found, const std::vector<StateGroup>& groups) {
+int free_set(const Findings& found, const std::vector<StateGroup>& groups) {
     std::array<bool, kSets> is_used{};
     for (const FoundManifest& one : found.manifests) {
         is_used[static_cast<std::size_t>(one.set)] |=
@@ -92,7 +92,7 @@ int free_set(const Found& found, const std::vector<StateGroup>& groups) {
     return is_used[0] && !is_used[1] ? 1 : 0;
 }
 
-Decision load(const Found& found, const FoundCheckpoint& checkpoint) {
+Decision load(const Findings& found, const FoundCheckpoint& checkpoint) {
     if (!checkpoint.damage.empty()) {
         return refuse_damage(found, checkpoint.damage);
     }
@@ -117,7 +117,7 @@ void add_note_of_lost_programs(const StateGroup& group, Decision& decision) {
     }
 }
 
-Decision use_state(const Found& found, const Choices& choices) {
+Decision use_state(const Findings& found, const Choices& choices) {
     const StateGroup& group = *choices.state;
     const store::Manifest& first = manifest_in(found, group.readable.front());
     if (!is_of_model(first.model, found.model)) {
@@ -156,7 +156,7 @@ Decision use_state(const Found& found, const Choices& choices) {
     return decision;
 }
 
-Decision load_newest(const Found& found, const Choices& choices) {
+Decision load_newest(const Findings& found, const Choices& choices) {
     Decision decision = load(found, *choices.checkpoint);
     if (decision.action != Action::load_checkpoint) {
         return decision;
@@ -180,18 +180,18 @@ Decision load_newest(const Found& found, const Choices& choices) {
 }
 
 // A job that Slurm started again and whose files are all gone, not even a manifest without steps.
-bool has_lost_all(const Found& found) {
-    return found.wish.may_start_anew() && found.job.may_have_begun &&
+bool has_lost_all(const Findings& found) {
+    return found.request.may_start_anew() && found.job.may_have_begun &&
            std::ranges::all_of(found.manifests, &FoundManifest::is_of_other_job);
 }
 
-Decision refuse_lost(const Found& found) {
+Decision refuse_lost(const Findings& found) {
     return refuse(found, {.reason = Reason::lost_all,
                           .remedies = {Remedy::bring_back_for_job, Remedy::new_job}});
 }
 
 // Decides for a folder without durable steps.
-Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
+Decision begin_anew_if_allowed(const Findings& found, const Choices& choices) {
     if (choices.damaged != nullptr && choices.groups.empty()) {
         return refuse_damage(found, choices.damaged->damage);
     }
@@ -202,7 +202,7 @@ Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
     if (has_lost_all(found)) {
         return refuse_lost(found);
     }
-    if (found.wish.may_start_anew()) {
+    if (found.request.may_start_anew()) {
         return start_anew();
     }
     return refuse(found, {.reason = Reason::nothing_to_resume,
@@ -211,7 +211,7 @@ Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
 
 // Whether all missing parts were on nodes outside this job. Only a job that restarts by itself
 // falls back to a checkpoint then: its user may be asleep, and the checkpoint is on the same line.
-bool has_lost_nodes_alone(const Found& found, const StateGroup& group) {
+bool has_lost_nodes_alone(const Findings& found, const StateGroup& group) {
     const std::vector<std::string>& places = manifest_in(found, group.members.front()).places;
     bool has_lost = false;
     for (int rank = 0; rank < group.ranks; ++rank) {
@@ -231,7 +231,7 @@ bool has_lost_nodes_alone(const Found& found, const StateGroup& group) {
     return has_lost;
 }
 
-std::int64_t newest_of_remains(const Found& found) {
+std::int64_t newest_of_remains(const Findings& found) {
     std::int64_t newest = 0;
     for (const FoundRemains& one : found.remains) {
         newest = std::max(newest, one.generation);
@@ -239,12 +239,12 @@ std::int64_t newest_of_remains(const Found& found) {
     return newest;
 }
 
-Decision refuse_remains(const Found& found) {
+Decision refuse_remains(const Findings& found) {
     return refuse(found, {.reason = Reason::no_manifest,
                           .remedies = {Remedy::bring_back, Remedy::from, Remedy::fresh}});
 }
 
-Decision resume(const Found& found) {
+Decision resume(const Findings& found) {
     const std::optional<Choices> looked = look(found);
     if (!looked) {
         return refuse(found,
@@ -260,7 +260,7 @@ Decision resume(const Found& found) {
     }
     if (choices.short_of != nullptr && choices.short_of->newest_listed > choices.newest()) {
         const StateGroup& group = *choices.short_of;
-        if (found.wish.may_start_anew() && choices.checkpoint != nullptr &&
+        if (found.request.may_start_anew() && choices.checkpoint != nullptr &&
             has_lost_nodes_alone(found, group)) {
             Decision decision = load_newest(found, choices);
             decision.begins_line = true;  // so that the step does not count when its nodes are back
@@ -305,14 +305,14 @@ Decision resume(const Found& found) {
     return load_newest(found, choices);
 }
 
-Decision load_named(const Found& found) {
+Decision load_named(const Findings& found) {
     Decision decision = load(found, *found.named);
     if (decision.action != Action::load_checkpoint) {
         return decision;
     }
     decision.checkpoint_step = -1;  // that one may be in another folder
     decision.begins_line = true;
-    if (!found.wish.is_fresh()) {
+    if (!found.request.is_fresh()) {
         const std::vector<StateGroup> groups = group_states(found);
         decision.set = free_set(found, groups);
         decision.replaces = state_with_steps(groups);
@@ -321,7 +321,7 @@ Decision load_named(const Found& found) {
 }
 
 // Whether the folders hold a step of a run that continued from the named checkpoint.
-bool goes_on_from_named(const Found& found) {
+bool goes_on_from_named(const Findings& found) {
     const std::optional<Choices> choices = look(found);
     return choices && choices->newest() >= 0 &&
            std::ranges::any_of(choices->line.parents, [&](const store::Branch& parent) {
@@ -329,7 +329,7 @@ bool goes_on_from_named(const Found& found) {
            });
 }
 
-Decision refuse_unfinished(const Found& found, Reason reason, const std::string& folder,
+Decision refuse_unfinished(const Findings& found, Reason reason, const std::string& folder,
                            std::int64_t step, std::int64_t steps) {
     // Clients without a known end pass the largest number.
     const bool has_end = steps < std::numeric_limits<std::int64_t>::max();
@@ -346,7 +346,7 @@ bool is_unfinished(const store::Manifest& manifest) {
 }
 
 // A finished run does not block the next one.
-Decision start_if_nothing_is_unfinished(const Found& found) {
+Decision start_if_nothing_is_unfinished(const Findings& found) {
     for (const FoundManifest& one : found.manifests) {
         if (!one.manifest) {
             return refuse(found, {.reason = Reason::damaged_manifest,
@@ -381,9 +381,10 @@ Decision start_if_nothing_is_unfinished(const Found& found) {
 
 // Goes on with the run of a job that Slurm started again. Another run that is unfinished there, as
 // on another host, is given up only if the job was to give up what it found.
-Decision resume_job(const Found& found) {
+Decision resume_job(const Findings& found) {
     Decision decision = resume(found);
-    if (decision.action == Action::refuse || found.wish.is_fresh_job || !found.wish.path.empty()) {
+    if (decision.action == Action::refuse || found.request.is_fresh_job ||
+        !found.request.path.empty()) {
         return decision;
     }
     for (const FoundManifest& one : found.manifests) {
@@ -401,29 +402,29 @@ Decision resume_job(const Found& found) {
 }
 
 // Whether a job that was submitted to start anew, and that Slurm started again, does so once more.
-bool starts_anew_again(const Found& found) {
-    return found.wish.is_fresh_job && !found.job.may_have_begun;
+bool starts_anew_again(const Findings& found) {
+    return found.request.is_fresh_job && !found.job.may_have_begun;
 }
 
 }  // namespace
 
-Decision decide(const Found& found) {
-    if (found.wish.is_fresh_job && found.job.may_have_begun && found.job.ids.empty()) {
+Decision decide(const Findings& found) {
+    if (found.request.is_fresh_job && found.job.may_have_begun && found.job.ids.empty()) {
         return refuse(found, {.reason = Reason::unknown_run,
                               .remedies = {Remedy::submit_with_resume, Remedy::new_job}});
     }
     if (found.named) {
-        const bool is_restarting =
-            found.wish.may_start_anew() && !starts_anew_again(found) && goes_on_from_named(found);
+        const bool is_restarting = found.request.may_start_anew() && !starts_anew_again(found) &&
+                                   goes_on_from_named(found);
         if (!is_restarting && has_lost_all(found)) {
             return refuse_lost(found);
         }
         return is_restarting ? resume_job(found) : load_named(found);
     }
-    if (found.wish.is_fresh() || starts_anew_again(found)) {
+    if (found.request.is_fresh() || starts_anew_again(found)) {
         return start_anew();
     }
-    return found.wish.resumes() ? resume_job(found) : start_if_nothing_is_unfinished(found);
+    return found.request.resumes() ? resume_job(found) : start_if_nothing_is_unfinished(found);
 }
 
 }  // namespace nearstep::engine

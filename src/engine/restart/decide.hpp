@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/face/options.hpp"
-#include "engine/face/wish.hpp"
+#include "engine/face/start_request.hpp"
 #include "engine/restart/job_record.hpp"
 #include "engine/restart/refusal.hpp"
 #include "store/lineage.hpp"
@@ -60,7 +60,7 @@ struct FoundCheckpoint {
 };
 
 // The places of one rank of this run.
-struct Seat {
+struct RankPlaces {
     int node = 0;
     std::array<std::string, kSets> manifests = {};  // paths
     std::string layout = {};
@@ -68,14 +68,14 @@ struct Seat {
     std::array<std::vector<std::string>, kSets> files = {};
 };
 
-struct Found {
-    std::vector<Seat> ranks = {};
+struct Findings {
+    std::vector<RankPlaces> ranks = {};
     std::vector<std::string> hosts = {};  // of each node
     std::vector<FoundManifest> manifests = {};
     std::vector<FoundRemains> remains = {};
     std::vector<FoundCheckpoint> checkpoints = {};        // in the folder
-    std::optional<FoundCheckpoint> named = std::nullopt;  // Wish::path
-    Wish wish = {};
+    std::optional<FoundCheckpoint> named = std::nullopt;  // StartRequest::path
+    StartRequest request = {};
     ProgramUse program = ProgramUse::none;  // of the client
     int computing = 0;                      // ranks that compute, which are the first
     JobRuns job = {};                       // what earlier starts of this job have begun here
@@ -93,7 +93,7 @@ struct Writer {
     std::string threads = {};  // see store::Manifest::threads; empty: unknown
 };
 
-// What a program kept with a step, as an index in Found::manifests and one in its records.
+// What a program kept with a step, as an index in Findings::manifests and one in its records.
 struct ProgramSource {
     std::size_t manifest = 0;
     std::size_t record = 0;
@@ -122,7 +122,7 @@ struct Decision {
     store::Lineage line = {};
     bool begins_line = false;
     // resume_state and read_state: the steps of the state, newest first, and the manifests that
-    // list them, as indices in Found::manifests (in rank order with resume_state).
+    // list them, as indices in Findings::manifests (in rank order with resume_state).
     std::vector<store::Commit> commits = {};
     std::vector<ProgramsAt> programs = {};  // of each of `commits`
     std::vector<std::size_t> manifests = {};
@@ -139,7 +139,7 @@ struct Decision {
     std::vector<std::string> notes = {};  // sentences about what was found but is not used
 };
 
-Decision decide(const Found& found);
+Decision decide(const Findings& found);
 
 // Number of ranks in a layout line; 0 if it has none.
 int ranks_of_layout(const std::string& layout);

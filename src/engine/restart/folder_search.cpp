@@ -7,14 +7,14 @@
 #include "base/machine.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/folder.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/newest.hpp"
 #include "checkpoint/owner.hpp"
 #include "config/load.hpp"
 #include "engine/placement/layout_line.hpp"
-#include "store/folder.hpp"
 #include "store/manifest.hpp"
 #include "store/names.hpp"
+#include "store/storage_folder.hpp"
 #include "store/subgroup_header.hpp"
 
 #include <sys/stat.h>
@@ -320,9 +320,9 @@ std::vector<FoundManifest> look_for_manifests(const config::EngineSettings& sett
     return look_for_manifests(named_folders(settings), state_folders(settings));
 }
 
-Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
-                  const StepsOf& steps_of) {
-    Found found{.hosts = {own_host()}, .manifests = look_for_manifests(settings)};
+Findings search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
+                     const StepsOf& steps_of) {
+    Findings found{.hosts = {own_host()}, .manifests = look_for_manifests(settings)};
     found.remains = look_for_remains(settings, found.manifests);
     found.checkpoint_folder = config::checkpoint_folder(settings);
     if (looks_at_checkpoints) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/face/wish.hpp"
+#include "engine/face/start_request.hpp"
 #include "engine/restart/decide.hpp"
 
 #include <string>
@@ -40,7 +40,7 @@ std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& 
                                                   ProgramUse program = ProgramUse::none);
 
 // Searches the folders that this host sees, for a run without resume flags.
-Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
-                  const StepsOf& steps_of);
+Findings search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
+                     const StepsOf& steps_of);
 
 }  // namespace nearstep::engine

@@ -13,7 +13,8 @@ namespace {
 // that is to read its files, and should be on the node.
 class ManifestsOfRanks {
 public:
-    ManifestsOfRanks(const Found& found, const StateGroup& group) : found_(found), group_(group) {}
+    ManifestsOfRanks(const Findings& found, const StateGroup& group)
+        : found_(found), group_(group) {}
 
     std::optional<std::size_t> of(int rank, std::size_t reader) const {
         std::optional<std::size_t> best;
@@ -33,18 +34,18 @@ private:
         return {is_readable, found_.manifests[member].node == found_.ranks[reader].node};
     }
 
-    const Found& found_;
+    const Findings& found_;
     const StateGroup& group_;
 };
 
 // Whether that rank kept something until the step, or nobody can tell any more.
-bool has_program(const Found& found, std::size_t manifest, std::int64_t step) {
+bool has_program(const Findings& found, std::size_t manifest, std::int64_t step) {
     const store::ProgramRecord* record =
         store::record_at(manifest_in(found, manifest).programs, step);
     return record == nullptr || record->bytes > 0;
 }
 
-void add_source(const Found& found, std::size_t manifest, std::int64_t step, ProgramsAt& at) {
+void add_source(const Findings& found, std::size_t manifest, std::int64_t step, ProgramsAt& at) {
     const FoundManifest& from = found.manifests[manifest];
     const std::vector<store::ProgramRecord>& records = from.manifest->programs;
     const store::ProgramRecord* record = store::record_at(records, step);
@@ -65,7 +66,7 @@ void add_source(const Found& found, std::size_t manifest, std::int64_t step, Pro
 
 }  // namespace
 
-ProgramsAt programs_at(const Found& found, const StateGroup& group, std::int64_t step) {
+ProgramsAt programs_at(const Findings& found, const StateGroup& group, std::int64_t step) {
     ProgramsAt at;
     if (group.present.empty()) {
         return at;
@@ -97,7 +98,7 @@ ProgramsAt programs_at(const Found& found, const StateGroup& group, std::int64_t
     return at;
 }
 
-void keep_whole_programs(const Found& found, StateGroup& group) {
+void keep_whole_programs(const Findings& found, StateGroup& group) {
     if (found.program != ProgramUse::needed) {
         return;
     }

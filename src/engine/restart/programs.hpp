@@ -10,10 +10,10 @@ namespace nearstep::engine {
 // A rank goes on with its own if the run has as many ranks as before and all manifests are there;
 // otherwise all ranks go on with that of the first rank whose manifest is there. Nothing is needed
 // for ranks that serve.
-ProgramsAt programs_at(const Found& found, const StateGroup& group, std::int64_t step);
+ProgramsAt programs_at(const Findings& found, const StateGroup& group, std::int64_t step);
 
 // Leaves out the group's commits whose program state is not whole, if the client needs it, and
 // notes what is missing of the newest one.
-void keep_whole_programs(const Found& found, StateGroup& group);
+void keep_whole_programs(const Findings& found, StateGroup& group);
 
 }  // namespace nearstep::engine

@@ -17,7 +17,7 @@ std::string_view key_of_folder(Reason reason) {
     return is_of_checkpoints ? name_of_key("checkpoint.path") : word(Term::path);
 }
 
-std::string sentence(const Refusal& refusal, const Found& found) {
+std::string sentence(const Refusal& refusal, const Findings& found) {
     switch (refusal.reason) {
         case Reason::damaged_checkpoint:
             return refusal.detail;
@@ -174,7 +174,7 @@ std::string ways(const Refusal& refusal) {
 
 }  // namespace
 
-std::string in_words(const Refusal& refusal, const Found& found) {
+std::string in_words(const Refusal& refusal, const Findings& found) {
     if (refusal.remedies.empty()) {
         return sentence(refusal, found);
     }
@@ -213,7 +213,7 @@ std::string in_words(const std::vector<MissingFile>& missing) {
     return out;
 }
 
-std::string describe(const Found& found) {
+std::string describe(const Findings& found) {
     std::string out;
     for (const FoundManifest& one : found.manifests) {
         out += text(out.empty() ? "" : ", ", "on host ",

@@ -8,7 +8,7 @@
 
 namespace nearstep::engine {
 
-struct Found;
+struct Findings;
 
 enum class Reason {
     damaged_checkpoint,
@@ -74,7 +74,7 @@ struct Refusal {
     std::string checkpoint = {};  // for Remedy::from; empty: any
 };
 
-std::string in_words(const Refusal& refusal, const Found& found);
+std::string in_words(const Refusal& refusal, const Findings& found);
 
 // "The buffers that were kept with the step cannot be read (step 7, ...": a sentence without its
 // end.
@@ -84,6 +84,6 @@ std::string describe_lost_programs(std::int64_t step, const std::vector<MissingF
 std::string in_words(const std::vector<MissingFile>& missing);
 
 // "host n1: p0/rank-0.manifest holds step 5 of run X (rank 0 of 2), ...": all that was found.
-std::string describe(const Found& found);
+std::string describe(const Findings& found);
 
 }  // namespace nearstep::engine

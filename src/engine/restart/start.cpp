@@ -6,9 +6,9 @@
 #include "engine/placement/device_speeds.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
-#include "engine/placement/tiers.hpp"
+#include "engine/placement/tier_shares.hpp"
 #include "engine/restart/folder_search.hpp"
-#include "engine/restart/search.hpp"
+#include "engine/restart/state_search.hpp"
 #include "mpi/topology.hpp"
 #include "store/provenance.hpp"
 
@@ -20,9 +20,9 @@ namespace nearstep::engine {
 
 namespace {
 
-// A seat's layout depends on the speeds, which may be those that an earlier run left.
-void name_layouts(const mpi::Communicator& world, const Placed& settings, std::size_t elems,
-                  Found& found) {
+// A rank's layout depends on the speeds, which may be those that an earlier run left.
+void name_layouts(const mpi::Communicator& world, const PlacedSettings& settings, std::size_t elems,
+                  Findings& found) {
     const mpi::Topology nodes = discover_nodes(world, settings);
     const shard::Ownership owners = make_ownership(settings, elems, nodes);
     for (int copy = 0; copy < owners.copies(); ++copy) {
@@ -33,7 +33,7 @@ void name_layouts(const mpi::Communicator& world, const Placed& settings, std::s
     }
 }
 
-Decision decide_or_throw(const Found& found) {
+Decision decide_or_throw(const Findings& found) {
     Decision decision = decide(found);
     if (decision.action == Action::refuse) {
         throw ConfigError(in_words(decision.refusal, found));
@@ -43,13 +43,13 @@ Decision decide_or_throw(const Found& found) {
 
 }  // namespace
 
-std::vector<double> known_speeds(const Found& found, const std::vector<int>& devices) {
-    if (found.wish.kind == Wish::Kind::none || found.wish.is_fresh()) {
+std::vector<double> known_speeds(const Findings& found, const std::vector<int>& devices) {
+    if (found.request.kind == StartRequest::Kind::none || found.request.is_fresh()) {
         return {};
     }
     const auto is_of_seat = [&](const FoundManifest& one) {
-        return std::ranges::any_of(found.ranks, [&](const Seat& seat) {
-            return seat.node == one.node && std::ranges::count(seat.manifests, one.path) > 0;
+        return std::ranges::any_of(found.ranks, [&](const RankPlaces& places) {
+            return places.node == one.node && std::ranges::count(places.manifests, one.path) > 0;
         });
     };
     std::int64_t newest = -2;
@@ -69,12 +69,12 @@ std::vector<double> known_speeds(const Found& found, const std::vector<int>& dev
 }
 
 Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
-                 const Layout& layout, const Wish& wish, const std::string& model,
+                 const Layout& layout, const StartRequest& request, const std::string& model,
                  const EngineOptions& options) {
-    Placed placed = place_devices(world, settings, options.grant);
+    PlacedSettings placed = place_devices(world, settings, options.grant);
     settle_gpu(world, placed, options);
     Stopwatch watch;
-    Found found = find_states(world, placed, model, wish, options.program);
+    Findings found = find_states(world, placed, model, request, options.program);
     double search_s = watch.lap();
     settle_speeds(world, placed, layout,
                   known_speeds(found, config::devices_per_rank(placed, world.size())));

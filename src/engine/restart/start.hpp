@@ -4,8 +4,8 @@
 #include "config/engine_settings.hpp"
 #include "engine/face/layout.hpp"
 #include "engine/face/options.hpp"
-#include "engine/face/placed.hpp"
-#include "engine/face/wish.hpp"
+#include "engine/face/placed_settings.hpp"
+#include "engine/face/start_request.hpp"
 #include "engine/restart/decide.hpp"
 #include "mpi/communicator.hpp"
 
@@ -14,24 +14,24 @@
 
 namespace nearstep::engine {
 
-// What a run begins with. All ranks have the same values, except for Placed::places.
+// What a run begins with. All ranks have the same values, except for PlacedSettings::places.
 struct Start {
-    Placed settings;
-    Found found;
+    PlacedSettings settings;
+    Findings found;
     Decision decision;
     double search_s = 0;  // without measuring devices
 };
 
 // Looks at what is there and changes nothing. Collective. Throws ConfigError, on all ranks alike,
-// if another process uses the state files, if foreign files are in the way, or if the wish cannot
-// be fulfilled. Throws IoError if a file cannot be read for now.
+// if another process uses the state files, if foreign files are in the way, or if the request
+// cannot be fulfilled. Throws IoError if a file cannot be read for now.
 Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
-                 const Layout& layout, const Wish& wish, const std::string& model,
+                 const Layout& layout, const StartRequest& request, const std::string& model,
                  const EngineOptions& options);
 
-// The speeds that the newest manifest of the run's ranks lists, if the wish goes on with a run and
-// that manifest is of these devices of each rank; else empty.
-std::vector<double> known_speeds(const Found& found, const std::vector<int>& devices);
+// The speeds that the newest manifest of the run's ranks lists, if the request goes on with a run
+// and that manifest is of these devices of each rank; else empty.
+std::vector<double> known_speeds(const Findings& found, const std::vector<int>& devices);
 
 // Throws ConfigError if the settings' folders hold a run that is or may be unfinished. Looks at
 // csd.path as this host sees it and, if `looks_at_checkpoints`, at the checkpoints.

@@ -19,7 +19,8 @@ std::string state_of(const store::Manifest& manifest) {
     return manifest.state.empty() ? manifest.line.run : manifest.state;
 }
 
-std::vector<store::Commit> common_of(const Found& found, const std::vector<std::size_t>& members) {
+std::vector<store::Commit> common_of(const Findings& found,
+                                     const std::vector<std::size_t>& members) {
     std::vector<std::vector<store::Commit>> lists;
     lists.reserve(members.size());
     for (const std::size_t member : members) {
@@ -33,19 +34,19 @@ bool has_all_files(const FoundManifest& one) {
 }
 
 // Whether the state files lie where this run's rank opens them.
-bool has_files_in_place(const FoundManifest& one, const Seat& seat) {
-    return has_all_files(one) && one.files == seat.files[static_cast<std::size_t>(one.set)];
+bool has_files_in_place(const FoundManifest& one, const RankPlaces& places) {
+    return has_all_files(one) && one.files == places.files[static_cast<std::size_t>(one.set)];
 }
 
 // The manifests of this run's ranks in their places. Fewer if one is missing or lacks a state file.
-std::vector<std::size_t> seated(const Found& found, const std::vector<std::size_t>& members) {
+std::vector<std::size_t> seated(const Findings& found, const std::vector<std::size_t>& members) {
     std::vector<std::size_t> of_ranks;
-    for (const Seat& seat : found.ranks) {
+    for (const RankPlaces& places : found.ranks) {
         const auto mine = std::ranges::find_if(members, [&](std::size_t member) {
             const FoundManifest& one = found.manifests[member];
-            return one.node == seat.node &&
-                   one.path == seat.manifests[static_cast<std::size_t>(one.set)] &&
-                   one.manifest->layout == seat.layout && has_files_in_place(one, seat);
+            return one.node == places.node &&
+                   one.path == places.manifests[static_cast<std::size_t>(one.set)] &&
+                   one.manifest->layout == places.layout && has_files_in_place(one, places);
         });
         if (mine != members.end()) {
             of_ranks.push_back(*mine);
@@ -55,7 +56,7 @@ std::vector<std::size_t> seated(const Found& found, const std::vector<std::size_
 }
 
 // The manifests of the first copy whose state is all there; empty: no copy is complete.
-std::vector<std::size_t> readable_copy(const Found& found, const StateGroup& group) {
+std::vector<std::size_t> readable_copy(const Findings& found, const StateGroup& group) {
     std::map<int, std::size_t> of_rank;
     for (const std::size_t member : group.members) {
         const FoundManifest& one = found.manifests[member];
@@ -84,7 +85,7 @@ std::vector<std::size_t> readable_copy(const Found& found, const StateGroup& gro
     return {};
 }
 
-StateGroup examine(const Found& found, const std::string& state,
+StateGroup examine(const Findings& found, const std::string& state,
                    const std::vector<std::size_t>& members) {
     StateGroup group{.state = state, .members = members};
     group.is_pending = true;
@@ -130,7 +131,7 @@ int ranks_of_layout(const std::string& layout) {
     return ranks;
 }
 
-std::vector<StateGroup> group_states(const Found& found) {
+std::vector<StateGroup> group_states(const Findings& found) {
     std::map<std::string, std::vector<std::size_t>> by_state;
     for (std::size_t i = 0; i < found.manifests.size(); ++i) {
         if (found.manifests[i].manifest && !found.manifests[i].is_of_other_job) {

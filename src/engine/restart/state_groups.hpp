@@ -15,7 +15,7 @@ namespace nearstep::engine {
 struct StateGroup {
     std::string state = {};
     store::Lineage line = {};
-    std::vector<std::size_t> members = {};        // in Found::manifests
+    std::vector<std::size_t> members = {};        // in Findings::manifests
     std::set<int> present = {};                   // ranks of the members
     int ranks = 0;                                // that wrote it
     bool is_same_layout = false;                  // each rank of this run finds its own manifest
@@ -33,13 +33,13 @@ struct StateGroup {
     std::int64_t step() const { return commits.empty() ? -1 : commits.front().step; }
 };
 
-// `manifest` is an index in Found::manifests and is not damaged.
-inline const store::Manifest& manifest_in(const Found& found, std::size_t manifest) {
+// `manifest` is an index in Findings::manifests and is not damaged.
+inline const store::Manifest& manifest_in(const Findings& found, std::size_t manifest) {
     return *found.manifests[manifest].manifest;
 }
 
 // Makes one group per state. A new state that is incomplete is left out; once it is complete, the
 // state that it replaces is left out. So a killed restart counts as done or as never begun.
-std::vector<StateGroup> group_states(const Found& found);
+std::vector<StateGroup> group_states(const Findings& found);
 
 }  // namespace nearstep::engine

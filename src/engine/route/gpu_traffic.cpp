@@ -7,7 +7,7 @@
 namespace nearstep::engine {
 
 GpuTraffic::GpuTraffic(const config::EngineSettings& settings, const Layout& layout,
-                       const link::NodeLinks* links, int ranks) {
+                       const shaping::NodeLinks* links, int ranks) {
     if (links == nullptr || settings.link.gpu_traffic == config::GpuLinkUse::apart) {
         return;
     }

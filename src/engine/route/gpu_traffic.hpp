@@ -4,7 +4,7 @@
 
 #include "config/engine_settings.hpp"
 #include "engine/face/layout.hpp"
-#include "link/node_links.hpp"
+#include "shaping/node_links.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -19,7 +19,7 @@ class GpuTraffic {
 public:
     // `links` may be null; it outlives this. `ranks` counts this node's.
     GpuTraffic(const config::EngineSettings& settings, const Layout& layout,
-               const link::NodeLinks* links, int ranks);
+               const shaping::NodeLinks* links, int ranks);
 
     void bring_parameters(std::size_t block);
     void take_gradients(std::size_t block);
@@ -28,8 +28,8 @@ public:
 
 private:
     std::vector<std::size_t> block_bytes_;  // of this rank
-    std::optional<link::TransferQueue> in_;
-    std::optional<link::TransferQueue> out_;
+    std::optional<shaping::TransferQueue> in_;
+    std::optional<shaping::TransferQueue> out_;
 };
 
 }  // namespace nearstep::engine

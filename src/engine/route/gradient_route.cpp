@@ -1,4 +1,4 @@
-// Chooses the codecs of a step and who encodes. Used by Engine.
+// Chooses the codecs of a step and who encodes. Used by Resources and Step.
 #include "engine/route/gradient_route.hpp"
 
 #include "base/error.hpp"

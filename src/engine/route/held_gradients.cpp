@@ -1,4 +1,4 @@
-// Keeps gradients that come before their turn. Used by Engine.
+// Keeps gradients that come before their turn. Used by Step.
 #include "engine/route/held_gradients.hpp"
 
 #include "base/error.hpp"

@@ -1,4 +1,4 @@
-// Assigns tensors to sets of scalars, and computes these. Used by Engine in each step.
+// Assigns tensors to sets of scalars, and computes these. Used by Step and where devices are made.
 #include "engine/route/scalar_sets.hpp"
 
 #include "base/error.hpp"
@@ -123,6 +123,12 @@ csd::StepScalars step_scalars(std::span<const ScalarSet> sets, std::uint64_t see
     return scalars;
 }
 
+std::size_t most_scalar_sets(const config::EngineSettings& settings) {
+    const bool has_cards =
+        settings.csd.device == config::DeviceKind::xrt && settings.mode != config::Mode::base;
+    return has_cards ? csd::kMostGroupsOfCard : csd::kMostGroups;
+}
+
 ScalarSets::ScalarSets(const Layout& layout, std::size_t most)
     : most_(most), missed_(layout.tensors.size(), 0), is_skipped_(layout.tensors.size(), false) {
     for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
@@ -133,7 +139,7 @@ ScalarSets::ScalarSets(const Layout& layout, std::size_t most)
     }
 }
 
-bool ScalarSets::begin_step(const Step& step, std::int64_t update) {
+bool ScalarSets::begin_step(const StepSettings& step, std::int64_t update) {
     expects(std::ranges::all_of(groups_, [&](std::size_t of) { return of < step.groups.size(); }),
             "a step says what every parameter group does");
     for (std::size_t i = 0; i < groups_.size(); ++i) {

@@ -30,6 +30,9 @@ double bias_correction(const Hyper& hyper, std::int64_t update);
 csd::StepScalars step_scalars(std::span<const ScalarSet> sets, std::uint64_t seed,
                               std::int64_t update, double gradient_scale);
 
+// The sets that the run's devices take.
+std::size_t most_scalar_sets(const config::EngineSettings& settings);
+
 // Which tensors share a set of scalars in a step. All ranks compute the same sets; no call is
 // collective.
 class ScalarSets {
@@ -42,7 +45,7 @@ public:
     // devices take fewer sets than are needed, groups with equal settings share a set, and then
     // tensors of a group whose corrections differ least share the one of more updates. Returns
     // whether elements() changed. Throws ConfigError if too many groups have different settings.
-    bool begin_step(const Step& step, std::int64_t update);
+    bool begin_step(const StepSettings& step, std::int64_t update);
     // Call when that update has taken place.
     void end_step();
 

@@ -56,7 +56,7 @@ store::ProgramState read_unlisted(const mpi::Communicator& world, const Start& s
     return of_first;
 }
 
-store::ProgramState read_source(const Found& found, const ProgramSource& source) {
+store::ProgramState read_source(const Findings& found, const ProgramSource& source) {
     const FoundManifest& from = found.manifests[source.manifest];
     const std::string& path = from.programs[source.record];
     auto kept = store::read_program_state({&path, 1}, from.manifest->programs[source.record]);
@@ -75,7 +75,7 @@ store::ProgramState read_kept_program(const mpi::Communicator& world, const Star
     if (at.is_unlisted) {
         return read_unlisted(world, start, line, step);
     }
-    const Found& found = start.found;
+    const Findings& found = start.found;
     const auto node_of = [&](std::size_t rank) { return found.ranks[rank].node; };
     store::ProgramState mine;
     const auto me = static_cast<std::size_t>(world.rank());

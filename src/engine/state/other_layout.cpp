@@ -1,4 +1,4 @@
-// Reads state of another layout and sends it to the owners. Used by Engine at a restart.
+// Reads state of another layout and sends it to the owners. Used by State at a restart.
 #include "engine/state/other_layout.hpp"
 
 #include "base/error.hpp"
@@ -23,8 +23,8 @@ namespace {
 constexpr std::size_t kTileFloats = 3 * kTileElems;  // master and both moments
 
 // `settings` with the values that a layout line determines.
-Placed run_of(const Placed& settings, const LayoutValues& layout) {
-    Placed old = settings;
+PlacedSettings run_of(const PlacedSettings& settings, const LayoutValues& layout) {
+    PlacedSettings old = settings;
     old.mode = layout.is_on_host ? config::Mode::base : config::Mode::su_o;
     old.csd.per_rank = layout.devices;
     old.csd.tiers = {};  // their devices are among these
@@ -36,7 +36,7 @@ Placed run_of(const Placed& settings, const LayoutValues& layout) {
 }
 
 // The old ranks that hold one copy of the state.
-shard::Replica copy_of(const Placed& old, const store::Manifest& manifest,
+shard::Replica copy_of(const PlacedSettings& old, const store::Manifest& manifest,
                        const LayoutValues& layout, std::size_t parameters) {
     std::vector<int> of_copy = manifest.copy;
     if (of_copy.empty()) {
@@ -55,7 +55,7 @@ shard::Replica copy_of(const Placed& old, const store::Manifest& manifest,
 }
 
 // Ranks of the node take turns.
-int reader_of(const Found& found, int node, std::size_t turn) {
+int reader_of(const Findings& found, int node, std::size_t turn) {
     std::vector<int> ranks;
     for (std::size_t rank = 0; rank < found.ranks.size(); ++rank) {
         if (found.ranks[rank].node == node) {
@@ -106,12 +106,12 @@ std::vector<float> pack_tiles(const std::vector<std::vector<std::size_t>>& tiles
 OtherLayout::OtherLayout(const mpi::Communicator& world, std::size_t parameters, const Start& start,
                          store::Storage* storage)
     : world_(world) {
-    const Found& found = start.found;
+    const Findings& found = start.found;
     const Decision& decision = start.decision;
     const store::Manifest& first = *found.manifests[decision.manifests.front()].manifest;
     const std::optional<LayoutValues> layout = parse_layout(first.layout);
     expects(layout.has_value(), "a manifest with another layout is not read");
-    const Placed old = run_of(start.settings, *layout);
+    const PlacedSettings old = run_of(start.settings, *layout);
     const shard::Replica copy = copy_of(old, first, *layout, parameters);
     std::vector<csd::StateVolumeSettings> mine;
     std::map<int, std::size_t> volumes_of;  // opened by each reader so far

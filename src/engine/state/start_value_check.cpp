@@ -1,4 +1,4 @@
-// Counts start values that are not finite, by tensor, and refuses them. Used by Engine::fill().
+// Counts start values that are not finite, by tensor, and refuses them. Used by State::write().
 #include "engine/state/start_value_check.hpp"
 
 #include "base/error.hpp"

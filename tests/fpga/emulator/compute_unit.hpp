@@ -1,7 +1,7 @@
 // A compute unit of an emulated card: a thread that runs kernel models, one command at a time.
 #pragma once
 
-#include "fpga/emulator/kernels.hpp"
+#include "fpga/emulator/emulated_kernels.hpp"
 
 #include <condition_variable>
 #include <cstddef>

@@ -1,0 +1,321 @@
+// Makes the devices of a rank, its links, memory and pipeline, and says what they are. Called by
+// Run.
+#include "engine/resources/resources.hpp"
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "base/machine.hpp"
+#include "base/units.hpp"
+#include "engine/placement/devices.hpp"
+#include "engine/placement/site_links.hpp"
+#include "engine/placement/tier_shares.hpp"
+#include "engine/route/scalar_sets.hpp"
+#include "mpi/gathered_text.hpp"
+#include "plan/link_rates.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+namespace nearstep::engine {
+
+using shard::kTileElems;
+
+namespace {
+
+// The threads of the ranks that compute, as store::Manifest::threads keeps them.
+std::string threads_of_ranks(const mpi::Communicator& world, int threads, int computing) {
+    std::vector<std::string> all = gather_text(world, std::to_string(threads));
+    all.resize(static_cast<std::size_t>(computing));
+    if (std::ranges::count(all, all.front()) == std::ssize(all)) {
+        return threads == 0 ? "" : all.front();
+    }
+    return joined(all, ",");
+}
+
+// The number of subgroups of the device that has the most, in any copy of the state.
+std::size_t most_subgroups(const shard::Ownership& owners) {
+    std::size_t most = 0;
+    for (int copy = 0; copy < owners.copies(); ++copy) {
+        const shard::Partition& partition = owners.copy(copy).partition;
+        for (int device = 0; device < partition.devices(); ++device) {
+            most = std::max(most, partition.subgroups_of(device).size());
+        }
+    }
+    return most;
+}
+
+}  // namespace
+
+Resources::Resources(const mpi::Communicator& ranks, const Start& start, const Layout& tensors,
+                     Identity training, const EngineOptions& client)
+    : world(ranks),
+      settings(start.settings),
+      layout(tensors),
+      identity(std::move(training)),
+      options(client),
+      set(start.decision.set),
+      faults(client.fault_plan, ranks.rank()),
+      timeline(client.timeline),
+      storage(faults.is_armed() ? std::make_unique<store::FaultyStorage>(faults) : nullptr),
+      links(make_links(ranks, settings, clock)),
+      nodes(discover_nodes(ranks, settings)),
+      owners(make_ownership(settings, tensors.elems, nodes)),
+      copy(owners.of_rank(ranks.rank())),
+      route(settings, tensors.dtype, nodes),
+      parameters(parameter_groups(settings, nodes)),
+      log(manifest_path(settings, ranks.rank(), set), storage.get(),
+          program_state_paths(settings, ranks.rank(), set)) {
+    threads =
+        threads_of_ranks(world, identity.threads, config::computing_ranks(settings, world.size()));
+    make_groups();
+    make_pipeline();
+    places = gather_text(world, text(own_host(), " ", manifest_path(settings, world.rank(), set)));
+    make_facts();
+}
+
+void Resources::make_groups() {
+    if (options.gpu && memory::gpus() > 0) {
+        memory::use_gpu(*options.gpu);
+    }
+    gpu_transport.emplace(world, settings,
+                          GpuConditions{.groups = route.groups(),
+                                        .joint_groups = route.joint_groups(),
+                                        .parameters = parameters,
+                                        .owners = owners,
+                                        .is_shaped = links != nullptr,
+                                        .has_kernels = route.has_kernels()},
+                          options.gpu);
+}
+
+std::vector<std::unique_ptr<csd::Device>> Resources::own_devices(bool has_gpu, bool is_pinned) {
+    std::vector<std::unique_ptr<csd::Device>> devices;
+    world.together([&] {
+        devices =
+            make_devices(settings, world, owners, route,
+                         {.dtype = layout.dtype,
+                          .storage = storage.get(),
+                          .links = links.get(),
+                          .timeline = timeline,
+                          .set = set,
+                          .executor = &beside,
+                          .ranks_beside = options.processes_beside *
+                                          static_cast<int>(nodes.ranks_beside(world.rank()).size()),
+                          .gpu = is_pinned && route.has_kernels() ? options.gpu : std::nullopt,
+                          .own_gpu = has_gpu ? options.gpu : std::nullopt,
+                          .fills_gpu = options.fills_gpu,
+                          .groups = ScalarSets(layout, most_scalar_sets(settings)).elements(),
+                          .parameters = options.parameters},
+                         traffic);
+    });
+    return devices;
+}
+
+void Resources::make_pipeline() {
+    const bool has_gpu = options.gpu && memory::gpus() > 0;
+    const bool are_on_gpus = world.agree(has_gpu || !computes());
+    kind = options.parameters == ParameterHome::state ? offload::VectorKind::none
+           : parameters.spans_nodes                   ? offload::VectorKind::parts
+                                                      : offload::VectorKind::whole;
+    const mpi::Topology& sharers = are_on_gpus ? parameters.with_gpus : parameters.on_host;
+    // Pages that are dropped would stay pinned.
+    const bool is_pinned = has_gpu && !has_parts() && options.parameters == ParameterHome::vector;
+    std::vector<std::unique_ptr<csd::Device>> devices = own_devices(has_gpu, is_pinned);
+    const std::size_t tile_bytes = kTileElems * size_bytes(layout.dtype);
+    vector = make_parameter_vector(world, sharers, owners.tiles() * tile_bytes, kind,
+                                   settings.csd.storage_ranks);
+    if (is_pinned) {
+        pinned = memory::PinnedRange(vector.span());
+    }
+    pipeline = std::make_unique<offload::StepPipeline>(
+        world,
+        offload::PipelineSettings{
+            .owners = &owners,
+            .codec = route.of_step(0).sent,
+            .most_payload_bytes = route.most_sent_bytes(),
+            .has_error_feedback = settings.compress.error_feedback,
+            .dtype = layout.dtype,
+            .storage_ranks = settings.csd.storage_ranks,
+            .groups = route.groups(),
+            .joint_groups = route.joint_groups(),
+            .nodes = nodes,
+            .vector = &vector,
+            .vector_kind = kind,
+            .holders = parameters.holders,
+            .sharers = sharers,
+            .meeting = gpu_transport->is_joint() ? parameters.with_gpus : sharers,
+            .handler = handler_kind(settings.mode),
+            .delivery = delivery(settings, options.parameters),
+            .blocks = layout.blocks,
+            .links = links.get(),
+            .pool = &pool,
+            .gpu = gpu_transport->gradient_gpu(),
+            .gradient_stream = options.gradient_stream,
+            .gpu_group = gpu_transport->group(),
+            .payload_ranks = gpu_transport->payload_ranks()},
+        std::move(devices), traffic);
+    make_reader();
+}
+
+void Resources::make_reader() {
+    if (options.parameters == ParameterHome::vector) {
+        return;
+    }
+    expects(world.size() == 1, "parameters that stay in the state are read by one rank");
+    reader.emplace(pipeline->subgroups(), settings.csd.state, layout.dtype);
+}
+
+namespace {
+
+// See RunFacts::has_equal_nodes. `drives`: of each rank.
+bool are_equal(const PlacedSettings& settings, const mpi::Topology& nodes,
+               const std::vector<int>& drives) {
+    std::vector<std::size_t> ranks_of;
+    std::vector<int> drives_of;
+    for (const std::vector<int>& ranks : nodes.ranks_of) {
+        ranks_of.push_back(ranks.size());
+        drives_of.push_back(0);
+        for (const int rank : ranks) {
+            drives_of.back() += drives[static_cast<std::size_t>(rank)];
+        }
+    }
+    const auto storage = static_cast<std::size_t>(settings.csd.storage_ranks);
+    ranks_of.resize(ranks_of.size() - storage);
+    const std::vector<int> of_storage(drives_of.end() - settings.csd.storage_ranks,
+                                      drives_of.end());
+    drives_of.resize(ranks_of.size());
+    const auto all_equal = [](const auto& values) {
+        return !values.empty() && std::ranges::count(values, values.front()) == std::ssize(values);
+    };
+    const bool has_drives_beside = storage > 0 && drives_of.front() > 0;
+    return all_equal(ranks_of) && (storage == 0 || all_equal(drives_of)) &&
+           (!has_drives_beside || (all_equal(of_storage) && all_equal(settings.csd.speed)));
+}
+
+}  // namespace
+
+void Resources::make_facts() {
+    std::array<std::uint64_t, 1> kept_bytes = {};
+    for (const offload::OwnedSubgroup& of : pipeline->subgroups()) {
+        if (of.index < static_cast<std::size_t>(of.device->kept_slots())) {
+            kept_bytes.front() += csd::state_bytes(settings.csd.state, of.tiles.size());
+        }
+    }
+    world.sum(std::span(kept_bytes));
+    const std::vector<int> devices = config::devices_per_rank(settings, world.size());
+    const std::vector<int> drives = config::drives_per_rank(settings, world.size());
+    const auto first_storage = drives.begin() + config::computing_ranks(settings, world.size());
+    const config::TierBytes state = state_in_tiers(settings, owners).all;
+    const double all = std::max(state.gpu + state.memory + state.drive, 1.0);
+    facts = {.nodes = nodes.groups() - settings.csd.storage_ranks,
+             .storage_nodes = settings.csd.storage_ranks,
+             .has_equal_nodes = are_equal(settings, nodes, drives),
+             .parameter_ranks = settings.placement.parameters.ranks(),
+             .gradient_ranks = settings.placement.gradients.ranks(),
+             .optimizer_ranks = settings.placement.optimizer.ranks(),
+             .copies = owners.copies(),
+             .devices = std::accumulate(devices.begin(), devices.end(), 0),
+             .drives = std::accumulate(drives.begin(), first_storage, 0),
+             .storage_drives = std::accumulate(first_storage, drives.end(), 0),
+             .most_subgroups = most_subgroups(owners),
+             .kept_bytes = static_cast<double>(kept_bytes.front()),
+             .gpu_share = state.gpu / all,
+             .memory_share = state.memory / all,
+             .payload_bytes_per_parameter = route.payload_bytes_per_parameter(),
+             .handed_bytes_per_parameter = route.handed_bytes_per_parameter(),
+             .has_dense_sums = route.is_dense_sum(),
+             .encodes_on_gpu = pipeline->has_gpu(),
+             .transport = gpu_transport->transport(),
+             .payload_transport = gpu_transport->payload_transport(),
+             .parameter_transport = gpu_transport->parameter_transport(),
+             .io = world.rank() != 0 || pipeline->devices().empty()
+                       ? ""
+                       : pipeline->devices().front()->describe_io()};
+    if (gpu_transport->gradient_gpu()) {
+        const offload::GpuGradients::Ranks ranks{
+            .in_group = gpu_transport->group() != nullptr ? gpu_transport->group()->size() : 1,
+            .in_all = gpu_transport->payload_ranks() != nullptr
+                          ? gpu_transport->payload_ranks()->size()
+                          : 0,
+            .payloads = route.first_payloads()};
+        facts.gradient_bytes = offload::GpuGradients::gpu_bytes(
+            layout.blocks, route.most_sent_bytes(), ranks, layout.dtype);
+    }
+    facts.lines = {
+        plan::describe_links(settings),
+        route.describe(settings),
+        facts.encodes_on_gpu ? "gradients of rank 0 are encoded on its GPU" : "",
+        options.gpu && memory::gpus() > 0 && !route.has_kernels()
+            ? text("gradients are encoded and decoded on the host: no GPU has the codec ",
+                   config::name_of(settings.compress.codec))
+            : "",
+        options.gpu && memory::gpus() == 0
+            ? text("gradients are encoded and decoded on the host. ",
+                   memory::why_no_gpu().empty() ? "CUDA's driver does not serve this GPU."
+                                                : memory::why_no_gpu())
+            : "",
+        gpu_transport->describe_gradients(),
+        gpu_transport->describe_parameters()};
+    std::erase(facts.lines, "");
+}
+
+std::size_t Resources::vector_bytes() const {
+    const std::array mine{static_cast<double>(vector.resident_bytes())};
+    const std::vector<double> of_ranks = world.all_gather(mine);
+    return static_cast<std::size_t>(std::ranges::max(of_ranks));
+}
+
+std::vector<std::uint64_t> Resources::written_bytes() const {
+    const std::vector<int> counts = config::devices_per_rank(settings, world.size());
+    const auto before = counts.begin() + world.rank();
+    auto place = static_cast<std::size_t>(std::accumulate(counts.begin(), before, 0));
+    std::vector<std::uint64_t> bytes(static_cast<std::size_t>(facts.devices), 0);
+    for (const auto& device : pipeline->devices()) {
+        for (const std::uint64_t written : device->written_bytes()) {
+            bytes.at(place++) = written;
+        }
+    }
+    world.sum(std::span(bytes));
+    return bytes;
+}
+
+void Resources::visit_states(Executor& workers, const StateWork& work) const {
+    const std::vector<offload::OwnedSubgroup> owned = pipeline->subgroups();
+    std::vector<csd::StateMemory> memory(static_cast<std::size_t>(workers.members()));
+    workers.share(owned.size(), [&](std::size_t i, int member) {
+        work(owned[i], memory[static_cast<std::size_t>(member)].of(owned[i].elems()));
+    });
+}
+
+void Resources::load_into_vector(const offload::OwnedSubgroup& of, const csd::StateArrays& state) {
+    if (reader) {
+        return;
+    }
+    convert_from_fp32(state.master.data(), layout.dtype,
+                      vector.span().data() + of.first_elem() * size_bytes(layout.dtype),
+                      state.master.size());
+}
+
+void Resources::go_on_from(std::int64_t generation) {
+    pipeline->set_generation(generation);
+    if (reader) {
+        reader->use(generation);
+    }
+}
+
+void Resources::drop_parameters(shard::ElementRange range) {
+    constexpr std::size_t kPageBytes = 64 * KiB;  // see Buffer::drop()
+    const std::size_t begin = round_up(range.begin * size_bytes(layout.dtype), kPageBytes);
+    const std::size_t end = range.end * size_bytes(layout.dtype) / kPageBytes * kPageBytes;
+    if (begin < end) {
+        vector.drop(begin, end - begin);
+    }
+}
+
+void Resources::prepare_commit() {
+    faults.pass(FaultPhase::before_commit);
+    log.prepare(pipeline->devices());
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,162 @@
+// Checks, removes and describes what a start leaves behind. Called by Run as it begins.
+#include "engine/restart/old_files.hpp"
+
+#include "base/error.hpp"
+#include "base/packed.hpp"
+#include "base/plain_file.hpp"
+#include "base/wording.hpp"
+#include "engine/placement/devices.hpp"
+#include "engine/restart/state_search.hpp"
+#include "mpi/gathered_text.hpp"
+#include "store/manifest.hpp"
+#include "store/provenance.hpp"
+#include "store/storage_folder.hpp"
+#include "store/subgroup_header.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace nearstep::engine {
+
+OldFiles::OldFiles(const mpi::Communicator& world, const Start& start)
+    : world_(world),
+      found_(start.found),
+      set_(start.decision.set),
+      memory_(config::memory_folder(start.settings)),
+      others_(state_files(start.settings, world.rank(), world.size(), 1 - set_)),
+      node_(found_.ranks[static_cast<std::size_t>(world.rank())].node),
+      is_first_(is_first_of_node(world, found_)) {
+    const PlacedSettings& settings = start.settings;
+    for (const FoundManifest& one : found_.manifests) {
+        if (is_first_ && one.node == node_) {
+            mine_.push_back(&one);
+        }
+    }
+    for (int rank = 0; rank < world.size(); ++rank) {
+        const RankPlaces& places = found_.ranks[static_cast<std::size_t>(rank)];
+        current_.insert({places.node, places.manifests[static_cast<std::size_t>(set_)]});
+    }
+    partial_ = manifest_path(settings, world.rank(), 1 - set_) + ".partial";
+    const std::vector<std::string> mine = state_files(settings, world.rank(), world.size(), set_);
+    for (const std::string& of_rank : gather_text(world, packed(mine))) {
+        std::vector<std::string> files;
+        unpack(of_rank, files);
+        files_.insert(files.begin(), files.end());
+    }
+}
+
+void OldFiles::remove(const std::string& state) const {
+    world_.together([&] {
+        for (const FoundManifest* one : mine_) {
+            if (is_left(*one) && !names(one->path, state)) {
+                store::ManifestFile(one->path).remove();
+            }
+        }
+    });
+    world_.together([&] {
+        for (const FoundManifest* one : mine_) {
+            remove_files_of(*one);
+        }
+        // In memory, no drive with their manifest can be missing.
+        for (const FoundRemains& one : found_.remains) {
+            if (is_first_ && one.node == node_ && files_.count(one.path) == 0 &&
+                store::folder_of(one.path) == memory_ && is_own_plain(one.path)) {
+                ::unlink(one.path.c_str());
+            }
+        }
+        if (is_first_ && store::is_private_folder(memory_)) {
+            ::rmdir(memory_.c_str());  // fails unless it is empty
+        }
+        for (const std::string& file : others_) {
+            if (store::is_removable_state(file, {})) {
+                ::unlink(file.c_str());
+            }
+        }
+        if (store::is_removable_manifest(partial_)) {
+            ::unlink(partial_.c_str());
+        }
+    });
+}
+
+void OldFiles::check() const {
+    world_.together([&] {
+        for (const FoundManifest* one : mine_) {
+            check_files_of(*one);
+            if (is_left(*one) && !store::is_removable_manifest(one->path)) {
+                throw ConfigError(
+                    text("The file ", one->path,
+                         " has the name of a manifest that this start would remove, but "
+                         "belongs to another user or was not made by nearstep: move it away, "
+                         "or choose another folder for ",
+                         Term::path, "."));
+            }
+        }
+    });
+}
+
+std::vector<std::string> OldFiles::describe() const {
+    std::vector<std::string> lines;
+    for (const FoundManifest& one : found_.manifests) {
+        if (is_left(one) && !is_seen_twice(one)) {
+            lines.push_back(text("removed ", one.path, " and its state files",
+                                 one.manifest && !one.manifest->commits.empty()
+                                     ? text(" (step ", one.manifest->commits.front().step,
+                                            " of run ", one.manifest->line.run, ")")
+                                     : ""));
+        }
+    }
+    return lines;
+}
+
+// A manifest without a step may name files that were not emptied for it yet.
+void OldFiles::check_files_of(const FoundManifest& one) const {
+    if (!is_left(one) || !one.manifest || one.manifest->commits.empty()) {
+        return;
+    }
+    for (const std::string& file : one.files) {
+        if (store::holds_other_state(file, store::number_of_state(one.manifest->state))) {
+            throw ConfigError(text("The state file ", file, " belongs to another run than ",
+                                   one.path,
+                                   " beside it, with which this start would remove it: "
+                                   "put that run's own file back, or move this one away."));
+        }
+    }
+}
+
+void OldFiles::remove_files_of(const FoundManifest& one) const {
+    std::vector<std::string> removable;
+    for (const std::string& file : one.files) {
+        if (files_.count(file) == 0 && store::is_removable_state(file, one.files)) {
+            removable.push_back(file);
+        }
+    }
+    for (const std::string& file : removable) {
+        ::unlink(file.c_str());
+    }
+}
+
+// Several nodes may see one folder. Then a manifest that another node's rank has written since
+// the search is not left behind.
+bool OldFiles::names(const std::string& path, const std::string& state) const {
+    if (std::ranges::none_of(current_, [&](const auto& one) { return one.second == path; })) {
+        return false;
+    }
+    try {
+        const std::optional<store::Manifest> now = store::ManifestFile(path).read();
+        return now && now->state == state;
+    } catch (const DamageError&) {
+        return false;
+    }
+}
+
+// Whether this is a current manifest that another node sees, too.
+bool OldFiles::is_seen_twice(const FoundManifest& one) const {
+    return std::ranges::any_of(found_.manifests, [&](const FoundManifest& other) {
+        return !is_left(other) && other.path == one.path && other.manifest && one.manifest &&
+               other.manifest->state == one.manifest->state;
+    });
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,313 @@
+// Fills the state: with start values, or from a checkpoint or another state. Visits and changes it.
+// Called by Run.
+#include "engine/state/state.hpp"
+
+#include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "csd/gpu_tensors.hpp"
+#include "engine/state/kept_program.hpp"
+#include "engine/state/start_value_check.hpp"
+#include "mpi/gathered_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <utility>
+
+namespace nearstep::engine {
+
+using shard::kTileElems;
+
+namespace {
+
+constexpr const char* kOtherTensors =
+    "Its manifest counts the updates of tensors that the model does not have.";
+
+}  // namespace
+
+// Another seed or other data begins a new line, like going back a step.
+void State::choose_line(const Writer& writer, std::int64_t step) {
+    const Decision& decision = start_.decision;
+    const bool has_other_data = !writer.data.empty() && writer.data != resources_.identity.data;
+    const bool leaves =
+        decision.begins_line || writer.seed != resources_.identity.seed || has_other_data;
+    line_ = leaves ? store::branch_off(decision.line, step, draw_id()) : decision.line;
+}
+
+namespace {
+
+// Adds up the seconds in which at least one thread is between enter() and leave().
+class Occupancy {
+public:
+    void enter() {
+        const std::scoped_lock lock(lock_);
+        if (inside_++ == 0) {
+            watch_.lap();
+        }
+    }
+    void leave() {
+        const std::scoped_lock lock(lock_);
+        if (--inside_ == 0) {
+            seconds_ += watch_.lap();
+        }
+    }
+    double seconds() const { return seconds_; }
+
+private:
+    std::mutex lock_;
+    int inside_ = 0;
+    Stopwatch watch_;
+    double seconds_ = 0;
+};
+
+}  // namespace
+
+// A program may go on meanwhile, such as the compiler of its model.
+void State::move_all(const Resources::StateWork& before, const Resources::StateWork& move) {
+    const trace::TrafficSnapshot old = resources_.traffic.snapshot();
+    Executor workers{pool_threads() - 1, Executor::Priority::background};
+    Occupancy moves;
+    visit(workers, [&](const auto& of, const csd::StateArrays& state) {
+        if (before) {
+            before(of, state);
+        }
+        moves.enter();
+        move(of, state);
+        moves.leave();
+        resources_.load_into_vector(of, state);
+    });
+    const trace::TrafficSnapshot moved = resources_.traffic.snapshot() - old;
+    moved_ = {.bytes = static_cast<double>(moved[trace::Counter::checkpoint]),
+              .seconds = moves.seconds()};
+}
+
+StateTransfer State::first_transfer() const {
+    StateTransfer all;
+    const std::vector<double> of_ranks =
+        resources_.world.all_gather(std::array{moved_.bytes, moved_.seconds});
+    for (std::size_t i = 0; i < of_ranks.size(); i += 2) {
+        all.bytes += of_ranks[i];
+        all.seconds = std::max(all.seconds, of_ranks[i + 1]);
+    }
+    return all;
+}
+
+void State::start_anew(const Claimed& claimed) {
+    line_ = {.run = draw_id()};
+    empty_files("", claimed);
+    if (resources_.options.program != ProgramUse::none) {
+        resources_.log.begin_program(0, {});
+    }
+    // Now, and not after the start: while memory is pinned for a GPU, the model's own calls to the
+    // GPU wait. Where state comes from elsewhere and is damaged, storage is reserved once more.
+    for (const auto& device : resources_.pipeline->devices()) {
+        device->expect_updates();
+    }
+}
+
+// Values beyond the model's are padding.
+void State::write(const Fill& fill, const Carried* carried) {
+    const Layout& layout = resources_.layout;
+    const std::int64_t generation = carried == nullptr ? 0 : carried->position.generation;
+    StartValueCheck check(layout);
+    resources_.world.together([&] {
+        move_all(
+            [&](const auto& of, const csd::StateArrays& state) {
+                const std::size_t elems =
+                    std::min(state.master.size(), layout.elems - of.first_elem());
+                fill(of.first_elem(), state.master.first(elems));
+                check.look(of.first_elem(), state.master.first(elems));
+                std::ranges::fill(state.master.subspan(elems), 0.0F);
+                if (carried != nullptr) {
+                    std::ranges::fill(state.moment1.subspan(elems), 0.0F);
+                    std::ranges::fill(state.moment2.subspan(elems), 0.0F);
+                    carried->moments(of.first_elem(), state.moment1.first(elems),
+                                     state.moment2.first(elems));
+                }
+            },
+            [&](const auto& of, const csd::StateArrays& state) {
+                of.write(generation,
+                         carried == nullptr ? csd::StateArrays{state.master, {}, {}} : state);
+            });
+    });
+    check.refuse(resources_.world, resources_.owners.copies());
+}
+
+// Opens a checkpoint and checks that it is of this model. The model's name in it is the run's, but
+// somebody else may have written the rest.
+std::unique_ptr<checkpoint::Reader> State::open_checkpoint() const {
+    const std::string& index_path = start_.decision.checkpoint;
+    auto reader = checkpoint::Reader::open(index_path);
+    const checkpoint::Description& description = reader->description();
+    if (description.parameters != resources_.layout.elems || !fits(description.missed)) {
+        throw ConfigError(text("The checkpoint ", index_path,
+                               " is of other tensors than the model (", description.parameters,
+                               " parameters, not ", resources_.layout.elems,
+                               "): use another checkpoint."));
+    }
+    return reader;
+}
+
+Origin State::load() {
+    std::unique_ptr<checkpoint::Reader> reader;
+    store::ProgramState program;
+    resources_.world.together([&] {
+        reader = open_checkpoint();
+        program = program_with(*reader);
+    });
+    const checkpoint::Description& description = reader->description();
+    const Writer writer{.seed = description.seed,
+                        .data = description.data,
+                        .dtype = description.dtype,
+                        .threads = description.threads};
+    choose_line(writer, description.step);
+    try {
+        empty_files(start_.decision.replaces);
+        resources_.world.together([&] { fill_from(*reader); });
+        resources_.world.together([&] { restore_residual(*reader); });
+    } catch (const Error&) {
+        if (!start_.decision.replaces.empty()) {
+            remove_files();
+        }
+        throw;
+    }
+    return {.position = description, .writer = writer, .program = std::move(program)};
+}
+
+void State::fill_from(checkpoint::Reader& reader) {
+    visit(alone_, [&](const auto& of, const csd::StateArrays& state) {
+        reader.read(of.tiles, {state.master, state.moment1, state.moment2});
+        of.write(reader.description().generation, state);
+        resources_.load_into_vector(of, state);
+    });
+}
+
+namespace {
+
+// A subgroup whose tiles arrive one by one.
+struct Incoming : offload::OwnedSubgroup {
+    std::size_t missing = 0;       // tiles
+    csd::StateMemory memory = {};  // taken while only some tiles have arrived
+};
+
+void put(Incoming& of, std::size_t tile, const csd::StateArrays& state) {
+    const csd::StateArrays all = of.memory.of(of.elems());
+    const std::size_t at = (tile - of.tiles.begin) * kTileElems;
+    std::ranges::copy(state.master, all.master.subspan(at).begin());
+    std::ranges::copy(state.moment1, all.moment1.subspan(at).begin());
+    std::ranges::copy(state.moment2, all.moment2.subspan(at).begin());
+    --of.missing;
+}
+
+}  // namespace
+
+std::optional<std::string> State::fill_from(OtherLayout& old, std::int64_t generation) {
+    std::vector<Incoming> incoming;  // in tile order
+    for (const offload::OwnedSubgroup& of : resources_.pipeline->subgroups()) {
+        incoming.push_back({of, of.tiles.size()});
+    }
+    return old.read(generation, resources_.owners,
+                    [&](std::size_t tile, const csd::StateArrays& state) {
+                        const auto of = std::ranges::upper_bound(
+                            incoming, tile, {}, [](const Incoming& one) { return one.tiles.end; });
+                        put(*of, tile, state);
+                        if (of->missing == 0) {
+                            const csd::StateArrays all = of->memory.of(of->elems());
+                            of->write(generation, all);
+                            resources_.load_into_vector(*of, all);
+                            of->memory = {};
+                        }
+                    });
+}
+
+ReadState State::move_in(std::size_t number) {
+    const Decision& decision = start_.decision;
+    const store::Commit& commit = decision.commits[number];
+    if (!fits(commit.missed)) {
+        return {.damage = kOtherTensors};
+    }
+    store::ProgramState program = program_with(number);
+    choose_line(decision.writer, commit.step);
+    try {
+        OtherLayout old(resources_.world, resources_.layout.elems, start_,
+                        resources_.storage.get());
+        empty_files(decision.replaces);
+        if (auto damage = fill_from(old, commit.generation)) {
+            return {.damage = *std::move(damage)};
+        }
+    } catch (const Error&) {
+        remove_files();
+        throw;
+    }
+    return {.origin = Origin{commit, decision.writer, std::move(program)}};
+}
+
+void State::verify_checkpoint() {
+    resources_.world.together([&] {
+        const auto reader = open_checkpoint();
+        visit(alone_, [&](const auto& of, const csd::StateArrays& state) {
+            reader->read(of.tiles, {state.master, state.moment1, state.moment2});
+        });
+    });
+}
+
+ReadState State::resume(std::size_t number) {
+    const Decision& decision = start_.decision;
+    const store::Commit& commit = decision.commits[number];
+    if (!fits(commit.missed)) {
+        return {.damage = kOtherTensors};
+    }
+    std::string damage;
+    name(decision.state);
+    resources_.world.together([&] {
+        try {
+            move_all({}, [&](const auto& of, const csd::StateArrays& state) {
+                of.read(commit.generation, state);
+            });
+        } catch (const DamageError& found) {
+            damage = found.what();
+        }
+    });
+    for (const std::string& of_rank : gather_text(resources_.world, damage)) {
+        if (!of_rank.empty()) {
+            return {.damage = of_rank};
+        }
+    }
+    store::ProgramState program = program_with(number);
+    choose_line(decision.writer, commit.step);
+    resources_.log.begin(manifest());
+    return {.origin = Origin{commit, decision.writer, std::move(program)}};
+}
+
+// The new generation lies in the places of the one before the last, as an update's does.
+void State::change_masters(const MasterChange& change) {
+    expects(resources_.pipeline->stage() == offload::Stage::idle,
+            "masters change between two steps");
+    resources_.pipeline->drop_read_ahead();
+    const std::int64_t old = generation();
+    resources_.world.together([&] {
+        visit(resources_.pool, [&](const auto& of, const csd::StateArrays& state) {
+            of.read(old, state);
+            change(of.first_elem(), state.master);
+            of.write(old + 1, state);
+            resources_.load_into_vector(of, state);
+        });
+    });
+    if (resources_.options.tensors != nullptr) {
+        resources_.options.tensors->forget();
+    }
+    resources_.go_on_from(old + 1);
+    resources_.pipeline->gather();
+}
+
+void State::see(shard::ElementRange range, const StateSight& see) {
+    visit(alone_, [&](const auto& of, const csd::StateArrays& state) {
+        if (of.first_elem() >= range.end || of.first_elem() + of.elems() <= range.begin) {
+            return;
+        }
+        of.read(generation(), state);
+        see(of.first_elem(), state.master, state.moment1, state.moment2);
+    });
+}
+
+}  // namespace nearstep::engine

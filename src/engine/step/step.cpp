@@ -1,0 +1,445 @@
+// A training step: parameters arrive before a block is computed, gradients leave after it, and the
+// update overlaps the next forward. Called by Run for the client.
+#include "engine/step/step.hpp"
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "base/statistics.hpp"
+#include "csd/gpu_tensors.hpp"
+#include "engine/placement/devices.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+using trace::Counter;
+using trace::Lane;
+
+// Random stream for the rounding of gradients.
+constexpr std::uint64_t kGradientStream = 0x6772616469656E74U;
+
+// Counters of parameters that travel between ranks.
+constexpr std::array kParameterCounters = {Counter::network_parameters, Counter::node_parameters};
+
+trace::Subject of_block(std::size_t block) { return {.kind = "block", .number = block}; }
+
+}  // namespace
+
+Step::Step(Resources& resources)
+    : resources_(resources),
+      pipeline_(*resources.pipeline),
+      gpu_traffic_(resources.settings, resources.layout,
+                   resources.computes() ? resources.links.get() : nullptr,
+                   static_cast<int>(resources.nodes.ranks_beside(resources.world.rank()).size())),
+      held_(resources.layout.blocks,
+            pipeline_.has_gpu()
+                ? std::optional(memory::Stream::borrowed(resources.options.gradient_stream))
+                : std::nullopt),
+      loss_scale_(resources.layout.dtype, resources.options.loss_scale),
+      scalar_sets_(resources.layout, most_scalar_sets(resources.settings)) {}
+
+// --- Passes over the blocks ---
+
+void Step::begin_forward() {
+    if (!is_under_way()) {
+        count_from_here();
+    }
+    if (resources_.timeline != nullptr) {
+        resources_.timeline->begin_step(done_ + 1);
+    }
+}
+
+void Step::count_from_here() {
+    counted_ = resources_.traffic.snapshot();
+    counted_deltas_ = pipeline_.delta_tally();
+}
+
+// Parameters that the next step brings before the step under way has ended are not the latter's.
+void Step::await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
+                            std::span<const shard::ElementRange> later) {
+    gpu_traffic_.bring_parameters(block);
+    if (now.empty() || !pipeline_.must_await()) {
+        return;
+    }
+    const trace::Span span(resources_.timeline, Lane::exchange, "parameters", of_block(block));
+    const trace::TrafficSnapshot before = resources_.traffic.snapshot();
+    pipeline_.await(now, later);
+    if (resources_.has_parts() && is_under_way()) {
+        const trace::TrafficSnapshot moved = resources_.traffic.snapshot() - before;
+        for (const Counter counter : kParameterCounters) {
+            brought_.bytes.at(static_cast<std::size_t>(counter)) += moved[counter];
+        }
+    }
+}
+
+std::size_t Step::final_end(std::size_t block) const {
+    if (resources_.has_parts()) {
+        return 0;
+    }
+    return pipeline_.must_await() ? block + 1 : resources_.layout.blocks.size();
+}
+
+void Step::hold_parameters() {
+    expects(!is_under_way(), "a step is finished before its parameters are used");
+    const shard::ElementRange all{0, resources_.layout.elems};
+    pipeline_.hold({&all, 1}, {});
+}
+
+void Step::end_pass() {
+    pipeline_.hold({}, {});
+    gpu_traffic_.finish_pass();
+}
+
+// --- Gradients ---
+
+// Whether the factor of an update that begins early is not known. fp16 always needs the guess,
+// because its loss scale is found by skipping steps.
+bool Step::must_guess() const {
+    return resources_.layout.dtype == Dtype::fp16 || (settings_.clip_norm > 0 && last_norm_ == 0);
+}
+
+// The gradient factor for an update that begins early: known or guessed.
+std::optional<double> Step::early_factor() const {
+    if (!overlaps_steps(resources_.settings.mode) || resources_.options.puts_at_once ||
+        (must_guess() && !guess_.is_unclipped())) {
+        return std::nullopt;
+    }
+    return must_guess() ? 1 : clip_factor(last_norm_, settings_.clip_norm);
+}
+
+// Expects a step like the last one; of a first step nothing is known.
+void Step::expect_backward() {
+    expects(pipeline_.stage() == offload::Stage::idle, "a step is finished before the next one");
+    if (!settings_.groups.empty()) {
+        read_ahead();
+    }
+}
+
+void Step::begin_backward(const StepSettings& settings) {
+    expects(!is_under_way(), "a step is finished before the next one's gradients come");
+    settings_ = settings;
+    use_scalars();
+    held_.begin_step();
+    const bool is_warmup = done_ < resources_.settings.compress.warmup_steps;
+    const RouteCodecs codecs = resources_.route.of_step(done_);
+    pipeline_.begin_step({.codec = codecs.sent,
+                          .random_key = random_bits(resources_.identity.seed, kGradientStream,
+                                                    static_cast<std::uint64_t>(done_)),
+                          .feeds_back = resources_.settings.compress.error_feedback && !is_warmup},
+                         codecs.handed, codecs.of_nodes);
+    read_ahead();
+    if (const std::optional<double> factor = early_factor()) {
+        resources_.world.barrier();  // all ranks have committed the previous step before any writes
+        deliver_to(nullptr);         // the client still uses its tensors
+        begin_update(*factor);
+    }
+}
+
+// Divides the tensors for the step's update.
+void Step::use_scalars() {
+    if (scalar_sets_.begin_step(settings_, pipeline_.generation() + 1)) {
+        for (const auto& device : pipeline_.devices()) {
+            device->use_groups(scalar_sets_.elements());
+        }
+    }
+}
+
+// The update begins with the last blocks if it begins in backward. Where links are shaped, reads
+// begin with the update, as in the paper and in the planner's model.
+void Step::read_ahead() {
+    if (!overlaps_steps(resources_.settings.mode) || resources_.links != nullptr) {
+        return;
+    }
+    if (resources_.timeline != nullptr) {
+        resources_.timeline->begin_update(done_ + 1);
+    }
+    pipeline_.read_ahead(early_factor() ? csd::ReadAhead::from_last : csd::ReadAhead::from_first);
+}
+
+// Puts a fault into the gradient, if a test's fault plan asks for it.
+void Step::harm_gradient(std::span<float> gradient) {
+    if (resources_.faults.is_armed() &&
+        resources_.faults.arrive(FaultPhase::gradient) != FaultAction::none) {
+        expects(!gradient.empty() && !pipeline_.has_gpu(),
+                "gradients that are harmed are this rank's and lie on the host");
+        gradient.front() = std::numeric_limits<float>::infinity();
+    }
+}
+
+bool Step::waits_for_all_gradients() const {
+    return resources_.has_parts() && resources_.options.puts_in_any_order;
+}
+
+std::span<float> Step::gradient_space(std::size_t block) {
+    const bool is_next = block == held_.next() && !held_.is_held(block);
+    return is_next && !waits_for_all_gradients() ? pipeline_.gradient_space(block)
+                                                 : held_.hold(block);
+}
+
+void Step::add_gradient(std::size_t block, std::span<const float> gradient) {
+    held_.add(block, gradient);
+}
+
+void Step::put_gradient(std::size_t block) {
+    held_.complete(block);
+    if (!waits_for_all_gradients()) {
+        put_complete_gradients();
+    }
+}
+
+// Sends blocks in the same order on all ranks, however they arrived.
+void Step::put_complete_gradients() {
+    for (auto block = held_.next(); block && held_.is_complete(*block); block = held_.next()) {
+        const std::span<float> space = pipeline_.gradient_space(*block);
+        held_.release(space);
+        harm_gradient(space);
+        send_gradient(*block);
+    }
+}
+
+void Step::send_gradient(std::size_t block) {
+    gpu_traffic_.take_gradients(block);
+    {
+        const trace::Span span(resources_.timeline, Lane::exchange, "gradient", of_block(block));
+        pipeline_.put_gradient(block);
+    }
+    resources_.faults.pass(FaultPhase::after_scatter);
+}
+
+GradientFacts Step::end_gradients(const StepEnd& end) {
+    put_complete_gradients();
+    expects(!held_.next(), "the gradients of all blocks are put before they end");
+    {
+        const trace::Span span(resources_.timeline, Lane::exchange, "norm");
+        const offload::GradientSum sum = pipeline_.finish_gradients();
+        gradients_ = {.norm = sum.norm / loss_scale_.value(),
+                      .is_finite = sum.is_finite,
+                      .is_given_up = end.is_given_up};
+    }
+    judge_guess();
+    if (takes_place() && end.skipped && *end.skipped != settings_.skipped) {
+        leave_out(*end.skipped);
+    }
+    resources_.faults.pass(FaultPhase::after_gradients);
+    return gradients_;
+}
+
+// The step's clip factor, from the norm that clips it.
+double Step::factor() const {
+    return clip_factor(last_norm_ > 0 ? last_norm_ : gradients_.norm, settings_.clip_norm);
+}
+
+void Step::judge_guess() {
+    if (gradients_.is_given_up) {
+        return;
+    }
+    const bool is_right = gradients_.is_finite && factor() == 1;
+    if (pipeline_.is_updating() && must_guess()) {
+        gradients_.guess = is_right ? trace::Guess::right : trace::Guess::wrong;
+    }
+    guess_.note_step(is_right);
+}
+
+// --- The update ---
+
+// Commits are prepared after the update.
+void Step::begin_update(double factor) {
+    begun_factor_ = factor;
+    if (resources_.options.tensors != nullptr) {
+        resources_.options.tensors->forget();
+    }
+    if (resources_.timeline != nullptr) {
+        resources_.timeline->begin_update(done_ + 1);
+    }
+    pipeline_.begin_update(step_scalars(scalar_sets_.sets(), resources_.identity.seed,
+                                        pipeline_.generation() + 1, factor / loss_scale_.value()),
+                           [&resources = resources_] {
+                               if (resources.is_durable_by_step()) {
+                                   resources.prepare_commit();
+                               }
+                           });
+}
+
+// Undoes an update that began before the step was found not to take place. The devices wrote beside
+// the last step's state, which is intact. Their new parameters in the vector are replaced from that
+// state, as are those that the vector lacks because the client's tensors have them. Other ranks
+// received none yet, and no delta was applied.
+void Step::skip_update() {
+    const bool is_old =
+        resources_.options.tensors != nullptr && resources_.options.tensors->have_any();
+    if (pipeline_.skip_update() || is_old) {
+        load_last_parameters();
+        resources_.world.barrier();  // ranks of a node may share the vector
+    }
+}
+
+void Step::load_last_parameters() {
+    if (delivery(resources_.settings, resources_.options.parameters) == csd::Delivery::parameters) {
+        resources_.visit_states(resources_.pool,
+                                [this](const auto& of, const csd::StateArrays& state) {
+                                    of.read(pipeline_.generation(), state);
+                                    resources_.load_into_vector(of, state);
+                                });
+    }
+    if (resources_.options.tensors != nullptr) {
+        resources_.options.tensors->forget();
+    }
+}
+
+void Step::abandon() {
+    if (!is_under_way() && pipeline_.is_updating()) {
+        pipeline_.cancel_update();
+        load_last_parameters();
+    }
+}
+
+void Step::deliver_to(csd::GpuTensors* tensors) {
+    for (const auto& device : pipeline_.devices()) {
+        device->deliver_to(tensors);
+    }
+}
+
+// The devices still have the step's gradients and the previous state. An update with a wrong factor
+// is cancelled, and the right one overwrites what it wrote.
+void Step::begin_right_update() {
+    const double right = factor();
+    const bool has_begun = pipeline_.is_updating() && begun_factor_ == right;
+    if (pipeline_.is_updating() && !has_begun) {
+        pipeline_.cancel_update();
+        resources_.faults.pass(FaultPhase::after_undo);
+    }
+    deliver_to(resources_.options.tensors);
+    if (!has_begun) {
+        begin_update(right);
+    }
+}
+
+// The update begins anew if it began with other tensors.
+void Step::leave_out(const std::vector<std::size_t>& skipped) {
+    if (pipeline_.is_updating()) {
+        pipeline_.cancel_update();
+        gradients_.guess = trace::Guess::wrong;
+    }
+    settings_.skipped = skipped;
+    use_scalars();
+}
+
+void Step::update() {
+    if (takes_place()) {
+        begin_right_update();
+        pipeline_.accept_update();
+        if (resources_.reader) {
+            resources_.reader->use(pipeline_.generation() + 1);  // of blocks that were awaited
+        }
+        scalar_sets_.end_step();
+        keep_norm(gradients_.norm);
+    } else {
+        skip_update();
+    }
+    count_step();
+    if (!overlaps_steps(resources_.settings.mode)) {
+        wait_for_update();
+    }
+}
+
+void Step::count_step() {
+    if (gradients_.is_given_up) {
+        return;
+    }
+    const double before = loss_scale_.value();
+    loss_scale_.after_step(gradients_.is_finite);
+    if (pipeline_.residual() != nullptr && loss_scale_.value() != before) {
+        pipeline_.residual()->scale(static_cast<float>(loss_scale_.value() / before));
+    }
+    ++done_;
+}
+
+void Step::wait_for_update() {
+    if (pipeline_.is_updating()) {
+        const trace::Span span(resources_.timeline, Lane::exchange, "parameters");
+        pipeline_.finish_update();
+    }
+}
+
+UpdateReport Step::finish() {
+    wait_for_update();
+    const offload::UpdateTimes times = pipeline_.finish_step();
+    flush_seconds_ += times.after_s;
+    UpdateReport report;
+    const double hidden = std::max(times.update_s + times.after_s - times.waited_s, 0.0);
+    const double devices_s = pipeline_.devices().empty() ? 0 : times.devices_s;
+    const std::array mine{times.update_s, -hidden, devices_s};
+    const std::vector<double> of_ranks = resources_.world.all_gather(mine);
+    report.update_s = times.update_s;
+    report.hidden_s = hidden;
+    std::vector<double> of_devices;
+    for (std::size_t i = 0; i < of_ranks.size(); i += mine.size()) {
+        report.update_s = std::max(report.update_s, of_ranks[i]);
+        report.hidden_s = std::min(report.hidden_s, -of_ranks[i + 1]);
+        of_devices.push_back(of_ranks[i + 2]);
+    }
+    report.devices = slowest_of(of_devices);
+    // Traffic since the previous report, without what the next step brought.
+    const trace::TrafficSnapshot now =
+        resources_.traffic.snapshot() - std::exchange(brought_, trace::TrafficSnapshot());
+    report.traffic = now - std::exchange(counted_, now);
+    network_sent_bytes_ +=
+        report.traffic[Counter::network_gradients] + report.traffic[Counter::network_parameters];
+    resources_.world.sum(std::span(report.traffic.bytes));
+    if (delivery(resources_.settings, resources_.options.parameters) == csd::Delivery::deltas) {
+        const codec::DeltaTally deltas = pipeline_.delta_tally();
+        report.deltas = deltas - std::exchange(counted_deltas_, deltas);
+        resources_.world.sum(std::span(report.deltas.tiles));
+        resources_.world.sum(std::span(report.deltas.bytes));
+    }
+    return report;
+}
+
+// --- From step to step ---
+
+store::Commit Step::position() const {
+    return {.step = done_,
+            .generation = pipeline_.generation(),
+            .loss_scale = loss_scale_.value(),
+            .good_steps = loss_scale_.good_steps(),
+            .norm = last_norm_,
+            .missed = scalar_sets_.missed()};
+}
+
+// A residual is scaled like its gradients.
+void Step::go_on_at(const store::Commit& position, const std::string& dtype) {
+    resources_.go_on_from(position.generation);
+    done_ = position.step;
+    if (dtype.empty() || dtype == name_of(Dtype::fp16)) {
+        loss_scale_.restore(position.loss_scale, position.good_steps);
+    }
+    if (pipeline_.residual() != nullptr && loss_scale_.value() != position.loss_scale) {
+        pipeline_.residual()->scale(static_cast<float>(loss_scale_.value() / position.loss_scale));
+    }
+    keep_norm(position.norm);
+    scalar_sets_.restore(position.missed);
+    pipeline_.gather();
+}
+
+std::vector<std::int64_t> Step::updates() const {
+    std::vector<std::int64_t> updates;
+    for (const std::int64_t missed : scalar_sets_.missed_of_tensors()) {
+        updates.push_back(pipeline_.generation() - missed);
+    }
+    return updates;
+}
+
+std::vector<std::uint64_t> Step::network_sent_bytes() const {
+    const mpi::Communicator& world = resources_.world;
+    std::vector<std::uint64_t> sent(static_cast<std::size_t>(world.size()), 0);
+    sent[static_cast<std::size_t>(world.rank())] = network_sent_bytes_;
+    world.sum(std::span(sent));
+    return sent;
+}
+
+}  // namespace nearstep::engine
