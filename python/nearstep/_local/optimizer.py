@@ -8,6 +8,7 @@ import zlib
 
 import torch
 
+from .. import _hooks
 from .._model import sharded
 from .._model.groups import Groups, lay_out, named
 from .._saving.program import Program
@@ -35,7 +36,9 @@ class Local:
             module = module.module
         self._module, self._given = module, given
         self._own = self._parts = self._world = None
-        vars(self).pop("_params", None)
+        ids = set() if module is None else set(map(id, module.parameters()))
+        made_with = zip(map(id, vars(self).pop("_params")), self._names)
+        self._of_module = {key: name for key, name in made_with if key in ids}
         self._done = 0
         self._saved = (-1, "")  # the step of the last checkpoint of this process, and its path
         self._norms: dict = {}  # of the last steps, by their numbers
@@ -50,7 +53,7 @@ class Local:
         """Nothing else holds them before the first use: fully_shard() may replace them until then."""
         if self._parts is not None:
             return self._parts.params
-        return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+        return [p for group in self.param_groups for p in group["params"] if p.requires_grad and p.numel()]
 
     @property
     def has_begun(self) -> bool:
@@ -97,7 +100,7 @@ class Local:
         self._check_open()
         sharded.refuse(named(self.param_groups, self._module))  # the model may have been wrapped since
         self._world = World()
-        layout = self._world.together(lambda: lay_out(self.param_groups, self._module))
+        layout = self._world.together(self._lay_out)
         self._names, self._made_with = layout.names, self._groups_of()
         parts = self._world.together(lambda: Parts(layout, self._world))
         if any(one != parts.alike() for one in self._world.gather_objects(parts.alike())):
@@ -118,6 +121,13 @@ class Local:
         self._waits = Waits(self, self._own, parts, self._module)
         if self._done:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
+
+    def _lay_out(self):
+        layout = lay_out(self.param_groups, self._module)
+        if self._module is not None:
+            trained = {id(p): self._of_module[id(p)] for p in layout.params if id(p) in self._of_module}
+            _hooks.refuse_replaced(trained, list(self._module.parameters()))
+        return layout
 
     def make_own(self, path: list, name: str, is_fresh: bool):
         """The optimizer of this rank's pieces, with its state in these folders."""
