@@ -285,6 +285,7 @@ private:
     std::string draw_id() const;
     void name_state(const std::string& id);
     void choose_line(const Decision& decision, const Writer& writer, std::int64_t step);
+    void expect_room() const;
     void empty_state_files(const std::string& replaced, const Claimed& claimed = {});
     store::ProgramState program_with(const Start& start, std::size_t commit) const;
     store::ProgramState program_with(checkpoint::Reader& reader) const;

@@ -338,7 +338,11 @@ BeginReport Engine::begin(const Start& start) {
     check_unchanged(world_, settings_, start.found);
     const LeftBehind left(world_, start);
     left.check();
+    if (options_.program != ProgramUse::none) {
+        world_.together([this] { log_.expect_own_programs(); });
+    }
     if (decision.action != Action::resume_state) {
+        expect_room();
         claim_files(start.found);
     }
     const std::string overwritten =

@@ -2,17 +2,28 @@
 // Called by engine_begin.cpp and engine_state.cpp.
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/packed.hpp"
 #include "engine/engine.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
 #include "engine/placement/tiers.hpp"
 #include "engine/state/kept_program.hpp"
+#include "mpi/gathered_text.hpp"
 #include "store/folder.hpp"
 #include "store/subgroup_header.hpp"
 
 #include <unistd.h>
 
 #include <random>
+
+namespace nearstep::store {
+
+template <typename Archive>
+void list(Archive& archive, PlannedFile& one) {
+    archive(one.path, one.bytes);
+}
+
+}  // namespace nearstep::store
 
 namespace nearstep::engine {
 
@@ -68,6 +79,20 @@ void Engine::claim_files() {
             device->claim();
         }
     });
+}
+
+// Each device has looked whether its own files fit. The files of a node's devices may lie on one
+// drive.
+void Engine::expect_room() const {
+    const std::vector<std::string> of_ranks = gather_text(
+        world_, packed(planned_files(settings_, world_.rank(), world_.size(), copy_, set_)));
+    std::vector<store::PlannedFile> of_node;
+    for (const int rank : nodes_.ranks_beside(world_.rank())) {
+        std::vector<store::PlannedFile> files;
+        unpack(of_ranks[static_cast<std::size_t>(rank)], files);
+        of_node.insert(of_node.end(), files.begin(), files.end());
+    }
+    world_.together([&] { store::check_folders(of_node); });
 }
 
 // Before files are emptied, all manifests claim them and list no step. If an older state must stay
