@@ -8,7 +8,6 @@
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/seal.hpp"
 #include "checkpoint/slab.hpp"
-#include "store/folder.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -68,17 +67,24 @@ void inspect_checkpoint(const std::string& path, std::ostream& out) {
     for (const TensorPlace& tensor : about.tensors) {
         print_tensor(out, tensor.name, tensor.shape);
     }
-    for (std::size_t rank = 0; rank < index.files.size(); ++rank) {
-        RankFile(text(store::folder_of(path), "/", index.files[rank]), index.records[rank],
-                 index.ranges[rank])
-            .verify();
+    std::vector<float> state(kArrays * kTileElems);
+    const std::span<float> arrays(state);
+    const std::size_t tiles = shard::tiles_of(about.parameters);
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+        reader->read({.begin = tile, .end = tile + 1},
+                     {.master = arrays.subspan(0, kTileElems),
+                      .moment1 = arrays.subspan(kTileElems, kTileElems),
+                      .moment2 = arrays.subspan(2 * kTileElems, kTileElems)});
+        for (const int rank : reader->residual_ranks(tile)) {
+            reader->read_residual(rank, tile, arrays.first(kTileElems));
+        }
     }
     for (std::size_t rank = 0; rank < about.programs.size(); ++rank) {
         reader->program(static_cast<int>(rank));
     }
     out << "checksums: the index, " << index.files.size() << " rank files"
         << (programs > 0 ? text(", ", programs, " files of programs") : "") << " and "
-        << shard::tiles_of(about.parameters) * kArrays << " tiles are as they were written\n";
+        << tiles * kArrays << " tiles are as they were written\n";
 }
 
 std::uint64_t digest_of(const h5::StoredFile& file, const h5::Array& dataset) {
