@@ -88,6 +88,7 @@ void remove_older(const std::string& folder, const Index& index) {
     for (std::size_t rank = 0; rank < index.description.programs.size(); ++rank) {
         kept.insert(program_file_of(index, rank));
     }
+    kept.insert(extra_file_name(step));
     std::vector<FileName> indexes;
     std::vector<FileName> others;
     for (const FileName& file : list_folder(folder)) {

@@ -44,6 +44,7 @@ void sync(const std::string& path, int flags) {
 std::string start_of(const std::string& path) { return start_of_plain(path, 64 * KiB); }
 
 constexpr const char* kProgramSuffix = ".program";
+constexpr const char* kExtraStart = "{\"nearstep_run\": ";
 
 // HDF5 may write the start of a file last.
 bool is_begun(const std::string& start) {
@@ -74,6 +75,11 @@ std::string old_program_file_name(std::int64_t step) {
     return name.replace(name.rfind('.'), std::string::npos, kProgramSuffix);
 }
 
+std::string extra_file_name(std::int64_t step) {
+    std::string name = index_name(step);
+    return name.replace(name.rfind('.'), std::string::npos, ".extra.json");
+}
+
 std::optional<FileName> parse_name(const std::string& name) {
     FileName parsed{.name = name};
     store::Scanner scanner(name);
@@ -94,6 +100,9 @@ std::optional<FileName> parse_name(const std::string& name) {
                        : rank_file_name(parsed.step, parsed.attempt, parsed.rank);
     } else if (name == old_program_file_name(parsed.step)) {
         parsed.kind = FileKind::program;
+        expected = name;
+    } else if (name == extra_file_name(parsed.step)) {
+        parsed.kind = FileKind::extra;
         expected = name;
     } else if (name != expected) {
         parsed.kind = FileKind::partial;
@@ -131,6 +140,9 @@ bool is_made_here(const std::string& folder, const FileName& file) {
     }
     if (file.kind == FileKind::program) {
         return start.starts_with(store::kProgramMagic);
+    }
+    if (file.kind == FileKind::extra) {
+        return start.starts_with(kExtraStart);
     }
     return file.kind == FileKind::rank_file ? start.find(kRankFileFormat) != std::string::npos
                                             : has_format(path, kIndexFormat);

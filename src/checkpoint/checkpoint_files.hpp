@@ -24,6 +24,8 @@ std::string rank_file_name(std::int64_t step, int attempt, int rank);
 std::string program_file_name(std::int64_t step, int attempt, int rank);
 // "step-00000020.program": the same of rank 0, beside an index of version 0.2.0.
 std::string old_program_file_name(std::int64_t step);
+// "step-00000020.extra.json": the program's own data, which the Python package writes.
+std::string extra_file_name(std::int64_t step);
 
 // Suffix of the name of a file that is being written.
 constexpr const char* kPartial = ".partial";
@@ -31,7 +33,7 @@ constexpr const char* kPartial = ".partial";
 // Permissions of a checkpoint's files, less what the umask takes: as private as state files.
 constexpr mode_t kCheckpointMode = 0640;
 
-enum class FileKind { index, rank_file, program, partial };
+enum class FileKind { index, rank_file, program, extra, partial };
 
 struct FileName {
     FileKind kind = FileKind::index;

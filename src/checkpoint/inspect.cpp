@@ -55,6 +55,14 @@ void inspect_checkpoint(const std::string& path, std::ostream& out) {
         out << "  " << index.files[rank] << " "
             << human_bytes(static_cast<double>(index.records[rank].file_bytes)) << "\n";
     }
+    std::size_t programs = 0;
+    for (std::size_t rank = 0; rank < about.programs.size(); ++rank) {
+        if (about.programs[rank].bytes > 0) {
+            out << (programs++ == 0 ? "what programs keep:\n" : "") << "  "
+                << program_file_of(index, rank) << " "
+                << human_bytes(static_cast<double>(about.programs[rank].bytes)) << "\n";
+        }
+    }
     out << "tensors (name, shape, elements):\n";
     for (const TensorPlace& tensor : about.tensors) {
         print_tensor(out, tensor.name, tensor.shape);
@@ -67,9 +75,16 @@ void inspect_checkpoint(const std::string& path, std::ostream& out) {
                      {.master = arrays.subspan(0, kTileElems),
                       .moment1 = arrays.subspan(kTileElems, kTileElems),
                       .moment2 = arrays.subspan(2 * kTileElems, kTileElems)});
+        for (const int rank : reader->residual_ranks(tile)) {
+            reader->read_residual(rank, tile, arrays.first(kTileElems));
+        }
     }
-    out << "checksums: the index, " << index.files.size() << " rank files and " << tiles * kArrays
-        << " tiles are as they were written\n";
+    for (std::size_t rank = 0; rank < about.programs.size(); ++rank) {
+        reader->program(static_cast<int>(rank));
+    }
+    out << "checksums: the index, " << index.files.size() << " rank files"
+        << (programs > 0 ? text(", ", programs, " files of programs") : "") << " and "
+        << tiles * kArrays << " tiles are as they were written\n";
 }
 
 std::uint64_t digest_of(const h5::StoredFile& file, const h5::Array& dataset) {

@@ -31,9 +31,9 @@ std::string print(const Newest& newest) {
 void write_newest(const std::string& place, const Newest& newest) {
     const std::string path = path_in(place);
     const std::string partial = path + kPartial;
+    const std::string line = print(newest);
     {
         const Descriptor file = make_plain(partial, kCheckpointMode);
-        const std::string line = print(newest);
         if (!file || write_all(file, std::as_bytes(std::span(line))) != 0) {
             refuse_write(partial, errno);
         }
@@ -43,6 +43,10 @@ void write_newest(const std::string& place, const Newest& newest) {
         refuse_write(path, errno);
     }
     sync_folder(place);
+    drop_cached(path);
+    if (start_of_plain(path, kMostBytes) != line) {
+        refuse_read_back(path);
+    }
 }
 
 std::optional<Newest> read_newest(const std::string& place) {

@@ -14,7 +14,8 @@ struct Newest {
     std::string folder = {};  // absolute
 };
 
-// Replaces the record in `place`, a folder of csd.path. It survives a power cut. Throws IoError.
+// Replaces the record in `place`, a folder of csd.path. It survives a power cut, and is read back.
+// Throws IoError.
 void write_newest(const std::string& place, const Newest& newest);
 
 // nullopt if there is no record that can be read.

@@ -44,10 +44,12 @@ constexpr const char* kResidual = "residual";
 constexpr const char* kResidualTiles = "residual_tiles";
 constexpr const char* kResidualXxh3 = "residual_xxh3";
 
-// Digest of a file's tile checksums, then of its residual checksums.
-std::uint64_t digest_of_checksums(std::vector<std::uint64_t> of_tiles,
-                                  const std::vector<std::uint64_t>& of_residuals) {
+// Digest of a file's tile checksums, then of its residuals' checksums and tile numbers.
+std::uint64_t digest_of_tables(std::vector<std::uint64_t> of_tiles,
+                               const std::vector<std::uint64_t>& of_residuals,
+                               const std::vector<std::uint64_t>& residual_tiles) {
     of_tiles.insert(of_tiles.end(), of_residuals.begin(), of_residuals.end());
+    of_tiles.insert(of_tiles.end(), residual_tiles.begin(), residual_tiles.end());
     return xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tiles)));
 }
 
@@ -152,8 +154,9 @@ public:
             sync_file(path_);
             sync_folder(folder_);
         });
-        const RankFileRecord record{.file_bytes = std::filesystem::file_size(path_),
-                                    .tiles_xxh3 = digest_of_checksums(xxh3_, residual_xxh3_)};
+        const RankFileRecord record{
+            .file_bytes = std::filesystem::file_size(path_),
+            .tiles_xxh3 = digest_of_tables(xxh3_, residual_xxh3_, residual_tiles_)};
         read_back(record);
         is_finished_ = true;
         return record;
@@ -166,9 +169,6 @@ private:
             drop_cached(path_);
             RankFile written(path_, record, ranges_);
             written.verify();
-            if (written.residual_tiles() != residual_tiles_) {
-                report_damage(path_, "its residuals are of other tiles");
-            }
         } catch (const ConfigError& fault) {
             refuse_read_back(path_, fault.what());
         }
@@ -250,7 +250,9 @@ RankFile::RankFile(std::string path, const RankFileRecord& record,
         file_ = std::make_unique<h5::StoredFile>(path_);
         xxh3_ = h5::read_numbers<std::uint64_t>(*file_, "tile_xxh3");
         open_residual();
-        if (digest_of_checksums(xxh3_, residual_xxh3_) != record.tiles_xxh3) {
+        // Version 0.2.0 left the numbers of the residuals' tiles out.
+        if (digest_of_tables(xxh3_, residual_xxh3_, residual_tiles_) != record.tiles_xxh3 &&
+            digest_of_tables(xxh3_, residual_xxh3_, {}) != record.tiles_xxh3) {
             report_damage(path_, "its table of checksums is not the one that its index recorded");
         }
         const std::vector<std::uint64_t> tiles = h5::read_numbers<std::uint64_t>(*file_, "tiles");

@@ -34,6 +34,9 @@ public:
     // none.
     void begin(store::Manifest manifest) { manifest_ = std::move(manifest); }
 
+    // Throws ConfigError if what a program keeps would overwrite a file of somebody else.
+    void expect_own_programs() const { programs_.expect_replaceable(); }
+
     // For a program that keeps something: what it has at `step`, which the run continues from. On
     // return this survives a power cut.
     void begin_program(std::int64_t step, const store::ProgramState& state) {

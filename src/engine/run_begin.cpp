@@ -172,7 +172,9 @@ BeginReport Run::Parts::begin() {
     check_unchanged(world, settings, start.found);
     const OldFiles old(world, start);
     old.check();
+    state.expect_own_programs();
     if (decision.action != Action::resume_state) {
+        state.expect_room();
         state.claim_unchanged_files();
     }
     const std::string overwritten =

@@ -47,7 +47,7 @@ std::uint64_t program_digest(const std::string& run, std::int64_t step,
 
 // Throws unless there is no file, or one that may be overwritten: it has no other name and is
 // empty, ours, or begun by a crash.
-void expect_replaceable(const std::string& path) {
+void expect_no_other_file(const std::string& path) {
     struct stat facts = {};
     if (::lstat(path.c_str(), &facts) != 0) {
         if (errno == ENOENT) {
@@ -146,7 +146,7 @@ ProgramRecord write_program_state(const std::string& path, const std::string& ru
     Storage& to = storage != nullptr ? *storage : system;
     const std::uint64_t digest = program_digest(run, step, bytes);
     const std::string header = about_of(run, step, digest);
-    expect_replaceable(path);
+    expect_no_other_file(path);
     const std::string partial = path + ".partial";
     {
         const Descriptor file = make_plain(partial, kStateMode);
@@ -183,6 +183,10 @@ std::optional<ProgramState> find_program_state(std::span<const std::string> path
         }
     }
     return newest;
+}
+
+void ProgramStatePair::expect_replaceable() const {
+    std::ranges::for_each(paths_, expect_no_other_file);
 }
 
 void ProgramStatePair::begin(const std::string& run, std::int64_t step, const ProgramState& state) {

@@ -72,6 +72,9 @@ public:
     explicit ProgramStatePair(std::array<std::string, 2> paths, Storage* storage = nullptr)
         : paths_(std::move(paths)), storage_(storage) {}
 
+    // Throws as write_program_state() if one of the files is none that may be overwritten.
+    void expect_replaceable() const;
+
     // The run goes on from `step`, with which this was kept, or nothing. What another file holds is
     // written to one of these, which then survives a power cut.
     void begin(const std::string& run, std::int64_t step, const ProgramState& state);

@@ -100,6 +100,9 @@ TEST_F(Checkpoint, RemovesOlderOnesAndTheLeftoversOfCrashes) {
              {"step-00000016.attempt-0.rank-00000.h5", rank_file.substr(0, rank_file.size() / 2)},
              {"step-00000017.attempt-0.rank-00000.h5", ""},
              {"notes.txt", "left over"},
+             {"step-00000010.extra.json", R"({"nearstep_run": "0", "extra": 1})"},
+             {"step-00000011.extra.json", R"({"somebody": "else's"})"},
+             {"step-00000020.extra.json", R"({"nearstep_run": "0", "extra": 2})"},
              {"step-00000030.attempt-0.rank-00000.h5", rank_file}}) {
         put_bytes(folder() + "/" + name, bytes);
     }
@@ -109,6 +112,7 @@ TEST_F(Checkpoint, RemovesOlderOnesAndTheLeftoversOfCrashes) {
                                      "step-00000020.attempt-1.rank-00001.h5",
                                      "step-00000020.attempt-1.rank-00002.h5",
                                      "step-00000020.attempt-1.rank-00003.h5", "notes.txt",
+                                     "step-00000011.extra.json", "step-00000020.extra.json",
                                      "step-00000030.attempt-0.rank-00000.h5"));
     expect_values(*Reader::open(find_all(folder()).at(0)), {0, kTiles}, 2);
 }

@@ -1,8 +1,11 @@
+#include "base/digest.hpp"
 #include "base/random.hpp"
 #include "base/units.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/export.hpp"
+#include "checkpoint/folder.hpp"
 #include "checkpoint/h5.hpp"
+#include "checkpoint/h5_reader.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/sample_checkpoint.hpp"
 #include "checkpoint/seal.hpp"
@@ -226,6 +229,76 @@ TEST_F(DamagedCheckpoint, IsNoDangerWhateverItsIndexAndRankFilesHold) {
         put_bytes(paths.at(of), good.at(of));
     }
     EXPECT_GT(refused, 300);
+}
+
+// One rank's checkpoint with residuals of two tiles, and with what a program keeps.
+class WithResiduals : public InFolder {
+protected:
+    WithResiduals() {
+        writer_ = RankFileWriter::make(folder(), 20, 0, 0, ranges_.front(), {1, 4});
+        const std::vector<float> zeros(kTiles * kTileElems);
+        writer_->write({0, kTiles}, {.master = zeros, .moment1 = zeros, .moment2 = zeros});
+        for (const std::size_t tile : {1, 4}) {
+            writer_->write_residual(tile, std::span(zeros).first(kTileElems));
+        }
+        record_ = writer_->finish();
+    }
+
+    std::string publish_with(const RankFileRecord& record) const {
+        Description about = sample_description(20);
+        const std::string kept = "what a program keeps";
+        about.programs.push_back(
+            write_program(folder(), 20, 0, 0, about.run, std::as_bytes(std::span(kept))));
+        return publish(folder(), about, 0, ranges_, {record});
+    }
+    std::string rank_file() const { return text(folder(), "/", rank_file_name(20, 0, 0)); }
+
+    static std::string shown(const std::string& index) {
+        std::ostringstream out;
+        inspect(index, out);
+        return out.str();
+    }
+
+    std::vector<std::vector<shard::TileRange>> ranges_ = {{{0, kTiles}}};
+    std::unique_ptr<RankFileWriter> writer_;
+    RankFileRecord record_;
+};
+
+TEST_F(WithResiduals, NoticesADamagedTileNumber) {
+    const std::string index = publish_with(record_);
+    const std::string good = bytes_of(rank_file());
+    const std::array<std::uint64_t, 2> tiles = {1, 4};
+    const std::string stored(reinterpret_cast<const char*>(tiles.data()), sizeof tiles);
+    const std::size_t at = good.find(stored);
+    ASSERT_NE(at, std::string::npos);
+    for (std::size_t byte = 0; byte < sizeof tiles; ++byte) {
+        flip_bit(rank_file(), at + byte);
+        EXPECT_THAT(message_of<ConfigError>([&] { Reader::open(index); }), states(rank_file()));
+        put_bytes(rank_file(), good);
+    }
+    Reader::open(index);
+}
+
+TEST_F(WithResiduals, AreReadAsVersion020RecordedThem) {
+    h5::StoredFile file(rank_file());
+    auto checksums = h5::read_numbers<std::uint64_t>(file, "tile_xxh3");
+    const auto of_residuals = h5::read_numbers<std::uint64_t>(file, "residual_xxh3");
+    checksums.insert(checksums.end(), of_residuals.begin(), of_residuals.end());
+    record_.tiles_xxh3 = xxh3(std::as_bytes(std::span<const std::uint64_t>(checksums)));
+    EXPECT_THAT(Reader::open(publish_with(record_))->residual_ranks(4), testing::ElementsAre(0));
+}
+
+TEST_F(WithResiduals, AreVerifiedByInspectAsWhatAProgramKeepsIs) {
+    const std::string index = publish_with(record_);
+    EXPECT_THAT(shown(index), states("step-00000020.attempt-0.rank-00000.program",
+                                     "1 rank files, 1 files of programs and 21 tiles"));
+    const std::string program = text(folder(), "/", program_file_name(20, 0, 0));
+    const std::string kept = bytes_of(program);
+    flip_bit(program, kept.size() - 1);
+    EXPECT_THAT(message_of<ConfigError>([&] { shown(index); }), states(program));
+    put_bytes(program, kept);
+    flip_bit(rank_file(), bytes_of(rank_file()).size() - 400000);  // in the arrays' zeros
+    EXPECT_THAT(message_of<ConfigError>([&] { shown(index); }), states(rank_file()));
 }
 
 TEST_F(DamagedCheckpoint, HasNoStringThatIsLongerThanItsPlace) {

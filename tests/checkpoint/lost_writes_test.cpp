@@ -2,10 +2,13 @@
 // are replaced in this program.
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/export.hpp"
+#include "checkpoint/newest.hpp"
 #include "checkpoint/sample_checkpoint.hpp"
 #include "support/test.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
@@ -26,7 +29,19 @@ struct Drive {
     int of_write = -1;  // the write that the fault befalls, from 0 on
     int writes = 0;
     std::set<std::string> unflushed = {};  // files that a power cut would damage
-    std::set<std::string> unflushed_at_rename = {};
+    std::set<std::string> unnamed = {};    // files whose names it would take back
+    std::set<std::string> too_early = {};  // what was done before the flush that it needs, in words
+
+    // Notes what a power cut would lose, but for the file `but`, at a moment when it must not.
+    void expect_durable(const std::string& moment, const std::string& but = "") {
+        for (const std::set<std::string>* all : {&unflushed, &unnamed}) {
+            for (const std::string& path : *all) {
+                if (all == &unflushed || path != but) {
+                    too_early.insert(text(path, " is not durable when ", moment));
+                }
+            }
+        }
+    }
 };
 
 Drive& drive() {
@@ -42,7 +57,9 @@ std::string path_of(int file) {
 }
 
 bool is_watched(const std::string& path) {
-    return path.find(".h5") != std::string::npos || path.find("safetensors") != std::string::npos;
+    constexpr std::array kParts = {".h5", "safetensors", ".program", "newest-checkpoint"};
+    return std::ranges::any_of(
+        kParts, [&](const char* part) { return path.find(part) != std::string::npos; });
 }
 
 template <typename Function>
@@ -60,6 +77,7 @@ ssize_t write_to(int file, const void* bytes, std::size_t count, const Write& wr
         return write(bytes);
     }
     of.unflushed.insert(path);
+    of.unnamed.insert(path);
     if (of.writes++ != of.of_write || of.fault == Fault::none) {
         return write(bytes);
     }
@@ -74,6 +92,20 @@ ssize_t write_to(int file, const void* bytes, std::size_t count, const Write& wr
     std::string changed(static_cast<const char*>(bytes), count);
     changed[count / 2] = static_cast<char>(changed[count / 2] ^ 1);
     return write(changed.data());
+}
+
+// Notes that the file or folder was flushed. The simulated drive needs no real flush, which is
+// slow.
+int flush(const char* name, int file) {
+    Drive& of = drive();
+    if (!of.is_on) {
+        return real<int(int)>(name)(file);
+    }
+    const std::string path = path_of(file);
+    of.unflushed.erase(path);
+    std::erase_if(of.unnamed,
+                  [&](const std::string& one) { return fs::path(one).parent_path() == path; });
+    return 0;
 }
 
 ssize_t write_at(const char* name, int file, const void* bytes, std::size_t count, off_t offset) {
@@ -106,20 +138,45 @@ ssize_t pwrite64(int file, const void* bytes, std::size_t count, off64_t offset)
     return nearstep::checkpoint::write_at("pwrite64", file, bytes, count, offset);
 }
 
-int fsync(int file) {
-    using nearstep::checkpoint::drive;
-    if (drive().is_on) {
-        drive().unflushed.erase(nearstep::checkpoint::path_of(file));
+// Program states come in one piece each.
+ssize_t pwritev(int file, const iovec* pieces, int count, off_t offset) {
+    if (count != 1) {
+        return nearstep::checkpoint::real<ssize_t(int, const iovec*, int, off_t)>("pwritev")(
+            file, pieces, count, offset);
     }
-    return nearstep::checkpoint::real<int(int)>("fsync")(file);
+    return pwrite(file, pieces->iov_base, pieces->iov_len, offset);
 }
+
+int fsync(int file) { return nearstep::checkpoint::flush("fsync", file); }
+
+int fdatasync(int file) { return nearstep::checkpoint::flush("fdatasync", file); }
 
 int rename(const char* from, const char* to) noexcept {
     using nearstep::checkpoint::drive;
     if (drive().is_on) {
-        drive().unflushed_at_rename.insert(drive().unflushed.begin(), drive().unflushed.end());
+        drive().expect_durable(nearstep::text(to, " gets its name"), from);
+        drive().unnamed.erase(from);
+        drive().unnamed.insert(to);
     }
     return nearstep::checkpoint::real<int(const char*, const char*)>("rename")(from, to);
+}
+
+int remove(const char* path) noexcept {
+    using nearstep::checkpoint::drive;
+    if (drive().is_on && ::access(path, F_OK) == 0) {
+        drive().expect_durable(nearstep::text(path, " is removed"));
+    }
+    return nearstep::checkpoint::real<int(const char*)>("remove")(path);
+}
+
+int posix_fadvise(int file, off_t offset, off_t length, int advice) {
+    using nearstep::checkpoint::drive;
+    if (const std::string path = nearstep::checkpoint::path_of(file);
+        drive().is_on && drive().unflushed.count(path) > 0) {
+        drive().too_early.insert(nearstep::text(path, " is not durable when it is read back"));
+    }
+    return nearstep::checkpoint::real<int(int, off_t, off_t, int)>("posix_fadvise")(file, offset,
+                                                                                    length, advice);
 }
 }
 
@@ -142,7 +199,36 @@ bool run_on(const Drive& settings, const std::function<void()>& work) {
     return is_done;
 }
 
-using LostWrites = InFolder;
+class LostWrites : public InFolder {
+protected:
+    LostWrites() { fs::create_directories(root()); }
+
+    static std::string kept(std::int64_t step) { return text("what was kept at step ", step); }
+
+    // Writes a checkpoint with what two programs keep, and the record of the newest one.
+    std::string write_all_of(std::int64_t step, std::uint64_t seed) {
+        const int attempt = next_attempt(folder(), step);
+        const std::vector<RankFileRecord> records = write_rank_files(folder(), step, attempt, seed);
+        Description about = sample_description(step);
+        const std::string content = kept(step);
+        for (int rank = 0; rank < 2; ++rank) {
+            about.programs.push_back(write_program(folder(), step, attempt, rank, about.run,
+                                                   std::as_bytes(std::span(content))));
+        }
+        return publish(folder(), about, attempt, sample_ranges(), records, root());
+    }
+
+    static void expect_whole(const std::string& index) {
+        const std::int64_t step = step_of_index(index);
+        const std::unique_ptr<Reader> reader = Reader::open(index);
+        expect_values(*reader, {0, kTiles}, static_cast<std::uint64_t>(step));
+        for (int rank = 0; rank < 2; ++rank) {
+            const std::string content = kept(step);
+            EXPECT_TRUE(
+                std::ranges::equal(reader->program(rank).bytes, std::as_bytes(std::span(content))));
+        }
+    }
+};
 
 // How many writes `work` makes.
 int writes_of(const std::function<void()>& work) {
@@ -151,20 +237,29 @@ int writes_of(const std::function<void()>& work) {
 }
 
 TEST_F(LostWrites, NeverLeaveARunWithoutAWholeCheckpoint) {
-    const int writes = writes_of([&] { write_checkpoint(folder(), 20, 2); });
+    const int writes = writes_of([&] { write_all_of(20, 20); });
     ASSERT_GT(writes, 40);
+    fs::remove_all(folder());
+    const std::string old = write_all_of(10, 10);
+    fs::copy(folder(), root() + "/old");
     for (const Fault fault : {Fault::lost, Fault::flipped, Fault::failed}) {
         int failed = 0;
         for (int number = 0; number < writes; ++number) {
+            SCOPED_TRACE(text("write ", number));
             fs::remove_all(folder());
-            const std::string old = write_checkpoint(folder(), 10, 1);
-            const bool is_done = run_on({.fault = fault, .of_write = number},
-                                        [&] { write_checkpoint(folder(), 20, 2); });
+            fs::copy(root() + "/old", folder());
+            fs::remove(root() + "/newest-checkpoint");
+            const bool is_done =
+                run_on({.fault = fault, .of_write = number}, [&] { write_all_of(20, 20); });
             failed += is_done ? 0 : 1;
             const std::vector<std::string> left = find_all(folder());
-            ASSERT_EQ(left.size(), 1U) << "write " << number;
-            EXPECT_EQ(left.front() == old, !is_done) << "write " << number;
-            expect_values(*Reader::open(left.front()), {0, kTiles}, is_done ? 2 : 1);
+            ASSERT_FALSE(left.empty());
+            EXPECT_EQ(left.back() == old, !is_done);
+            std::ranges::for_each(left, expect_whole);
+            if (is_done) {
+                const std::optional<Newest> newest = read_newest(root());
+                EXPECT_EQ(newest ? newest->step : 0, 20);
+            }
         }
         EXPECT_GT(failed, 20);
     }
@@ -196,15 +291,17 @@ TEST_F(LostWrites, MakeNoExport) {
 }
 
 TEST_F(LostWrites, CannotComeFromAPowerCut) {
+    write_all_of(10, 10);
     std::string index;
-    ASSERT_TRUE(run_on({}, [&] { index = write_checkpoint(folder(), 10, 1); }));
-    EXPECT_THAT(drive().unflushed_at_rename, testing::IsEmpty()) << "the index got its name";
+    ASSERT_TRUE(run_on({}, [&] { index = write_all_of(20, 20); }));
+    EXPECT_THAT(drive().too_early, testing::IsEmpty());
     ASSERT_TRUE(run_on({}, [&] {
         export_checkpoint(index, root() + "/model.h5", Dtype::fp32);
         export_safetensors(index, root() + "/model", Dtype::fp32, std::size_t{1} << 30U,
                            [](const Description&) { return ModelTexts(); });
     }));
-    EXPECT_THAT(drive().unflushed_at_rename, testing::IsEmpty()) << "an export got its name";
+    EXPECT_THAT(drive().too_early, testing::IsEmpty());
+    EXPECT_THAT(drive().unnamed, testing::IsEmpty());
 }
 
 }  // namespace

@@ -153,9 +153,15 @@ class Checkpoints(Package):
 
     def test_resume_finds_what_save_wrote_elsewhere(self):
         model, opt = self.make(durability="checkpoint")
-        self.train(model, opt, 0, 3)
-        opt.save(self.folder / "elsewhere", extra={"batch": 3})
+        for step in (2, 3):
+            self.train(model, opt, opt.steps, step)
+            opt.save(self.folder / "elsewhere", extra={"batch": step})
         opt.close()
+        left = list((self.folder / "elsewhere").glob("*.extra.json"))
+        self.assertEqual(
+            [path.name for path in left], ["step-00000003.extra.json"], "the older one went with its checkpoint"
+        )
+        self.assertEqual(left[0].stat().st_mode & 0o027, 0)
         _, opt = self.make(durability="checkpoint")
         self.assertEqual((opt.resume(), opt.extra), (3, {"batch": 3}))
 

@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import unittest
 
@@ -240,6 +241,19 @@ class BadInput(program.Scenario):
         done = program.run(2, *self.arguments(csd__path=f'"{small}/state"'))
         self.assert_refused(done, ["small/state", "free"])
         self.assertEqual(list(small.rglob("*.state")), [])
+
+    def test_a_disk_that_is_full_for_all_ranks_together_keeps_what_it_holds(self):
+        small = self.small_disk("200m")
+        place = {"csd__path": f'"{small}/state"', "csd__per_rank": 1, "train__stop_at": 2}
+        program.succeed(2, *self.arguments(**place, csd__state='"compact"'))
+        before = program.content(small)
+        size = max(path.stat().st_size for path in small.rglob("*.state"))
+        with open(small / "other", "wb") as other:  # a rank's fp32 state fits, and those of two ranks do not
+            os.posix_fallocate(other.fileno(), 0, shutil.disk_usage(small).free - 3 * size)
+        done = program.run(2, *self.arguments(**place, csd__state='"fp32"', flags=["--fresh"]))
+        self.assert_refused(done, ["small/state", "free"])
+        os.remove(small / "other")
+        self.assertEqual(program.content(small), before)
 
     def test_a_disk_that_is_full_at_a_later_checkpoint(self):
         small = self.small_disk("7m")

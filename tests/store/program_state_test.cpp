@@ -1,5 +1,6 @@
 #include "store/program_state.hpp"
 
+#include "store/power_loss.hpp"
 #include "support/places.hpp"
 #include "support/test.hpp"
 
@@ -78,6 +79,18 @@ TEST_F(ProgramStateFile, IsNotTakenForThatOfAnotherStepRankOrRun) {
     }
     write_program_state(paths_[1], "a", 4, as_bytes("same length"));
     EXPECT_EQ(text_of(read_program_state(paths_, one)), "same length");
+}
+
+TEST_F(ProgramStateFile, SurvivesAPowerCutWhenItIsWritten) {
+    const std::string content(3000, 'x');
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        PowerLossStorage storage(512);
+        ProgramStatePair pair(paths_, &storage);
+        pair.begin("a", 0, {});
+        pair.write("a", 1, as_bytes(content));
+        storage.settle(seed);
+        EXPECT_EQ(named(pair.records(), 1, paths_), content);
+    }
 }
 
 TEST_F(ProgramStateFile, GoesOnBesideWhatARestartTook) {

@@ -8,7 +8,8 @@ import os
 import stat
 
 
-_RUN = "nearstep_run"
+_RUN = "nearstep_run"  # the file begins with it, by which src/checkpoint/folder.cpp knows it
+_MODE = 0o640  # less what the umask takes, as all of a checkpoint's files
 
 
 def _path(folder: str, step: int) -> str:
@@ -84,7 +85,7 @@ def _make(path: str):
     """Opens a new file. What has the name, as a crash left it, is removed; a link is not followed."""
     with contextlib.suppress(FileNotFoundError):
         os.remove(path)
-    return open(path, "x")
+    return open(path, "x", opener=lambda name, flags: os.open(name, flags, _MODE))
 
 
 def _load(path: str) -> tuple:

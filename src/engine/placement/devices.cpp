@@ -119,8 +119,8 @@ std::vector<std::string> state_files(const PlacedSettings& settings, int rank, i
 }
 
 std::vector<store::PlannedFile> planned_files(const PlacedSettings& settings, int rank, int ranks,
-                                              const shard::Replica& copy) {
-    const std::vector<std::string> files = state_files(settings, rank, ranks);
+                                              const shard::Replica& copy, int set) {
+    const std::vector<std::string> files = state_files(settings, rank, ranks, set);
     const std::vector<config::Tier> tiers = tiers_of(settings, rank, ranks);
     std::vector<store::PlannedFile> planned;
     for (int local = 0; local < devices_in(copy, rank).count; ++local) {
@@ -136,7 +136,7 @@ std::vector<store::PlannedFile> planned_files(const PlacedSettings& settings, in
         }
     }
     if (planned.empty()) {
-        planned.push_back({manifest_path(settings, rank), kManifestBytes});
+        planned.push_back({manifest_path(settings, rank, set), kManifestBytes});
     }
     return planned;
 }

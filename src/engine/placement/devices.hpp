@@ -73,9 +73,9 @@ std::vector<std::string> state_files(const PlacedSettings& settings, int rank, i
                                      int set = 0);
 
 // The rank's state files with the bytes that each will take. A rank without devices has its
-// manifest alone. `copy` is the rank's copy of the state.
+// manifest alone. `copy` is the rank's copy of the state. `set` as for state_files().
 std::vector<store::PlannedFile> planned_files(const PlacedSettings& settings, int rank, int ranks,
-                                              const shard::Replica& copy);
+                                              const shard::Replica& copy, int set = 0);
 
 // The state of each of the rank's devices in its copy, in device order. `files` are their files in
 // the same order; in mode base all files belong to one device.

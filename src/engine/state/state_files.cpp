@@ -2,6 +2,7 @@
 // hold. Called by Run and, while it fills them, by State.
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/packed.hpp"
 #include "base/stopwatch.hpp"
 #include "checkpoint/owner.hpp"
 #include "engine/placement/devices.hpp"
@@ -10,6 +11,7 @@
 #include "engine/restart/state_search.hpp"
 #include "engine/state/kept_program.hpp"
 #include "engine/state/state.hpp"
+#include "mpi/gathered_text.hpp"
 #include "store/storage_folder.hpp"
 #include "store/subgroup_header.hpp"
 
@@ -17,6 +19,15 @@
 
 #include <random>
 #include <utility>
+
+namespace nearstep::store {
+
+template <typename Archive>
+void list(Archive& archive, PlannedFile& one) {
+    archive(one.path, one.bytes);
+}
+
+}  // namespace nearstep::store
 
 namespace nearstep::engine {
 
@@ -60,6 +71,28 @@ store::Manifest State::manifest() const {
         manifest.files.push_back(name_of_file(file));
     }
     return manifest;
+}
+
+void State::expect_own_programs() const {
+    if (resources_.options.program != ProgramUse::none) {
+        resources_.world.together([this] { resources_.log.expect_own_programs(); });
+    }
+}
+
+// Each device has looked whether its own files fit. The files of a node's devices may lie on one
+// drive.
+void State::expect_room() const {
+    const mpi::Communicator& world = resources_.world;
+    const std::vector<std::string> of_ranks =
+        gather_text(world, packed(planned_files(resources_.settings, world.rank(), world.size(),
+                                                resources_.copy, resources_.set)));
+    std::vector<store::PlannedFile> of_node;
+    for (const int rank : resources_.nodes.ranks_beside(world.rank())) {
+        std::vector<store::PlannedFile> files;
+        unpack(of_ranks[static_cast<std::size_t>(rank)], files);
+        of_node.insert(of_node.end(), files.begin(), files.end());
+    }
+    world.together([&] { store::check_folders(of_node); });
 }
 
 void State::claim_files() {
