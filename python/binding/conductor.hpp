@@ -6,6 +6,7 @@
 #include "python/binding/optimizer_plan.hpp"
 #include "python/binding/optimizer_session.hpp"
 #include "python/binding/work_queue.hpp"
+#include "store/manifest.hpp"
 
 #include <array>
 #include <cstddef>

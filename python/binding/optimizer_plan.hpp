@@ -4,8 +4,8 @@
 
 #include "checkpoint/safetensors.hpp"
 #include "config/run_settings.hpp"
-#include "engine/run.hpp"
 #include "mpi/agreement.hpp"
+#include "nearstep/run.hpp"
 
 #include <array>
 #include <cstddef>

@@ -6,13 +6,17 @@
 #include "base/stopwatch.hpp"
 #include "config/run_settings.hpp"
 #include "csd/gpu_tensors.hpp"
-#include "engine/run.hpp"
+#include "engine/state/carried.hpp"
+#include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/agreement.hpp"
+#include "nearstep/run.hpp"
 #include "python/binding/calls.hpp"
 #include "python/binding/mpi_thread.hpp"
 #include "python/binding/optimizer_plan.hpp"
 #include "python/binding/work_queue.hpp"
+#include "store/lineage.hpp"
+#include "store/manifest.hpp"
 
 #include <array>
 #include <chrono>

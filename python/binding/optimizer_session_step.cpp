@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "memory/gpu.hpp"
 #include "python/binding/optimizer_session.hpp"
+#include "shard/tile.hpp"
 
 #include <algorithm>
 #include <chrono>

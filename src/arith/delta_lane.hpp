@@ -2,6 +2,8 @@
 // (docs/formats/parameter-payload.md). C++14, no exceptions, no containers.
 #pragma once
 
+#include "arith/formats.hpp"
+
 #include <cstdint>
 
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
@@ -10,9 +12,6 @@ namespace arith {
 // Bytes of a message's header, and of a tile's entry in the table behind it.
 constexpr std::uint32_t kDeltaHeaderBytes = 24;
 constexpr std::uint32_t kDeltaEntryBytes = 16;
-
-enum class DeltaForm : std::uint32_t { dense, bitmap, units, codes, list };
-constexpr std::uint32_t kDeltaForms = 5;
 
 // Per tile: how many parameters changed, and how many of those by more than one unit.
 struct DeltaCensus {

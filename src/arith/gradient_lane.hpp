@@ -2,6 +2,7 @@
 // exceptions, no containers. docs/formats/gradient-payload.md describes the format.
 #pragma once
 
+#include "arith/formats.hpp"
 #include "arith/state_lane.hpp"
 #include "base/dtype.hpp"
 #include "base/host_device.hpp"
@@ -31,8 +32,6 @@ NEARSTEP_HOST_DEVICE constexpr bool is_dense(GradientCodec codec) {
 NEARSTEP_HOST_DEVICE constexpr bool is_topk(GradientCodec codec) {
     return codec == GradientCodec::topk_bf16 || codec == GradientCodec::topk_fp16;
 }
-
-enum class Rounding : std::uint8_t { nearest, stochastic };
 
 // Elements that share a scale.
 constexpr std::size_t kScaleElems = 64;

@@ -2,6 +2,7 @@
 // exceptions, no containers. docs/formats/state-file.md describes the formats.
 #pragma once
 
+#include "arith/formats.hpp"
 #include "base/dtype.hpp"
 #include "base/host_device.hpp"
 
@@ -11,12 +12,6 @@
 
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace arith {
-
-// fp32: master and moments fp32.
-// bf16: master fp32, moments bf16 with stochastic rounding.
-// q8: master fp32, moments in 8 bits with an fp32 scale per block.
-// compact: master bf16 with stochastic rounding, moments as in q8.
-enum class StateFormat : std::uint8_t { fp32, bf16, q8, compact };
 
 // Element types of a format's arrays.
 template <StateFormat kFormat>

@@ -5,6 +5,7 @@
 // that all engines give the same bits.
 #pragma once
 
+#include "arith/formats.hpp"
 #include "base/host_device.hpp"
 
 #include <cmath>
@@ -12,15 +13,6 @@
 
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace arith {
-
-// adamw: Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
-// adam: Kingma and Ba, "Adam" (2015); weight decay is added to the gradient (L2).
-// sgd: momentum beta1 without dampening: moment1 = beta1 * moment1 + gradient; L2.
-// adagrad: Duchi, Hazan and Singer, "Adaptive subgradient methods" (2011); moment2 is the sum of
-//   squares; L2.
-// lion: Chen et al., "Symbolic discovery of optimization algorithms" (2023); decoupled decay.
-enum class Optimizer : std::uint8_t { adamw, adam, sgd, adagrad, lion };
-constexpr Optimizer kLastOptimizer = Optimizer::lion;
 
 // A moment that an optimizer does not use keeps its stored value.
 NEARSTEP_HOST_DEVICE constexpr bool uses_moment1(Optimizer optimizer) {

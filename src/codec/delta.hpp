@@ -5,6 +5,7 @@
 #pragma once
 
 #include "codec/codec_kernels.hpp"
+#include "codec/delta_tally.hpp"
 #include "shard/partition.hpp"
 
 #include <array>
@@ -21,15 +22,6 @@ using arith::kDeltaForms;
 
 // "dense", "bitmap", "units", "codes" or "list".
 const char* name_of(DeltaForm form);
-
-// Tiles and bytes per form. Bytes include payloads and their table entries.
-struct DeltaTally {
-    std::array<std::uint64_t, kDeltaForms> tiles{};
-    std::array<std::uint64_t, kDeltaForms> bytes{};
-
-    DeltaTally& operator+=(const DeltaTally& more);
-    DeltaTally operator-(const DeltaTally& earlier) const;
-};
 
 // Upper bound on the size of a message of this many tiles.
 std::size_t most_message_bytes(std::size_t tiles);

@@ -1,9 +1,7 @@
 // The choices that settings offer. `automatic` is the word "auto".
 #pragma once
 
-#include "arith/gradient_lane.hpp"
-#include "arith/state_lane.hpp"
-#include "arith/update_lane.hpp"
+#include "arith/formats.hpp"
 #include "base/words.hpp"
 
 #include <array>

@@ -1,6 +1,6 @@
 // Opens a run and passes a client's calls on to its parts. Called by the trainer, the Python
 // binding and programs that embed the engine.
-#include "engine/run.hpp"
+#include "nearstep/run.hpp"
 
 #include "base/error.hpp"
 #include "base/wording.hpp"

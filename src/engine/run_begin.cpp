@@ -161,7 +161,6 @@ void Run::Parts::act(const OldFiles& old, BeginReport& begun) {
     }
     if (!begins_anew) {
         old.remove(state.id());
-        state.replace_runs();
     }
 }
 
@@ -221,7 +220,6 @@ void Run::Parts::fill(const Fill& values, const Carried* carried) {
             state.forget_commits();
         }
     }
-    state.replace_runs();
     step.count_from_here();
 }
 

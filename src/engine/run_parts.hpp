@@ -5,9 +5,10 @@
 #include "engine/resources/resources.hpp"
 #include "engine/restart/old_files.hpp"
 #include "engine/restart/start.hpp"
-#include "engine/run.hpp"
+#include "engine/state/carried.hpp"
 #include "engine/state/state.hpp"
 #include "engine/step/step.hpp"
+#include "nearstep/run.hpp"
 
 #include <cstddef>
 #include <utility>

@@ -7,6 +7,7 @@
 // that a block of few subgroups still uses the network links of as many nodes.
 #pragma once
 
+#include "shard/element_range.hpp"
 #include "shard/tile.hpp"
 
 #include <cstddef>
@@ -18,14 +19,6 @@ namespace nearstep::shard {
 constexpr std::size_t tiles_of(std::size_t parameters) {
     return (parameters + kTileElems - 1) / kTileElems;
 }
-
-// Elements [begin, end) of the parameter vector.
-struct ElementRange {
-    std::size_t begin = 0;
-    std::size_t end = 0;
-
-    std::size_t size() const { return end - begin; }
-};
 
 // A half-open range of consecutive tiles.
 struct TileRange {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "config/run_settings.hpp"
-#include "engine/face/start_request.hpp"
 #include "mpi/communicator.hpp"
+#include "nearstep/start_request.hpp"
 #include "plan/calibration.hpp"
 
 #include <string>

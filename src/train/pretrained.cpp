@@ -2,6 +2,7 @@
 #include "train/pretrained.hpp"
 
 #include "base/error.hpp"
+#include "config/value.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/run_settings.hpp"
-#include "engine/face/layout.hpp"
+#include "nearstep/layout.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -6,6 +6,8 @@
 #include "base/stop_request.hpp"
 #include "config/load.hpp"
 #include "csd/optimizer.hpp"
+#include "engine/placement/placed_settings.hpp"
+#include "feed/block_parts.hpp"
 #include "memory/gpu.hpp"
 #include "model/torch_library.hpp"
 #include "mpi/topology.hpp"

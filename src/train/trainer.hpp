@@ -3,9 +3,9 @@
 
 #include "config/run_settings.hpp"
 #include "data/text.hpp"
-#include "engine/run.hpp"
 #include "model/network.hpp"
 #include "mpi/communicator.hpp"
+#include "nearstep/run.hpp"
 #include "report/record.hpp"
 #include "train/gpu_share.hpp"
 

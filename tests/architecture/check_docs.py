@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 
-INDEXED = ("src", "mpi", "fpga", "python")
+INDEXED = ("include", "src", "mpi", "fpga", "python")
 HEADERS, SOURCES = (".hpp", ".cuh"), (".cpp", ".cu")
 HEAD = """# Source index
 

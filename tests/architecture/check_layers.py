@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-PRODUCT = ("src", "mpi", "fpga", "python")
+PRODUCT = ("src", "include", "mpi", "fpga", "python")
 KERNEL_FOLDERS = ("src/arith", "fpga/kernel")  # what Vitis HLS compiles
 SUFFIXES = {".cpp", ".hpp", ".h", ".c", ".cc", ".cu", ".cuh"}
 HEADERS = {".hpp", ".h", ".cuh"}
@@ -66,7 +66,7 @@ def product_files(root):
 
 def resolve(root, header):
     """The product file that an include names, relative to the root; None if it names none."""
-    for candidate in ("src/" + header, header):
+    for candidate in ("src/" + header, "include/" + header, header):
         if candidate.split("/")[0] in PRODUCT and (root / candidate).is_file():
             return candidate
     return None
@@ -123,7 +123,7 @@ def find_violations(root, modules):
 def find_namesakes(root):
     """Headers with the same name: a reader who looks for one by its name must find that one alone."""
     homes = {}
-    for top in (*PRODUCT, "tests", "bench", "cluster", "examples", "include"):
+    for top in (*PRODUCT, "tests", "bench", "cluster", "examples"):
         for path in sorted((root / top).rglob("*")):
             if path.suffix in HEADERS:
                 homes.setdefault(path.name, []).append(path.relative_to(root).as_posix())

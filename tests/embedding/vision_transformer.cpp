@@ -1,8 +1,8 @@
 // Trains a vision transformer of PyTorch on generated images, on 2 ranks with state on 3 devices,
 // and compares it with torch::optim::AdamW in memory: vision_transformer FOLDER [STEP]; rank 1
 // kills itself in that step.
-#include "engine/run.hpp"
 #include "mpi/session.hpp"
+#include "nearstep/run.hpp"
 
 #include <torch/torch.h>
 

@@ -1,7 +1,7 @@
 // Layouts, folders, settings and start values of engines for tests.
 #pragma once
 
-#include "engine/run.hpp"
+#include "nearstep/run.hpp"
 #include "support/places.hpp"
 #include "support/test.hpp"
 

@@ -66,6 +66,11 @@ class Embedding(program.Scenario):
         self.assertEqual(rest, losses[-len(rest) :])
         self.assertEqual(masters_of_parts, masters)
 
+    def test_few_headers_are_installed(self):
+        headers = [path.name for path in (BUILD / "embedding/installed/include").rglob("*.hpp")]
+        self.assertIn("run.hpp", headers)
+        self.assertLessEqual(len(headers), 20, sorted(headers))
+
     def test_what_is_installed_needs_no_pytorch(self):
         library = next((BUILD / "embedding/installed/lib").glob("libnearstep.so*"))
         lines = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout.splitlines()

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/face/layout.hpp"
-#include "engine/face/placed_settings.hpp"
+#include "engine/placement/placed_settings.hpp"
 #include "mpi/communicator.hpp"
+#include "nearstep/layout.hpp"
 #include "shard/ownership.hpp"
 
 #include <string>

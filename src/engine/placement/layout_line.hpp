@@ -2,7 +2,7 @@
 #pragma once
 
 #include "csd/state_format.hpp"
-#include "engine/face/placed_settings.hpp"
+#include "engine/placement/placed_settings.hpp"
 #include "shard/ownership.hpp"
 #include "shard/partition.hpp"
 

@@ -1,9 +1,9 @@
 // Measures how fast this rank's devices update state.
 #pragma once
 
-#include "engine/face/layout.hpp"
-#include "engine/face/placed_settings.hpp"
+#include "engine/placement/placed_settings.hpp"
 #include "mpi/communicator.hpp"
+#include "nearstep/layout.hpp"
 
 #include <cstddef>
 #include <functional>

@@ -1,10 +1,10 @@
 // How much of a rank's state lies in GPU memory, in host memory and on drives: csd.tiers.
 #pragma once
 
-#include "engine/face/options.hpp"
-#include "engine/face/placed_settings.hpp"
+#include "engine/placement/placed_settings.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
+#include "nearstep/options.hpp"
 #include "shard/ownership.hpp"
 
 #include <cstddef>

@@ -2,10 +2,10 @@
 // alike, and tests can enumerate the cases. docs/restart.md has them in a table.
 #pragma once
 
-#include "engine/face/options.hpp"
-#include "engine/face/start_request.hpp"
 #include "engine/restart/job_record.hpp"
 #include "engine/restart/refusal.hpp"
+#include "nearstep/options.hpp"
+#include "nearstep/start_request.hpp"
 #include "store/lineage.hpp"
 #include "store/manifest.hpp"
 #include "store/names.hpp"

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/face/start_request.hpp"
 #include "engine/restart/decide.hpp"
+#include "nearstep/start_request.hpp"
 
 #include <string>
 #include <vector>

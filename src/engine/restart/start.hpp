@@ -2,12 +2,12 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/face/layout.hpp"
-#include "engine/face/options.hpp"
-#include "engine/face/placed_settings.hpp"
-#include "engine/face/start_request.hpp"
+#include "engine/placement/placed_settings.hpp"
 #include "engine/restart/decide.hpp"
 #include "mpi/communicator.hpp"
+#include "nearstep/layout.hpp"
+#include "nearstep/options.hpp"
+#include "nearstep/start_request.hpp"
 
 #include <string>
 #include <vector>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/face/placed_settings.hpp"
+#include "engine/placement/placed_settings.hpp"
 #include "engine/restart/decide.hpp"
 #include "mpi/communicator.hpp"
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/face/layout.hpp"
+#include "nearstep/layout.hpp"
 #include "shaping/node_links.hpp"
 
 #include <cstddef>

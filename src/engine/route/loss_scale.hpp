@@ -1,7 +1,7 @@
 // The loss scale of fp16 training.
 #pragma once
 
-#include "engine/face/layout.hpp"
+#include "nearstep/layout.hpp"
 
 #include <cstdint>
 

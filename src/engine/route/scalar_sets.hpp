@@ -5,8 +5,8 @@
 
 #include "csd/group_map.hpp"
 #include "csd/step_scalars.hpp"
-#include "engine/face/layout.hpp"
-#include "engine/face/options.hpp"
+#include "nearstep/layout.hpp"
+#include "nearstep/options.hpp"
 #include "store/missed_updates.hpp"
 
 #include <cstddef>

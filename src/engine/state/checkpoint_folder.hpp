@@ -3,8 +3,8 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/face/options.hpp"
 #include "mpi/communicator.hpp"
+#include "nearstep/options.hpp"
 
 #include <string>
 #include <vector>

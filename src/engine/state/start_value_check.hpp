@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/dtype.hpp"
-#include "engine/face/layout.hpp"
 #include "mpi/communicator.hpp"
+#include "nearstep/layout.hpp"
 
 #include <cstddef>
 #include <cstdint>

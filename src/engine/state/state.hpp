@@ -4,10 +4,11 @@
 
 #include "base/executor.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "engine/face/options.hpp"
 #include "engine/resources/resources.hpp"
 #include "engine/restart/start.hpp"
+#include "engine/state/carried.hpp"
 #include "engine/state/other_layout.hpp"
+#include "nearstep/options.hpp"
 #include "store/lineage.hpp"
 #include "store/manifest.hpp"
 

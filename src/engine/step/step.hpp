@@ -2,14 +2,14 @@
 // steps carry on to the next one. Run makes it and passes a client's calls on to it.
 #pragma once
 
-#include "engine/face/layout.hpp"
-#include "engine/face/options.hpp"
 #include "engine/resources/resources.hpp"
 #include "engine/route/clipping.hpp"
 #include "engine/route/gpu_traffic.hpp"
 #include "engine/route/held_gradients.hpp"
 #include "engine/route/loss_scale.hpp"
 #include "engine/route/scalar_sets.hpp"
+#include "nearstep/layout.hpp"
+#include "nearstep/options.hpp"
 #include "store/manifest.hpp"
 
 #include <cstddef>

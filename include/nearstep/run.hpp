@@ -20,16 +20,11 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/face/layout.hpp"
-#include "engine/face/options.hpp"
-#include "engine/face/placed_settings.hpp"
-#include "engine/face/start_request.hpp"
-#include "feed/block_parts.hpp"
-#include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
-#include "shard/partition.hpp"
-#include "store/lineage.hpp"
-#include "store/manifest.hpp"
+#include "nearstep/layout.hpp"
+#include "nearstep/options.hpp"
+#include "nearstep/start_request.hpp"
+#include "shard/element_range.hpp"
 #include "trace/run_facts.hpp"
 
 #include <cstddef>
@@ -39,8 +34,22 @@
 #include <string>
 #include <vector>
 
+// Of the calls below that name these, only parts of nearstep itself have a use.
+namespace nearstep::feed {
+struct JointCopy;
+}
+namespace nearstep::memory {
+class Buffer;
+}
+namespace nearstep::store {
+struct Commit;
+struct Lineage;
+}  // namespace nearstep::store
+
 namespace nearstep::engine {
 
+struct Carried;
+struct PlacedSettings;
 struct Start;
 
 // One per rank. Calls are collective and come from the thread that calls MPI, unless stated

@@ -2,10 +2,10 @@
 // identity of the training, and the optimizer of each parameter group.
 #pragma once
 
+#include "arith/formats.hpp"
 #include "base/dtype.hpp"
 #include "config/engine_settings.hpp"
-#include "csd/optimizer.hpp"
-#include "shard/partition.hpp"
+#include "shard/element_range.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +44,7 @@ struct Identity {
 
 // Hyperparameters of a parameter group. `rate` is the learning rate, `decay` the weight decay.
 struct Hyper {
-    csd::Optimizer optimizer = csd::Optimizer::adamw;
+    arith::Optimizer optimizer = arith::Optimizer::adamw;
     double rate = 1e-3;
     double beta1 = 0.9;
     double beta2 = 0.999;

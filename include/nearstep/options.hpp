@@ -3,13 +3,10 @@
 #pragma once
 
 #include "base/statistics.hpp"
-#include "codec/delta.hpp"
-#include "engine/face/layout.hpp"
-#include "engine/face/placed_settings.hpp"
-#include "engine/face/start_request.hpp"
-#include "store/manifest.hpp"
+#include "codec/delta_tally.hpp"
+#include "nearstep/layout.hpp"
+#include "nearstep/start_request.hpp"
 #include "trace/run_facts.hpp"
-#include "trace/timeline.hpp"
 #include "trace/traffic.hpp"
 
 #include <cstddef>
@@ -26,6 +23,10 @@ namespace nearstep::csd {
 class GpuTensors;
 }
 
+namespace nearstep::trace {
+class Timeline;
+}
+
 namespace nearstep::engine {
 
 // What a client keeps with each step beside the state: see Run::keep_program().
@@ -34,6 +35,19 @@ enum class ProgramUse {
     optional,  // something that a start may go on without
     needed     // something that a start brings back, or else refuses the step
 };
+
+// Devices that a batch system or the client grants out of csd.path.
+struct Grant {
+    // The positions in csd.path of this host's devices (NEARSTEP_CSDS). Empty on all ranks: what
+    // Slurm says of rank 0's job decides.
+    std::string positions = {};
+    bool divides_folders = false;  // the ranks of a node divide its folders, without csd.per_rank
+};
+
+// Where the parameters lie that a client computes with: all in the parameter vector, or in the
+// state alone, from which Run::read_parameters() reads them. That takes one rank, and neither
+// cards nor deltas.
+enum class ParameterHome { vector, state };
 
 struct EngineOptions {
     // Processes of this host that have an engine of one rank each, and share its memory.
@@ -126,15 +140,6 @@ using MasterChange = std::function<void(std::size_t first, std::span<float> mast
 using StateSight =
     std::function<void(std::size_t first, std::span<const float> masters,
                        std::span<const float> moments1, std::span<const float> moments2)>;
-
-// State of another layout that the client has, in place of start values alone.
-struct Carried {
-    store::Commit position = {};  // that it belongs to
-    // Writes the moments of the elements from `first` on. Called by several threads at once.
-    std::function<void(std::size_t first, std::span<float> moments1, std::span<float> moments2)>
-        moments = {};
-    std::vector<std::byte> program = {};  // what the client had kept with it
-};
 
 struct BeginReport {
     std::vector<std::string> lines = {};  // to tell the user
