@@ -29,7 +29,7 @@ protected:
     }
 
     void step(engine::Run& engine) const {
-        engine.begin_backward({.groups = {{.optimizer = csd::Optimizer::sgd, .rate = 0.5}}});
+        engine.begin_backward({.groups = {{.optimizer = arith::Optimizer::sgd, .rate = 0.5}}});
         std::ranges::fill(engine.gradient_space(0), 1.0F);
         engine.put_gradient(0);
         engine.end_pass();

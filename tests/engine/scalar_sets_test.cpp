@@ -16,21 +16,21 @@ TEST(UpdateScalars, CorrectTheBiasOfTheFirstUpdate) {
     float master = 1;
     float moment1 = 0;
     float moment2 = 0;
-    arith::update_lane(csd::Optimizer::adamw, scalars, 0.5F, master, moment1, moment2);
+    arith::update_lane(arith::Optimizer::adamw, scalars, 0.5F, master, moment1, moment2);
     // m / (1 - b1) = g and v / (1 - b2) = g^2, so the first step is the learning rate, after decay.
     EXPECT_NEAR(master, 1 * (1 - 0.01 * hyper.decay) - 0.01, 1e-6);
 }
 
 TEST(UpdateScalars, DecayWhereTheOptimizerDecays) {
     Hyper hyper{.rate = 0.01, .decay = 0.5};
-    for (const auto optimizer : {csd::Optimizer::adamw, csd::Optimizer::lion}) {
+    for (const auto optimizer : {arith::Optimizer::adamw, arith::Optimizer::lion}) {
         hyper.optimizer = optimizer;
         const auto scalars = scalars_of(hyper, 3);
         EXPECT_EQ(scalars.decay_factor, static_cast<float>(1 - 0.01 * 0.5))
             << csd::name_of(optimizer);
     }
     for (const auto optimizer :
-         {csd::Optimizer::adam, csd::Optimizer::sgd, csd::Optimizer::adagrad}) {
+         {arith::Optimizer::adam, arith::Optimizer::sgd, arith::Optimizer::adagrad}) {
         hyper.optimizer = optimizer;
         const auto scalars = scalars_of(hyper, 3);
         EXPECT_EQ(scalars.gradient_decay, 0.5F) << csd::name_of(optimizer);
@@ -40,7 +40,7 @@ TEST(UpdateScalars, DecayWhereTheOptimizerDecays) {
 TEST(UpdateScalars, CorrectNoBiasOfOptimizersThatHaveNone) {
     Hyper hyper{.rate = 0.01};
     for (const auto optimizer :
-         {csd::Optimizer::sgd, csd::Optimizer::adagrad, csd::Optimizer::lion}) {
+         {arith::Optimizer::sgd, arith::Optimizer::adagrad, arith::Optimizer::lion}) {
         hyper.optimizer = optimizer;
         EXPECT_EQ(scalars_of(hyper, 1).step_size, 0.01F) << csd::name_of(optimizer);
     }
@@ -118,7 +118,7 @@ TEST(ScalarSetsTest, CountTheUpdatesOfEachTensor) {
     ScalarSets resumed(layout_of({0, 0, 1, 0}));
     resumed.restore(sets.missed());
     StepSettings sgd_in_group_1 = step_of(2, {});
-    sgd_in_group_1.groups[1].optimizer = csd::Optimizer::sgd;
+    sgd_in_group_1.groups[1].optimizer = arith::Optimizer::sgd;
     resumed.begin_step(sgd_in_group_1, 3);
     EXPECT_EQ(set_of(resumed, 0).update, 3);
     EXPECT_EQ(set_of(resumed, 1).update, 2);

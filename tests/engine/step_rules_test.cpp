@@ -58,7 +58,7 @@ public:
 
     void step(const Values& gradient, double clip_norm = 0) {
         engine().begin_backward(
-            {.groups = {{.optimizer = csd::Optimizer::sgd, .rate = kDescentRate, .beta1 = 0}},
+            {.groups = {{.optimizer = arith::Optimizer::sgd, .rate = kDescentRate, .beta1 = 0}},
              .clip_norm = clip_norm});
         const auto scale = static_cast<float>(engine().loss_scale());
         std::ranges::transform(gradient, engine().gradient_space(0).begin(),

@@ -1,6 +1,7 @@
 // Feeds recorded gradients to the engine: recorded_gradients FILE FOLDER CODEC STEPS. FILE has fp32
 // numbers: the start values, then the gradients of each step, rank by rank. Prints the digest of
 // the masters. recorded_worker.py does the same from Python.
+#include "base/error.hpp"
 #include "mpi/session.hpp"
 #include "nearstep/run.hpp"
 
