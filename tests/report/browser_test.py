@@ -13,33 +13,39 @@ from nearstep_report import main
 
 # Everything that is wrong with the page, in words.
 FAULTS = """(() => {
-  const faults = [], width = document.documentElement.clientWidth, say = (what,
-      node) => faults.push(what + ": " + node.textContent.trim().slice(0, 60));
+  const faults = [], width = document.documentElement.clientWidth;
+  const say = (what, node) => faults.push(what + ": " + node.textContent.trim().slice(0, 60));
   const channel = value => { value /= 255; return value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4 };
-  const light = colour => { const [r, g, b] = colour.match(/[\\d.]+/g).map(Number);
-      return 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b) };
-  const ground = node => { for (; node;
-      node = node.parentElement) { const colour = getComputedStyle(node).backgroundColor; if (!/,
-      0\\)$/.test(colour)) return colour } return "rgb(255, 255, 255)" };
-  if (document.documentElement.scrollWidth > width) 
+  const light = colour => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(Number);
+    return 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  };
+  const ground = node => {
+    for (; node; node = node.parentElement) {
+      const colour = getComputedStyle(node).backgroundColor;
+      if (!/, 0\\)$/.test(colour)) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  if (document.documentElement.scrollWidth > width)
     faults.push("the page is " + document.documentElement.scrollWidth + " wide");
   if (width >= 1200) for (const node of document.querySelectorAll("details[open] > .scroll"))
-      if (node.scrollWidth > node.clientWidth) say("clipped columns", node);
+    if (node.scrollWidth > node.clientWidth) say("clipped columns", node);
   for (const node of document.querySelectorAll("body *")) {
-    const box = node.getBoundingClientRect(), has_text = [...node.childNodes].some(one => one.nodeType == 3 &&
-        one.data.trim());
+    const box = node.getBoundingClientRect();
+    const has_text = [...node.childNodes].some(one => one.nodeType == 3 && one.data.trim());
     if (!box.width || node.closest("title, summary, details:not([open]) > div")) continue;
     if (!node.closest(".scroll > *") && (box.right > width + 0.5 || box.left < -0.5)) say("beyond the edge", node);
     if (!has_text) continue;
-    const style = getComputedStyle(node), is_drawn = node.ownerSVGElement, scale = is_drawn
-        ? Math.hypot(node.getScreenCTM().a, node.getScreenCTM().b) : 1;
+    const style = getComputedStyle(node), is_drawn = node.ownerSVGElement;
+    const scale = is_drawn ? Math.hypot(node.getScreenCTM().a, node.getScreenCTM().b) : 1;
     if (parseFloat(style.fontSize) * scale < 9) say("small text, " + parseFloat(style.fontSize) * scale + " px", node);
     const pair = [light(is_drawn ? style.fill : style.color), light(ground(node))].sort((one, other) => other - one);
     if ((pair[0] + 0.05) / (pair[1] + 0.05) < 4.5) say("pale text", node);
   }
   for (const drawing of document.querySelectorAll("figure > svg")) {
-    const frame = drawing.getBoundingClientRect(), boxes = [...drawing.querySelectorAll("text")].map(node => [node,
-        node.getBoundingClientRect()]);
+    const frame = drawing.getBoundingClientRect();
+    const boxes = [...drawing.querySelectorAll("text")].map(node => [node, node.getBoundingClientRect()]);
     for (const [node, box] of boxes) {
       if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1 ||
           box.bottom > frame.bottom + 1) say("cut text", node);
