@@ -46,7 +46,7 @@ constexpr unsigned kSampleEvery = 64;
 constexpr std::size_t kMostAddends = 64;
 
 struct Addends {
-    const std::byte* at[kMostAddends] = {};
+    const std::byte* at[kMostAddends] = {};  // NOLINT(modernize-avoid-c-arrays): NVRTC has no other
     unsigned count = 0;
 };
 

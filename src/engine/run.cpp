@@ -54,11 +54,13 @@ std::int64_t Run::newest_step() const {
 void Run::keep_to(std::int64_t step) {
     Start& start = parts_->start;
     std::vector<store::Commit>& commits = start.decision.commits;
+    std::vector<ProgramsAt>& programs = start.decision.programs;  // of each of them
     if (step == newest_step()) {
         return;
     }
     while (commits.size() > 1 && commits.front().step > step && commits[1].step >= step) {
         commits.erase(commits.begin());
+        programs.erase(programs.begin());
     }
     if (start.decision.action == Action::load_checkpoint || commits.empty() ||
         commits.front().step < step) {

@@ -65,15 +65,15 @@ struct CudaDriver {
 };
 
 // Codes and attributes of CUDA that we compare with or ask for. Their values never change.
-enum CudaCode : int { kCudaNoMemory = 2, kCudaNoDevice = 100, kCudaNotReady = 600 };
-enum CudaAttribute : int {
-    kMultiprocessors = 16,
-    kPciBus = 33,
-    kPciDevice = 34,
-    kPciDomain = 50,
-    kComputeMajor = 75,
-    kComputeMinor = 76
-};
+constexpr int kCudaNoMemory = 2;
+constexpr int kCudaNoDevice = 100;
+constexpr int kCudaNotReady = 600;
+constexpr int kMultiprocessors = 16;
+constexpr int kPciBus = 33;
+constexpr int kPciDevice = 34;
+constexpr int kPciDomain = 50;
+constexpr int kComputeMajor = 75;
+constexpr int kComputeMinor = 76;
 
 // What this process can use: the driver, or why not.
 struct CudaDriverState {

@@ -188,7 +188,7 @@ void* allocate_on_gpu(std::size_t bytes) {
         }
         check(code);
     }
-    return reinterpret_cast<void*>(memory);
+    return reinterpret_cast<void*>(memory);  // NOLINT(performance-no-int-to-ptr): as CUDA has it
 }
 
 void* allocate_pinned(std::size_t bytes) {
@@ -303,7 +303,7 @@ unsigned blocks_for(std::size_t elems) {
 
 bool are_aligned(std::initializer_list<const void*> arrays) {
     return std::ranges::all_of(arrays, [](const void* array) {
-        return reinterpret_cast<std::uintptr_t>(array) % (2 * kOctet) == 0;
+        return reinterpret_cast<std::uintptr_t>(array) % (std::size_t{2} * kOctet) == 0;
     });
 }
 

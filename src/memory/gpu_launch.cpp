@@ -94,7 +94,7 @@ std::string digest_of(const GpuProgram& program, const Nvrtc& nvrtc) {
     std::string all = text("nearstep ", nvrtc.major(), ".", nvrtc.minor(), " ", program.compute,
                            "\n", program.path, " ", program.kernel, "\n", program.source);
     for (const auto& [name, header] : program.headers) {
-        all += name + "\n" + header;
+        all.append(name).append("\n").append(header);
     }
     return to_hex(xxh3(bytes_of(all)));
 }

@@ -193,6 +193,23 @@ bool are_equal(const PlacedSettings& settings, const mpi::Topology& nodes,
            (!has_drives_beside || (all_equal(of_storage) && all_equal(settings.csd.speed)));
 }
 
+std::vector<std::string> lines_of(const Resources& of) {
+    return {plan::describe_links(of.settings),
+            of.route.describe(of.settings),
+            of.facts.encodes_on_gpu ? "gradients of rank 0 are encoded on its GPU" : "",
+            of.options.gpu && memory::gpus() > 0 && !of.route.has_kernels()
+                ? text("gradients are encoded and decoded on the host: no GPU has the codec ",
+                       config::name_of(of.settings.compress.codec))
+                : "",
+            of.options.gpu && memory::gpus() == 0
+                ? text("gradients are encoded and decoded on the host. ",
+                       memory::why_no_gpu().empty() ? "CUDA's driver does not serve this GPU."
+                                                    : memory::why_no_gpu())
+                : "",
+            of.gpu_transport->describe_gradients(),
+            of.gpu_transport->describe_parameters()};
+}
+
 }  // namespace
 
 void Resources::make_facts() {
@@ -242,21 +259,7 @@ void Resources::make_facts() {
         facts.gradient_bytes = offload::GpuGradients::gpu_bytes(
             layout.blocks, route.most_sent_bytes(), ranks, layout.dtype);
     }
-    facts.lines = {
-        plan::describe_links(settings),
-        route.describe(settings),
-        facts.encodes_on_gpu ? "gradients of rank 0 are encoded on its GPU" : "",
-        options.gpu && memory::gpus() > 0 && !route.has_kernels()
-            ? text("gradients are encoded and decoded on the host: no GPU has the codec ",
-                   config::name_of(settings.compress.codec))
-            : "",
-        options.gpu && memory::gpus() == 0
-            ? text("gradients are encoded and decoded on the host. ",
-                   memory::why_no_gpu().empty() ? "CUDA's driver does not serve this GPU."
-                                                : memory::why_no_gpu())
-            : "",
-        gpu_transport->describe_gradients(),
-        gpu_transport->describe_parameters()};
+    facts.lines = lines_of(*this);
     std::erase(facts.lines, "");
 }
 

@@ -171,7 +171,9 @@ Origin State::load() {
         }
         throw;
     }
-    return {.position = description, .writer = writer, .program = std::move(program)};
+    return {.position = static_cast<const store::Commit&>(description),
+            .writer = writer,
+            .program = std::move(program)};
 }
 
 void State::fill_from(checkpoint::Reader& reader) {
