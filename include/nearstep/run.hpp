@@ -34,7 +34,7 @@
 #include <string>
 #include <vector>
 
-// Of the calls below that name these, only parts of nearstep itself have a use.
+// Only parts of nearstep itself have a use for the calls below that name these.
 namespace nearstep::feed {
 struct JointCopy;
 }

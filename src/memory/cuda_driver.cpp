@@ -1,13 +1,10 @@
-// Loads CUDA's driver and says why a GPU cannot be used. Used by gpu.cpp and gpu_kernels.cpp.
+// Loads CUDA's driver and says why a GPU cannot be used. Used by gpu.cpp and gpu_launch.cpp.
 #include "memory/cuda_driver.hpp"
 
 #include "base/wording.hpp"
 #include "memory/nvrtc.hpp"
 
 #include <dlfcn.h>
-
-#include <map>
-#include <mutex>
 
 namespace nearstep::memory {
 

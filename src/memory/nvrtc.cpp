@@ -1,4 +1,4 @@
-// Finds NVRTC and compiles with it. Used by cuda_driver.cpp and gpu_kernels.cpp.
+// Finds NVRTC and compiles with it. Used by cuda_driver.cpp and gpu_launch.cpp.
 #include "memory/nvrtc.hpp"
 
 #include "base/error.hpp"
@@ -196,7 +196,7 @@ GpuCode Nvrtc::compile(const GpuProgram& program) const {
     const Target target = target_of(computes(), program.compute);
     const std::string architecture =
         text("-arch=", target.has_code ? "sm_" : "compute_", target.compute);
-    // The same bits as the host's: a product and a sum round one after the other.
+    // A product and a sum round one after the other, so that the bits are the host's.
     const std::vector<const char*> options = {architecture.c_str(), "-std=c++20", "--fmad=false",
                                               "-default-device"};
     std::vector<const char*> names;

@@ -8,7 +8,7 @@
 
 namespace nearstep::model {
 
-// As in TokenLogits.
+// TokenLogits says what each means.
 struct TokenLosses {
     void* logits = nullptr;
     Dtype dtype = Dtype::bf16;
