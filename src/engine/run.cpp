@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/wording.hpp"
+#include "engine/restart/programs.hpp"
 #include "engine/run_parts.hpp"
 #include "engine/state/checkpoint_folder.hpp"
 
@@ -41,7 +42,7 @@ std::int64_t Run::newest_step() const {
     switch (decision.action) {
         case Action::resume_state:
         case Action::read_state:
-            return decision.commits.front().step;
+            return decision.steps.front().commit.step;
         case Action::load_checkpoint:
             return decision.checkpoint_step;
         default:
@@ -49,26 +50,14 @@ std::int64_t Run::newest_step() const {
     }
 }
 
-// A commit that lists a later step than the one before it plus one is of skipped steps, which have
-// the same state.
 void Run::keep_to(std::int64_t step) {
     Start& start = parts_->start;
-    std::vector<store::Commit>& commits = start.decision.commits;
-    std::vector<ProgramsAt>& programs = start.decision.programs;  // of each of them
-    if (step == newest_step()) {
-        return;
-    }
-    while (commits.size() > 1 && commits.front().step > step && commits[1].step >= step) {
-        commits.erase(commits.begin());
-        programs.erase(programs.begin());
-    }
-    if (start.decision.action == Action::load_checkpoint || commits.empty() ||
-        commits.front().step < step) {
+    const std::int64_t newest = newest_step();
+    if (step != newest && !go_back_to(step, start.found, start.decision)) {
         throw ConfigError(text("The state in ", start.settings.csd.path.front(), " is of step ",
-                               newest_step(), ", and other ranks have step ", step,
+                               newest, ", and other ranks have step ", step,
                                " alone: go on from a checkpoint with ", Term::from, "."));
     }
-    commits.front().step = step;
 }
 
 BeginReport Run::prepare() {

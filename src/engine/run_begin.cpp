@@ -78,7 +78,7 @@ std::string Run::Parts::save(const std::string& folder, std::span<const std::byt
 bool Run::Parts::resume_at(std::size_t commit, BeginReport& begun) {
     const Decision& decision = start.decision;
     const bool is_in_place = decision.action == Action::resume_state;
-    const std::int64_t at = decision.commits[commit].step;
+    const std::int64_t at = decision.steps[commit].commit.step;
     ReadState read = is_in_place ? state.resume(commit) : state.move_in(commit);
     if (!read.origin) {
         begun.lines.push_back(text("The state of step ", at, " is not used. ", read.damage));
@@ -93,7 +93,7 @@ bool Run::Parts::resume_at(std::size_t commit, BeginReport& begun) {
 void Run::Parts::resume(BeginReport& begun) {
     const Decision& decision = start.decision;
     bool has_checkpoint = !decision.checkpoint.empty();
-    for (std::size_t i = 0; i < decision.commits.size(); ++i) {
+    for (std::size_t i = 0; i < decision.steps.size(); ++i) {
         if (resume_at(i, begun)) {
             return;
         }

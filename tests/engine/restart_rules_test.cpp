@@ -12,7 +12,7 @@ std::int64_t step_of(const Case& one, const Decision& decision) {
     if (decision.action == Action::load_checkpoint) {
         return decision.checkpoint == "copy/named.h5" ? 2 : checkpoints_of(one.kept).front().step;
     }
-    return decision.commits.empty() ? -1 : decision.commits.front().step;
+    return decision.steps.empty() ? -1 : decision.steps.front().commit.step;
 }
 
 // The newest durable step of the folders' line, by rule and without decide(). A step counts if a

@@ -1,4 +1,5 @@
 // What decide() says of single findings.
+#include "engine/restart/programs.hpp"
 #include "engine/restart_cases.hpp"
 
 namespace nearstep::engine {
@@ -67,7 +68,7 @@ TEST(DecideTest, GoesOnFromANewerLineWhenTheLostNodeIsBack) {
     const Decision decision = decide(found);
     EXPECT_EQ(decision.action, Action::resume_state);
     EXPECT_EQ(decision.line.run, "without");
-    EXPECT_EQ(decision.commits.front().step, 5);
+    EXPECT_EQ(decision.steps.front().commit.step, 5);
 }
 
 // Rank 0 has published the new state's manifest, rank 1 has not.
@@ -87,7 +88,7 @@ TEST(DecideTest, TakesAStateThatReplacesAnotherOnlyWhenAllRanksHaveIt) {
         EXPECT_EQ(decision.action, Action::resume_state);
         EXPECT_EQ(decision.set, rank);
         EXPECT_EQ(decision.line.run, rank == 0 ? "line" : "back");
-        EXPECT_EQ(decision.commits.front().step, rank == 0 ? kNewest : 3);
+        EXPECT_EQ(decision.steps.front().commit.step, rank == 0 ? kNewest : 3);
     }
 }
 
@@ -237,6 +238,57 @@ TEST(DecideTest, AdvisesNoCheckpointOfAnotherRun) {
     EXPECT_EQ(decide(found).refusal.checkpoint, "");
     found.checkpoints.back().state_folders = {found.state_folder};
     EXPECT_EQ(decide(found).refusal.checkpoint, own.path);
+}
+
+// Two ranks that compute, whose programs kept something at each of these steps.
+Findings found_with_programs(const std::vector<store::Commit>& commits,
+                             const std::vector<std::int64_t>& kept) {
+    Findings found = found_of({.traces = {Trace::whole, Trace::whole}, .flag = Flag::resume});
+    found.program = ProgramUse::needed;
+    found.computing = 2;
+    for (FoundManifest& one : found.manifests) {
+        one.manifest->commits = commits;
+        for (const std::int64_t step : kept) {
+            one.manifest->programs.push_back({.step = step, .bytes = 1});
+            one.programs.push_back(text("kept at ", step));
+        }
+    }
+    return found;
+}
+
+std::int64_t step_of_program(const Findings& found, const Decision& decision, std::size_t rank) {
+    const ProgramSource source = decision.steps.front().programs.of_ranks[rank].value();
+    return found.manifests[source.manifest].manifest->programs[source.record].step;
+}
+
+TEST(GoBackTo, TakesWhatTheProgramsKeptAtThatStep) {
+    const Findings found = found_with_programs({at(7), at(6)}, {7, 6});
+    Decision decision = decide(found);
+    ASSERT_EQ(decision.action, Action::resume_state);
+    ASSERT_THAT(decision.steps, SizeIs(2));
+    EXPECT_EQ(step_of_program(found, decision, 1), 7);
+    EXPECT_TRUE(go_back_to(6, found, decision));
+    ASSERT_THAT(decision.steps, SizeIs(1));
+    EXPECT_EQ(decision.steps.front().commit.step, 6);
+    EXPECT_EQ(step_of_program(found, decision, 0), 6);
+    EXPECT_EQ(step_of_program(found, decision, 1), 6);
+    EXPECT_FALSE(go_back_to(5, found, decision = decide(found)));
+    EXPECT_FALSE(go_back_to(8, found, decision = decide(found)));
+}
+
+TEST(GoBackTo, TakesTheSameStateAtASkippedStepWithWhatWasKeptThere) {
+    const std::vector<store::Commit> skipped = {{.step = 7, .generation = 5}, at(4)};
+    for (const bool is_whole : {true, false}) {
+        Findings found = found_with_programs(skipped, {7, 6, 4});
+        found.manifests[1].programs[1] = is_whole ? "kept at 6" : "";
+        Decision decision = decide(found);
+        ASSERT_EQ(decision.action, Action::resume_state);
+        EXPECT_EQ(go_back_to(6, found, decision), is_whole);
+        EXPECT_EQ(decision.steps.front().commit.generation, 5);
+        if (is_whole) {
+            EXPECT_EQ(step_of_program(found, decision, 0), 6);
+        }
+    }
 }
 
 }  // namespace

@@ -129,10 +129,10 @@ Decision use_state(const Findings& found, const Choices& choices) {
     Decision decision;
     decision.action = group.is_same_layout ? Action::resume_state : Action::read_state;
     decision.line = choices.line;
-    decision.commits = group.commits;
-    if (found.program != ProgramUse::none) {
-        for (const store::Commit& commit : group.commits) {
-            decision.programs.push_back(programs_at(found, group, commit.step));
+    for (const store::Commit& commit : group.commits) {
+        decision.steps.push_back({.commit = commit});
+        if (found.program != ProgramUse::none) {
+            decision.steps.back().programs = programs_at(found, group, commit.step);
         }
     }
     add_note_of_lost_programs(group, decision);

@@ -106,6 +106,12 @@ struct ProgramsAt {
     std::vector<MissingFile> missing = {};                    // what is not whole
 };
 
+// A step of a state, with what the programs kept at it.
+struct KeptStep {
+    store::Commit commit = {};
+    ProgramsAt programs = {};  // nothing where the client keeps nothing
+};
+
 enum class Action {
     start_anew,
     resume_state,     // of the same layout, in place
@@ -123,8 +129,7 @@ struct Decision {
     bool begins_line = false;
     // resume_state and read_state: the steps of the state, newest first, and the manifests that
     // list them, as indices in Findings::manifests (in rank order with resume_state).
-    std::vector<store::Commit> commits = {};
-    std::vector<ProgramsAt> programs = {};  // of each of `commits`
+    std::vector<KeptStep> steps = {};
     std::vector<std::size_t> manifests = {};
     Writer writer = {};      // of that state
     std::string state = {};  // its id

@@ -64,6 +64,32 @@ void add_source(const Findings& found, std::size_t manifest, std::int64_t step, 
     source = {.manifest = manifest, .record = number};
 }
 
+// Replaces what the ranks kept at a later step by what the same manifests name for this one.
+// Returns whether nothing of it is missing.
+bool hold_at(std::int64_t step, const Findings& found, ProgramsAt& at) {
+    const std::vector<std::optional<ProgramSource>> newer = std::exchange(at.of_ranks, {});
+    for (const std::optional<ProgramSource>& source : newer) {
+        if (source) {
+            add_source(found, source->manifest, step, at);
+        } else {
+            at.of_ranks.emplace_back();
+        }
+    }
+    return at.missing.empty();
+}
+
+// The first step with the newest state, as far as is known. Skipped updates leave the state as it
+// is, so that one state may be that of several steps.
+std::int64_t first_of_same_state(const std::vector<KeptStep>& steps) {
+    const store::Commit& newest = steps.front().commit;
+    if (newest.generation == 0) {
+        return 0;
+    }
+    const bool knows_the_one_before =
+        steps.size() > 1 && steps[1].commit.generation == newest.generation - 1;
+    return knows_the_one_before ? steps[1].commit.step + 1 : newest.step;
+}
+
 }  // namespace
 
 ProgramsAt programs_at(const Findings& found, const StateGroup& group, std::int64_t step) {
@@ -111,6 +137,19 @@ void keep_whole_programs(const Findings& found, StateGroup& group) {
         }
         return is_short;
     });
+}
+
+bool go_back_to(std::int64_t step, const Findings& found, Decision& decision) {
+    std::vector<KeptStep>& steps = decision.steps;
+    while (steps.size() > 1 && steps[1].commit.step >= step) {
+        steps.erase(steps.begin());
+    }
+    if (decision.action == Action::load_checkpoint || steps.empty() ||
+        steps.front().commit.step < step || first_of_same_state(steps) > step) {
+        return false;
+    }
+    steps.front().commit.step = step;
+    return hold_at(step, found, steps.front().programs) || found.program != ProgramUse::needed;
 }
 
 }  // namespace nearstep::engine

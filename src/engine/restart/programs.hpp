@@ -1,4 +1,5 @@
-// Finds whose program state each rank goes on with. No I/O and no MPI, like decide().
+// Finds whose program state each rank goes on with, and goes back to a step. No I/O and no MPI,
+// like decide().
 #pragma once
 
 #include "engine/restart/state_groups.hpp"
@@ -15,5 +16,9 @@ ProgramsAt programs_at(const Findings& found, const StateGroup& group, std::int6
 // Leaves out the group's commits whose program state is not whole, if the client needs it, and
 // notes what is missing of the newest one.
 void keep_whole_programs(const Findings& found, StateGroup& group);
+
+// Drops the steps after that one, and what the programs kept after it. Returns whether the decision
+// is to go on with a state that has the step.
+bool go_back_to(std::int64_t step, const Findings& found, Decision& decision);
 
 }  // namespace nearstep::engine

@@ -224,7 +224,7 @@ std::optional<std::string> State::fill_from(OtherLayout& old, std::int64_t gener
 
 ReadState State::move_in(std::size_t number) {
     const Decision& decision = start_.decision;
-    const store::Commit& commit = decision.commits[number];
+    const store::Commit& commit = decision.steps[number].commit;
     if (!fits(commit.missed)) {
         return {.damage = kOtherTensors};
     }
@@ -255,7 +255,7 @@ void State::verify_checkpoint() {
 
 ReadState State::resume(std::size_t number) {
     const Decision& decision = start_.decision;
-    const store::Commit& commit = decision.commits[number];
+    const store::Commit& commit = decision.steps[number].commit;
     if (!fits(commit.missed)) {
         return {.damage = kOtherTensors};
     }

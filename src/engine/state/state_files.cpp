@@ -167,8 +167,8 @@ store::ProgramState State::program_with(std::size_t commit) const {
     const Decision& decision = start_.decision;
     return resources_.options.program == ProgramUse::none
                ? store::ProgramState()
-               : read_kept_program(resources_.world, start_, decision.programs[commit],
-                                   decision.line, decision.commits[commit].step);
+               : read_kept_program(resources_.world, start_, decision.steps[commit].programs,
+                                   decision.line, decision.steps[commit].commit.step);
 }
 
 store::ProgramState State::program_with(checkpoint::Reader& reader) const {
