@@ -1,6 +1,7 @@
 """Checks that docs/source-index.md says what each source does, in the words of the source's first comment; that the
-sources which docs/architecture.md names exist; and that the targets of links in documents exist: files, and headings in
-them. With --write, writes the index first.
+sources which docs/architecture.md names exist; that the targets of links in documents exist: files, and headings in
+them; and that lines of documents, except rows of tables, have at most 120 columns. With --write, writes the index
+first.
 
     check_docs.py ROOT [--write]
 """
@@ -134,9 +135,17 @@ def check_links():
     return links, len(documents)
 
 
+def check_columns():
+    for name in tracked("*.md"):
+        for number, line in enumerate((root / name).read_text().splitlines(), 1):
+            if len(line) > 120 and not line.lstrip().startswith("|"):
+                faults.append(f"{name}:{number} has {len(line)} columns: wrap it at 120.")
+
+
 entries = check_index("--write" in sys.argv[2:])
 sources = check_named_sources()
 links, documents = check_links()
+check_columns()
 print(f"{entries} entries of the index, {sources} sources in architecture.md, {links} links in {documents} documents")
 print("\n".join(faults))
 sys.exit(bool(faults))
