@@ -14,6 +14,7 @@ from ._sites import AS_ROOT, Request, elsewhere, end
 
 _CLOCK_US = 3_000_000  # the difference between two clocks that is allowed
 _UNREACHED = "unreached"
+_AT_ONCE = 256  # hosts, of two open files each
 
 
 class Answer:
@@ -109,10 +110,10 @@ def _ask(request: Request, remote: str, number: int, name: str) -> Answer:
 
 
 def check(request: Request, plan) -> tuple[int, str]:
-    """Asks all hosts at once. Returns how many threads the cores allow a rank where the most ranks share a machine,
+    """Asks the hosts at once. Returns how many threads the cores allow a rank where the most ranks share a machine,
     since several hosts may share one, and what to say of it."""
     names = [host.name for host in plan.hosts]
-    with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(min(len(names), _AT_ONCE)) as pool:
         try:
             answers = list(pool.map(lambda one: _ask(request, plan.remote, *one), enumerate(names)))
         except OSError as error:
