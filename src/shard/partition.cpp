@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <queue>
+#include <utility>
 
 namespace nearstep::shard {
 
@@ -25,28 +27,101 @@ std::size_t stripe_width(const PartitionSettings& settings, double speed_sum) {
     return std::max<std::size_t>(std::min(widest, std::max(narrow, devices)), 1);
 }
 
+// Deals tiles one by one, each to the device that is owed most. Of devices that are owed equally,
+// up to rounding, the first one gets it. States rest on who gets which tile, so that the choice is
+// always the one that first_of_most() makes.
+class Dealer {
+public:
+    Dealer(const std::vector<double>& shares, std::vector<double>& owed, std::size_t largest)
+        : shares_(shares), owed_(owed), largest_(largest), given_(shares.size(), 0) {
+        for (std::size_t d = 0; d < shares.size(); ++d) {
+            put_back(d);
+        }
+    }
+
+    std::vector<std::size_t> deal(std::size_t width) {
+        for (std::size_t dealt = 0; dealt < width;) {
+            expects(!waiting_.empty(), "a stripe is not wider than its devices can take");
+            const std::vector<std::size_t> equal = take_most();
+            std::size_t taken = 0;
+            for (; taken < equal.size() && dealt < width; ++taken, ++dealt) {
+                give(equal[taken]);
+            }
+            std::for_each(equal.begin() + static_cast<std::ptrdiff_t>(taken), equal.end(),
+                          [&](std::size_t d) { put_back(d); });
+        }
+        return given_;
+    }
+
+private:
+    static constexpr double kRounding = 1e-9;
+
+    bool may_get(std::size_t d) const { return shares_[d] > 0 && given_[d] < largest_; }
+
+    void give(std::size_t d) {
+        ++given_[d];
+        owed_[d] -= 1;
+        put_back(d);
+    }
+
+    void put_back(std::size_t d) {
+        if (may_get(d)) {
+            waiting_.emplace(owed_[d], d);
+        }
+    }
+
+    // The devices that are owed most, in order: several where they are clearly equal, and clearly
+    // more than the next.
+    std::vector<std::size_t> take_most() {
+        const double most = waiting_.top().first;
+        std::vector<std::size_t> equal = take_above(most - kRounding / 2);
+        std::ranges::sort(equal);
+        if (waiting_.empty() || waiting_.top().first < most - 3 * kRounding) {
+            return equal;
+        }
+        const std::size_t first = first_of_most();
+        for (const std::size_t d : take_above(most - 3 * kRounding)) {
+            equal.push_back(d);
+        }
+        std::erase(equal, first);
+        std::ranges::for_each(equal, [&](std::size_t d) { put_back(d); });
+        return {first};
+    }
+
+    std::vector<std::size_t> take_above(double least) {
+        std::vector<std::size_t> taken;
+        while (!waiting_.empty() && waiting_.top().first >= least) {
+            taken.push_back(waiting_.top().second);
+            waiting_.pop();
+        }
+        return taken;
+    }
+
+    std::size_t first_of_most() const {
+        std::size_t next = shares_.size();
+        for (std::size_t d = 0; d < shares_.size(); ++d) {
+            if (may_get(d) && (next == shares_.size() || owed_[d] > owed_[next] + kRounding)) {
+                next = d;
+            }
+        }
+        return next;
+    }
+
+    const std::vector<double>& shares_;
+    std::vector<double>& owed_;
+    std::size_t largest_;
+    std::vector<std::size_t> given_;
+    std::priority_queue<std::pair<double, std::size_t>> waiting_;
+};
+
 // How many of the next `width` tiles each device gets: its share, plus the rounding error that
 // earlier stripes left in `owed`.
 std::vector<std::size_t> deal(std::size_t width, const std::vector<double>& shares,
                               std::vector<double>& owed, std::size_t largest) {
-    const std::size_t devices = shares.size();
-    std::vector<std::size_t> given(devices, 0);
-    for (std::size_t d = 0; d < devices; ++d) {
+    for (std::size_t d = 0; d < shares.size(); ++d) {
         owed[d] += static_cast<double>(width) * shares[d];
     }
-    for (std::size_t dealt = 0; dealt < width; ++dealt) {
-        std::size_t next = devices;
-        for (std::size_t d = 0; d < devices; ++d) {
-            if (shares[d] > 0 && given[d] < largest &&
-                (next == devices || owed[d] > owed[next] + 1e-9)) {
-                next = d;
-            }
-        }
-        expects(next < devices, "a stripe is not wider than its devices can take");
-        ++given[next];
-        owed[next] -= 1;
-    }
-    return given;
+    return Dealer(shares, owed, largest).deal(width);
 }
 
 // The devices in the order of their runs in a stripe: the first of each node, the second of each,

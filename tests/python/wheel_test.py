@@ -172,7 +172,8 @@ class Wheel(FolderTest):
         return {line.removeprefix("map ") for line in words["killed", -1] if line.startswith("map ")}
 
     def test_its_name_says_that_it_fits_all_newer_systems(self):
-        self.assertRegex(self.wheel.name, r"manylinux_2_\d+_x86_64\.whl$")
+        versions = [int(minor) for minor in re.findall(r"manylinux_2_(\d+)_x86_64", self.wheel.name)]
+        self.assertTrue(versions and min(versions) <= 35, self.wheel.name)
 
     def test_one_rank_loads_neither_mpi_nor_nccl_nor_libraries_of_the_system(self):
         mapped = self.check_snippet("python", ranks=1)

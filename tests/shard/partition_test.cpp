@@ -2,6 +2,10 @@
 
 #include "support/test.hpp"
 
+#include <algorithm>
+#include <numeric>
+#include <random>
+
 namespace nearstep::shard {
 namespace {
 
@@ -143,6 +147,68 @@ TEST(Partition, RefusesToHaveNoDeviceOrASpeedOfZero) {
     EXPECT_THROW(Partition({.parameters = 10, .speeds = {}}), ConfigError);
     EXPECT_THROW(Partition({.parameters = 10, .speeds = {1, -1}}), ConfigError);
     EXPECT_THROW(Partition({.parameters = 10, .speeds = {0, 0}}), ConfigError);
+}
+
+// The rule, tile by tile, by which states of all versions were laid out.
+std::vector<std::size_t> dealt_by_the_rule(const PartitionSettings& settings) {
+    const std::size_t devices = settings.speeds.size();
+    const double sum = std::accumulate(settings.speeds.begin(), settings.speeds.end(), 0.0);
+    const std::size_t all = tiles_of(settings.parameters);
+    const auto widest = static_cast<std::size_t>(static_cast<double>(settings.subgroup_tiles) *
+                                                 sum / std::ranges::max(settings.speeds));
+    const std::size_t narrow = (all + settings.least_stripes - 1) / settings.least_stripes;
+    const std::size_t width = std::max<std::size_t>(std::min(widest, std::max(narrow, devices)), 1);
+    std::vector<std::size_t> of_devices(devices, 0);
+    std::vector<double> owed(devices, 0.0);
+    for (std::size_t begin = 0; begin < all; begin += width) {
+        const std::size_t here = std::min(width, all - begin);
+        std::vector<std::size_t> given(devices, 0);
+        for (std::size_t d = 0; d < devices; ++d) {
+            owed[d] += static_cast<double>(here) * (settings.speeds[d] / sum);
+        }
+        for (std::size_t dealt = 0; dealt < here; ++dealt) {
+            std::size_t next = devices;
+            for (std::size_t d = 0; d < devices; ++d) {
+                if (settings.speeds[d] > 0 && given[d] < settings.subgroup_tiles &&
+                    (next == devices || owed[d] > owed[next] + 1e-9)) {
+                    next = d;
+                }
+            }
+            ++given[next];
+            owed[next] -= 1;
+        }
+        for (std::size_t d = 0; d < devices; ++d) {
+            of_devices[d] += given[d];
+        }
+    }
+    return of_devices;
+}
+
+TEST(Partition, GivesTilesByTheRuleOfAllVersions) {
+    std::mt19937 random(1);
+    for (int round = 0; round < 300; ++round) {
+        PartitionSettings settings{.parameters = (1 + random() % 700) * kTileElems,
+                                   .speeds = std::vector<double>(1 + random() % 23),
+                                   .subgroup_tiles = 1 + random() % 9,
+                                   .least_stripes = 1 + random() % 5};
+        const int kind = round % 4;
+        for (double& speed : settings.speeds) {
+            const auto drawn = static_cast<double>(random() % 5);
+            speed = kind == 0   ? 1
+                    : kind == 1 ? drawn + (drawn == 0 && settings.speeds.size() == 1 ? 1 : 0)
+                    : kind == 2 ? 1 + 1e-10 * drawn  // equal up to rounding, or nearly so
+                                : 0.1 + drawn * 0.3712345;
+        }
+        if (std::accumulate(settings.speeds.begin(), settings.speeds.end(), 0.0) == 0) {
+            continue;
+        }
+        const Partition partition(settings);
+        std::vector<std::size_t> of_devices(settings.speeds.size(), 0);
+        for (const Subgroup& subgroup : partition.subgroups()) {
+            of_devices[static_cast<std::size_t>(subgroup.device)] += subgroup.tiles.size();
+        }
+        EXPECT_EQ(of_devices, dealt_by_the_rule(settings)) << "round " << round;
+    }
 }
 
 TEST(DeviceMap, GivesRanksTheirDevicesAlsoWhenSomeHaveNone) {
