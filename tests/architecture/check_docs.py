@@ -1,7 +1,7 @@
 """Checks that docs/source-index.md says what each source does, in the words of the source's first comment; that the
 sources which docs/architecture.md names exist; that the targets of links in documents exist: files, and headings in
-them; and that lines of documents, except rows of tables, have at most 120 columns. With --write, writes the index
-first.
+them; that docs/environment.md has the variables that the code reads, and no more than are allowed; and that lines of
+documents, except rows of tables, have at most 120 columns. With --write, writes the index first.
 
     check_docs.py ROOT [--write]
 """
@@ -15,6 +15,7 @@ import textwrap
 
 INDEXED = ("include", "src", "mpi", "fpga", "python")
 HEADERS, SOURCES = (".hpp", ".cuh"), (".cpp", ".cu")
+MOST_VARIABLES = 28
 HEAD = """# Source index
 
 What each source does, and who calls it, in the words of its own first comment. [architecture.md](architecture.md) tells
@@ -135,6 +136,27 @@ def check_links():
     return links, len(documents)
 
 
+def variables_read(name):
+    """The environment variables of nearstep's own that a file reads: by $ in Bash, else in quotation marks."""
+    suffix = pathlib.Path(name).suffix
+    if suffix not in ("", ".py", *HEADERS, *SOURCES) or not (text := (root / name).read_text()):
+        return set()
+    is_bash = not suffix and "python" not in text.splitlines()[0]
+    return set(re.findall(r"\$\{?(NEARSTEP_\w+)" if is_bash else r"""["'](NEARSTEP_\w+)["']""", text))
+
+
+def check_variables():
+    read = set().union(*map(variables_read, tracked(":!*.md")))
+    listed = re.findall(r"^\| `(NEARSTEP_\w+)` \|", (root / "docs/environment.md").read_text(), re.MULTILINE)
+    faults.extend(
+        f"{name} is read, but not in docs/environment.md: make it an argument." for name in sorted(read - set(listed))
+    )
+    faults.extend(f"docs/environment.md has {name}, which nothing reads." for name in sorted(set(listed) - read))
+    if len(listed) > MOST_VARIABLES:
+        faults.append(f"docs/environment.md has {len(listed)} variables, and {MOST_VARIABLES} are allowed.")
+    return len(listed)
+
+
 def check_columns():
     for name in tracked("*.md"):
         for number, line in enumerate((root / name).read_text().splitlines(), 1):
@@ -145,7 +167,11 @@ def check_columns():
 entries = check_index("--write" in sys.argv[2:])
 sources = check_named_sources()
 links, documents = check_links()
+variables = check_variables()
 check_columns()
-print(f"{entries} entries of the index, {sources} sources in architecture.md, {links} links in {documents} documents")
+print(
+    f"{variables} variables, {entries} entries of the index, {sources} sources in architecture.md, {links} links in "
+    f"{documents} documents"
+)
 print("\n".join(faults))
 sys.exit(bool(faults))

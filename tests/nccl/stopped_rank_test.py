@@ -12,9 +12,10 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/support"))
+import programs  # noqa: E402
 import verdict  # noqa: E402
 
-PROGRAM = os.environ["NEARSTEP_STOPPED_RANK"]
+PROGRAM = programs.find("nccl_stopped_rank")
 LIMIT_S = 4
 PHASES = {
     "init": "NCCL's start",

@@ -42,7 +42,7 @@ class Durable(launcher.FolderTest):
         return worker.text()
 
     def test_killed_at_random_instants_on_1_rank_and_moved_to_2_ranks_and_back(self):
-        kills = int(os.environ.get("NEARSTEP_KILLS", 50 if "NEARSTEP_LONG" in os.environ else 6))
+        kills = 50 if "NEARSTEP_LONG" in os.environ else 6
         worker = launcher.Process(1, "durable_worker.py", "--campaign", self.folder, kills)
         self.assertEqual(worker.wait(60 + 10 * kills), 0, worker.text())
         runs = json.loads((self.folder / "campaign.json").read_text())

@@ -1,7 +1,6 @@
 """Training with nearstep equals training with torch.optim: runs equality_worker.py on 1, 2 and 4 ranks."""
 
 import json
-import os
 import shutil
 import subprocess
 
@@ -48,7 +47,9 @@ class Equality(launcher.FolderTest):
             with self.subTest(ranks=ranks, codec=codec):
                 common = (recorded, self.folder / "state", codec, 10)
                 python = self.output_of([*launcher.command(ranks, "recorded_worker.py", *common, ranks)])
-                native = self.output_of([*launcher.command(ranks, os.environ["NEARSTEP_RECORDED_GRADIENTS"], *common)])
+                native = self.output_of(
+                    [*launcher.command(ranks, launcher.programs.find("recorded_gradients"), *common)]
+                )
                 self.assertRegex(native, r"^[0-9]+\n$")
                 self.assertEqual(python, native)
 

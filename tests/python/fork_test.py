@@ -1,6 +1,5 @@
 """Forks of a process that trains, or will, end at once and leave its optimizer and its part in MPI alone."""
 
-import os
 import re
 
 import launcher
@@ -29,7 +28,7 @@ class Forks(launcher.FolderTest):
 
     def test_forks_of_ranks_make_no_call_of_mpi_and_leave_no_note(self):
         worker = launcher.Process(
-            2, "fork_ranks_worker.py", self.folder, LD_PRELOAD=os.environ["NEARSTEP_MPI_IN_FORKS"]
+            2, "fork_ranks_worker.py", self.folder, LD_PRELOAD=str(launcher.programs.find("mpi_in_forks"))
         )
         self.assertEqual(worker.wait(), 0, worker.text())
         said = worker.text()

@@ -16,6 +16,7 @@ sys.path.append(str(HERE.parent / "support"))
 import facts
 import forked
 import open_mpi
+import programs
 import verdict
 
 # For tests that train in their own process.
@@ -60,7 +61,7 @@ def start_forks(*modules):
     """A process that has imported these modules, if they are installed; workers are forks of it
     (tests/support/forked.py). PyTorch's first optimizer imports torch._dynamo, which would take each worker 1.2 CPU
     seconds."""
-    if "NEARSTEP_START_FORK" in os.environ and not missing(*NEEDED):
+    if programs.find("start_fork") and not missing(*NEEDED):
         server = forked.Loaded("python", sys.executable, *modules, "torch._dynamo", environment=environment())
         atexit.register(server.close)
         os.environ.update(server.environment)
@@ -68,7 +69,7 @@ def start_forks(*modules):
 
 def python():
     """The program that runs workers."""
-    return os.environ["NEARSTEP_START_FORK"] if "NEARSTEP_FORKS" in os.environ else sys.executable
+    return str(programs.find("start_fork")) if "NEARSTEP_FORKS" in os.environ else sys.executable
 
 
 def command(ranks, script, *arguments):

@@ -130,7 +130,7 @@ class Cards(program.Scenario):
 
     def test_the_launcher_gives_a_command_cards(self):
         launcher = program.ROOT / "launch/emulated-cards"
-        done = program.call(launcher, 3, "--", program.PROGRAM, "doctor", NEARSTEP_PRESET=program.PROGRAM.parent.name)
+        done = program.call(launcher, 3, "--", program.PROGRAM, "doctor")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("3 cards", done.stdout)
         for words in (["0", "--", "true"], ["2", "true"], ["65", "--", "true"]):

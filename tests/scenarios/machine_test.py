@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import threading
 import time
 
@@ -366,15 +367,10 @@ class Machine(program.Scenario):
         }.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text + "\n")
-        said = subprocess.run(
-            ["bash", "-euc", ". launch/machine; available_bytes; usable_cores"],
-            cwd=program.ROOT,
-            env=dict(os.environ, MACHINE_ROOT=str(root)),
-            text=True,
-            capture_output=True,
-            check=True,
-        ).stdout
-        self.assertEqual(said.split(), ["1500000000", "1"])
+        sys.path.insert(0, str(program.ROOT / "python"))
+        from nearstep_run import _machine
+
+        self.assertEqual((_machine.available_bytes(str(root)), _machine.usable_cores(str(root))), (1500000000, 1))
 
 
 if __name__ == "__main__":

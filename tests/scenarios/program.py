@@ -17,12 +17,13 @@ import command_server
 import facts
 import forked
 import open_mpi
+import programs
 import verdict
 
 PROGRAM = pathlib.Path(os.environ.get("NEARSTEP_PROGRAM", ROOT / "build/release/nearstep"))
 # Starts the program as a fork (tests/support/forked.py). For all but tests of the program file itself.
-PROGRAM_FORKED = pathlib.Path(os.environ.get("NEARSTEP_START_FORK", PROGRAM))
-COMMAND_SERVER = os.environ.get("NEARSTEP_COMMAND_SERVER", "")
+PROGRAM_FORKED = programs.find("start_fork") or PROGRAM
+COMMAND_SERVER = programs.find("command_server")
 SERVERS = command_server.CommandServers(str(ROOT / "launch/ranks"), ROOT)
 # Seconds after which a process hangs. No test checks how fast it is: a machine that others use, or whose disk they use,
 # may stand still for minutes.
@@ -62,7 +63,7 @@ def start_forks(threads=1):
     if PROGRAM_FORKED == PROGRAM:
         return
     server = forked.Loaded(
-        "library", PROGRAM, os.environ["NEARSTEP_LIBRARY"], PROGRAM, environment=environment(threads=threads)
+        "library", PROGRAM, programs.find("forked"), PROGRAM, environment=environment(threads=threads)
     )
     atexit.register(server.close)
     os.environ.update(server.environment)
@@ -107,8 +108,8 @@ def run_in_turn(ranks, *arguments, fault="", threads=1):
     """Like run(), but in processes that ran other commands before; for commands that need no fresh start."""
     if not COMMAND_SERVER or not ranks:
         return run(ranks, *arguments, fault=fault, threads=threads)
-    is_forked = PROGRAM_FORKED != PROGRAM and os.environ["NEARSTEP_FORKS_THREADS"] == str(threads)
-    words = [str(PROGRAM_FORKED), "command_server"] if is_forked else [COMMAND_SERVER]
+    is_forked = PROGRAM_FORKED != PROGRAM and os.environ["NEARSTEP_FORKS"].startswith(f"{threads}:")
+    words = [str(PROGRAM_FORKED), "command_server"] if is_forked else [str(COMMAND_SERVER)]
     return SERVERS.run(words, ranks, arguments, environment(timeout=86400, threads=threads), fault, HANG_S)
 
 

@@ -14,7 +14,7 @@ class RestartCampaign(unittest.TestCase):
         environment = {
             key: value
             for key, value in os.environ.items()
-            if key != "NEARSTEP_START_FORK" or "NEARSTEP_LONG" not in os.environ
+            if key != "NEARSTEP_TEST_PROGRAMS" or "NEARSTEP_LONG" not in os.environ
         }
         done = subprocess.run(
             [program.ROOT / "tests/campaigns/restart_campaign", "--rounds", "25", "--seed", "1"],

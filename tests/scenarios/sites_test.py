@@ -136,34 +136,28 @@ class Sites(program.Scenario):
     def test_names_are_those_of_the_users_folder_also_for_a_launcher_called_by_a_link(self):
         shutil.copy(program.ROOT / "configs/tiny.toml", self.folder / "my.toml")
         (self.folder / "train").symlink_to(program.ROOT / "launch/mpirun")
-        done = subprocess.run(
-            [
-                "./train",
-                "my.toml",
-                program.ROOT / "cluster/localhost",
-                "--dry-run",
-                "--set",
-                f"data.train={self.text.name}",
-                *SETTINGS,
-            ],
-            cwd=self.folder,
-            env={**program.environment(), "NEARSTEP_PROGRAM": str(program.PROGRAM)},
-            text=True,
-            capture_output=True,
+        python = {"PYTHONPATH": str(program.ROOT / "python"), "NEARSTEP_PROGRAM": str(program.PROGRAM)}
+        environment = {**program.environment(), **python}
+        site, options = (
+            program.ROOT / "cluster/localhost",
+            ["--dry-run", f"--set=data.train={self.text.name}", *SETTINGS],
         )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        words = shlex.split(done.stdout)
+
+        def words_of(*words):
+            done = subprocess.run(
+                [*words, *options], cwd=self.folder, env=environment, text=True, capture_output=True, check=True
+            )
+            return shlex.split(done.stdout)
+
+        words = words_of("./train", "my.toml", site)
         self.assertIn(str(program.ROOT / "launch/notice"), words)
         self.assertIn("my.toml", words)
-        done = subprocess.run(
-            [self.folder / "train", "absent.toml", program.ROOT / "cluster/localhost", "--dry-run"],
-            cwd="/",
-            text=True,
-            capture_output=True,
-            env={**program.environment(), "NEARSTEP_PROGRAM": str(program.PROGRAM)},
-        )
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assert_states(done.stderr, "absent.toml")
+        run = [sys.executable, "-c", "import nearstep_run; nearstep_run.main()", "--site"]
+        self.assertEqual(words_of(*run, site, "my.toml"), words)
+        for command in ([self.folder / "train", "absent.toml", site], [*run, site, "absent.toml"], [*run, site]):
+            done = subprocess.run([*command, "--dry-run"], cwd="/", text=True, capture_output=True, env=environment)
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
+            self.assert_states(done.stderr, "absent.toml" if "absent.toml" in command else "--site")
 
     def test_a_job_whose_time_is_over_before_its_notice_is_refused(self):
         for words in (

@@ -5,6 +5,7 @@ one it is.
 import json
 import pathlib
 import re
+import shlex
 import subprocess
 import time
 
@@ -159,7 +160,7 @@ class Transport(program.Scenario):
             env={**free_environment(), "NEARSTEP_PROGRAM": str(program.PROGRAM), **variables},
         )
         before, after = done.stdout.split(" mpirun ")
-        return dict(word.split("=", 1) for word in before.replace("\\", "").split() if "=" in word), after.split()
+        return dict(word.split("=", 1) for word in shlex.split(before) if "=" in word), shlex.split(after)
 
     def test_the_launcher_leaves_the_choice_to_open_mpi_and_to_the_site(self):
         variables, words = self.started()

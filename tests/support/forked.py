@@ -33,11 +33,7 @@ class Loaded:
     def __init__(self, kind, program, *words, environment):
         self.folder = tempfile.TemporaryDirectory(prefix="nearstep-forked-")
         path = f"{self.folder.name}/socket"
-        self.environment = {
-            "NEARSTEP_FORKS": path,
-            "NEARSTEP_FORKS_OF": str(program),
-            "NEARSTEP_FORKS_THREADS": environment.get("OMP_NUM_THREADS", ""),
-        }
+        self.environment = {"NEARSTEP_FORKS": f"{environment.get('OMP_NUM_THREADS', '')}:{path}:{program}"}
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen(64)

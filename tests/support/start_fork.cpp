@@ -1,8 +1,8 @@
 // What tests start in place of a program that forked.py has loaded: asks its server for a fork.
 //   start_fork ARGUMENTS...
 // Passes its environment, folder, standard files and signals to the fork, ends as the fork ends,
-// and takes it along when it is killed itself. NEARSTEP_FORKS is the server's socket and
-// NEARSTEP_FORKS_OF the program.
+// and takes it along when it is killed itself. NEARSTEP_FORKS names the server's OMP_NUM_THREADS,
+// its socket and the program, with ":" between them.
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -125,21 +125,27 @@ namespace {
 // Whether the program must start itself: with another OMP_NUM_THREADS than the server, which
 // libraries read when they are loaded; for options, such as python -c; and for nearstep report,
 // which looks for files beside the program.
-bool needs_program_itself(int argc, char** argv) {
+bool needs_program_itself(std::string_view threads, int argc, char** argv) {
     const std::string_view first = argc > 1 ? argv[1] : "";
-    return variable("OMP_NUM_THREADS") != variable("NEARSTEP_FORKS_THREADS") ||
-           first.substr(0, 1) == "-" || first == "report";
+    return variable("OMP_NUM_THREADS") != threads || first.substr(0, 1) == "-" || first == "report";
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (needs_program_itself(argc, argv)) {
-        argv[0] = std::getenv("NEARSTEP_FORKS_OF");
+    std::string forks(variable("NEARSTEP_FORKS"));
+    const std::size_t socket = forks.find(':') + 1;
+    const std::size_t program = forks.find(':', socket) + 1;
+    if (socket == 0 || program == 0) {
+        std::fputs("start_fork: NEARSTEP_FORKS names no server\n", stderr);
+        return 1;
+    }
+    if (needs_program_itself(std::string_view(forks).substr(0, socket - 1), argc, argv)) {
+        argv[0] = &forks[program];
         ::execv(argv[0], argv);
         fail("start_fork: the program cannot be started");
     }
-    connect_to(variable("NEARSTEP_FORKS"));
+    connect_to(std::string_view(forks).substr(socket, program - socket - 1));
     // A signal that is passed on must not come amid the request.
     sigset_t passed_on;
     sigset_t before;
