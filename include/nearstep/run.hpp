@@ -100,6 +100,8 @@ public:
     // What the client had kept with the step that the run goes on from.
     std::span<const std::byte> kept_program() const;
     StateTransfer first_transfer() const;
+    // Bytes of state that this rank has read or written so far, outside steps. Any thread.
+    std::uint64_t transferred_bytes() const;
 
     // --- The parameter vector ---
 

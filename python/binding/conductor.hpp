@@ -116,6 +116,12 @@ public:
     StartFacts start() const {
         return queue_.locked([&] { return session_.progress().start; });
     }
+    // The share of its part of the state that this rank has read or written. Any thread, after
+    // open().
+    double start_share() const {
+        return static_cast<double>(session_.engine().transferred_bytes()) * session_.ranks() /
+               session_.state_bytes();
+    }
     // Whether masters have start values of this format bit by bit.
     bool holds(Dtype dtype) const { return session_.holds(dtype); }
     const config::RunSettings& run() const { return session_.settings(); }

@@ -277,6 +277,7 @@ NB_MODULE(_engine, m) {
         .def(
             "await_start", [](Driver& self) { self.await_work(self.start_work(), check_signals); },
             nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("start_share", &Conductor::start_share)
         .def("holds", [](const Driver& self,
                          const std::string& dtype) { return self.holds(dtype_of(dtype)); })
         .def("begin_step",

@@ -163,6 +163,11 @@ void OptimizerSession::open(const engine::StartRequest& request) {
     facts_ = engine().facts();
 }
 
+double OptimizerSession::state_bytes() const {
+    return static_cast<double>(facts_.copies) *
+           static_cast<double>(csd::state_bytes(run_.csd.state, shard::tiles_of(layout_.elems)));
+}
+
 // A rank that serves has only what rank 0 passes on, so that it fills its state at once.
 std::vector<std::string> OptimizerSession::run(const PrepareCall& call) {
     std::vector<StartValues> served;
@@ -181,11 +186,8 @@ std::vector<std::string> OptimizerSession::run(const PrepareCall& call) {
     const std::span<const std::byte> kept = engine().kept_program();
     program_state_.assign(reinterpret_cast<const char*>(kept.data()), kept.size());  // NOLINT
     queue_.locked([&] {
-        progress_.start = {.state_bytes = static_cast<double>(facts_.copies) *
-                                          static_cast<double>(csd::state_bytes(
-                                              run_.csd.state, shard::tiles_of(layout_.elems))),
-                           .seconds = watch.lap(),
-                           .rated_tbw = run_.csd.rated_tbw};
+        progress_.start = {
+            .state_bytes = state_bytes(), .seconds = watch.lap(), .rated_tbw = run_.csd.rated_tbw};
         progress_.blocks_here = layout_.blocks.size();
         progress_.steps = engine().steps_done();
         progress_.durable_step = progress_.steps;

@@ -124,6 +124,7 @@ public:
     const engine::Layout& layout() const { return layout_; }
     std::span<const std::byte> vector() const { return vector_; }
     const trace::RunFacts& facts() const { return facts_; }
+    double state_bytes() const;  // of all ranks
     // The run's id, and those of its parents.
     const std::vector<std::string>& lines() const { return lines_; }
     const std::string& program_state() const { return program_state_; }

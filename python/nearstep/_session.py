@@ -23,6 +23,7 @@ from ._starting.begin import begin_state
 from ._starting.first_calls import make_first_calls
 from ._starting.names import file_name
 from ._starting.settings import values_of_all
+from ._starting import waiting
 from ._weakly import weakly
 
 _Kind = _engine.Wish.Kind
@@ -232,7 +233,8 @@ class Session:
         self.parameters.end_step()
         if self._is_filling:  # start values that are refused end the first step, which comes after them in any case
             self._is_filling = False
-            self.conductor.await_start()
+            with waiting.shown(self.conductor):
+                self.conductor.await_start()
         return True
 
     @outside_inference()

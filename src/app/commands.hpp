@@ -77,7 +77,9 @@ void add_launch(CLI::App& program, Action& action);
 // Adds bench and its subcommands.
 void add_bench(CLI::App& program, Action& action);
 
+// Adds plan and suggest.
 void add_plan(CLI::App& program, Action& action);
+void add_suggest(CLI::App& program, Action& action);
 
 // Shows `report` in the help; run_report() runs it.
 void add_report(CLI::App& program, Action& action);

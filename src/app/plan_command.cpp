@@ -228,6 +228,7 @@ void add_plan(CLI::App& program, Action& action) {
             write_result_of([&] { return indented(make_plans(*arguments)); }, arguments->json);
         });
     });
+    add_suggest(program, action);
 }
 
 }  // namespace nearstep::app

@@ -57,6 +57,16 @@ std::string_view name_of_key(std::string_view key) {
     return found == kWordings.end() ? key : for_reader(*found);
 }
 
+std::string assignment(std::string_view key, std::string_view value) {
+    const std::string_view name = name_of_key(key);
+    const bool is_in_config = reader == Client::python && name == key;
+    std::string out = is_in_config ? "config={\"" : "";
+    out += name;
+    out += is_in_config ? "\": " : "=";
+    out += value;
+    return is_in_config ? out + "}" : out;
+}
+
 std::string from_checkpoint(std::string_view path) {
     std::string out = reader == Client::python ? "opt.resume(checkpoint=\"" : "--from ";
     out += path;

@@ -42,6 +42,9 @@ std::ostream& operator<<(std::ostream& out, Term term);
 // The reader's name of a config's key; the key itself if the client has no other.
 std::string_view name_of_key(std::string_view key);
 
+// "csd.slots=4", or in Python the argument for the key, else config={"csd.slots": 4}.
+std::string assignment(std::string_view key, std::string_view value);
+
 // "--from PATH", as the reader would write it.
 std::string from_checkpoint(std::string_view path);
 

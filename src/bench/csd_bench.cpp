@@ -309,4 +309,22 @@ void bench_csd(const CsdBenchSettings& bench) {
     report(all, bench, scene.parameters);
 }
 
+double measure_drive(const std::string& folder) {
+    constexpr std::size_t kParameters = 24'000'000;
+    constexpr int kSteps = 2;
+    const auto codec = codec::make_codec({.name = "dense"});
+    CsdScene scene{.folder = folder,
+                   .parameters = shard::tiles_of(kParameters) * shard::kTileElems,
+                   .codec = codec.get()};
+    const CsdRowSettings settings{
+        .name = "suggest", .slots = 6, .is_raw = true, .is_durable = true};
+    store::check_folders({{folder + "/suggest", CsdRow::storage_bytes(settings, scene)}});
+    scene.vector = memory::Buffer(scene.parameters * size_bytes(Dtype::bf16));
+    CsdRow row(settings, scene);
+    row.run(2);  // allocates the space of both generations
+    const double moved = 2 * static_cast<double>(csd::state_bytes(
+                                 settings.state, shard::tiles_of(scene.parameters)));
+    return kSteps * moved / row.run(kSteps);
+}
+
 }  // namespace nearstep::bench

@@ -29,4 +29,9 @@ struct CsdBenchSettings {
 // state is wrong.
 void bench_csd(const CsdBenchSettings& settings);
 
+// Bytes per second that the drive of `folder` reads and writes, both together, in steps of a device
+// that only moves data and flushes each of them. Takes 0.6 GB there for about a second. Throws
+// ConfigError if the folder is unusable.
+double measure_drive(const std::string& folder);
+
 }  // namespace nearstep::bench

@@ -193,6 +193,10 @@ std::string Run::host_of(int rank) const {
 
 double Run::search_seconds() const { return parts_->start.search_s; }
 
+std::uint64_t Run::transferred_bytes() const {
+    return parts_->resources.traffic.snapshot()[trace::Counter::checkpoint];
+}
+
 std::vector<std::uint64_t> Run::written_bytes() const { return parts_->resources.written_bytes(); }
 
 std::vector<std::uint64_t> Run::network_sent_bytes() const {

@@ -172,8 +172,9 @@ BeginReport Run::Parts::begin() {
     const OldFiles old(world, start);
     old.check();
     state.expect_own_programs();
+    std::string drives;
     if (decision.action != Action::resume_state) {
-        state.expect_room();
+        drives = state.expect_room();
         state.claim_unchanged_files();
     }
     const std::string overwritten =
@@ -194,7 +195,7 @@ BeginReport Run::Parts::begin() {
     for (const auto& device : resources.pipeline->devices()) {
         device->expect_updates();
     }
-    add(begun.lines, {describe_threads(threads_before, resources.threads), overwritten,
+    add(begun.lines, {drives, describe_threads(threads_before, resources.threads), overwritten,
                       check_network(world, settings)});
     if (world.rank() == 0) {
         note_begun(settings.csd.path.front(), state.line().run);

@@ -93,6 +93,19 @@ double rate_of(std::int64_t size, int times, const at::TensorOptions& options) {
     return best;
 }
 
+constexpr std::int64_t kCopiedBytes = 256 << 20;
+
+double copy_rate(const at::Tensor& from, const at::Tensor& to) {
+    double best = 0;
+    for (int i = 0; i < 3; ++i) {
+        Stopwatch watch;
+        to.copy_(from);
+        to[0].item<int>();  // waits for a GPU
+        best = std::max(best, static_cast<double>(kCopiedBytes) / watch.lap());
+    }
+    return best;
+}
+
 }  // namespace
 
 ComputeDevice choose_device(config::Processor wanted, int local_rank) {
@@ -149,6 +162,19 @@ double measure_product_rate(const ComputeDevice& device, Dtype compute) {
     // A product of about 2 ms.
     const auto size = static_cast<std::int64_t>(std::cbrt(estimate * 2e-3 / 2)) / 64 * 64;
     return rate_of(std::clamp(size, kLeast, kMost), 3, options);
+}
+
+double measure_memory_rate(const ComputeDevice& device) {
+    const auto there = at::TensorOptions().dtype(at::kByte).device(torch_device(device));
+    const at::Tensor from = at::ones({kCopiedBytes}, there);
+    return 2 * copy_rate(from, at::ones({kCopiedBytes}, there));
+}
+
+double measure_link_rate(const ComputeDevice& device) {
+    const auto host = at::TensorOptions().dtype(at::kByte).pinned_memory(device.is_gpu());
+    const at::Tensor from = at::ones({kCopiedBytes}, host);
+    return copy_rate(
+        from, at::ones({kCopiedBytes}, host.pinned_memory(false).device(torch_device(device))));
 }
 
 }  // namespace nearstep::model

@@ -31,4 +31,9 @@ Dtype compute_format(const config::ModelSettings& settings, const ComputeDevice&
 // three, measured in about 10 ms. Ranks that share a device measure it at the same time.
 double measure_product_rate(const ComputeDevice& device, Dtype compute);
 
+// Bytes per second that copies in the device's memory read and write, both together; and those from
+// pinned host memory to the GPU. The best of three.
+double measure_memory_rate(const ComputeDevice& device);
+double measure_link_rate(const ComputeDevice& device);
+
 }  // namespace nearstep::model

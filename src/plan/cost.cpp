@@ -59,12 +59,19 @@ double backward_from_storage(const Site& site, const Workload& work, const Numbe
 // The terms that do not depend on where the optimizer state is.
 void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
     const Site& site = problem.site;
-    t.fwd_gpu = rows_of_rank(problem) * problem.work.operations_per_sequence / site.gpu_operations;
+    const Workload& work = problem.work;
+    const double products =
+        rows_of_rank(problem) * work.operations_per_sequence / site.gpu_operations;
+    const double moves =
+        rows_of_rank(problem) * seconds(work.moved_bytes_per_sequence, site.gpu_memory_rate);
+    t.fwd_gpu = products + moves;
     const bool is_from_storage = choice.home == Home::storage;
     t.fwd_load = is_from_storage ? forward_from_storage(site, problem.work, n)
                                  : n.rounds * load_seconds(problem, choice, n);
     t.fwd = std::max(t.fwd_gpu, t.fwd_load);
-    t.bwd_gpu = (choice.kept == Kept::all ? 2 : 3) * t.fwd_gpu;
+    // Backward passes to the inputs and to the trained weights, and computes forward again.
+    const double again = choice.kept == Kept::all ? 0 : 1;
+    t.bwd_gpu = (1 + work.trained + again) * products + (2 + again) * moves;
     t.bwd_load = is_from_storage ? backward_from_storage(site, problem.work, n) : t.fwd_load;
     const bool is_flat = choice.scatter == Scatter::flat;
     const double slices = choice.gradients.gpus;
@@ -75,7 +82,8 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
                         n.rounds * network_seconds(site, n, choice.gradients)});
     // Top-k reads every element three times: for the threshold, for ties, and to emit.
     const double looks = choice.codec == Codec::topk ? 3 : 1;
-    t.encode = seconds((4 * looks + n.payload) * n.parameters * part, site.gpu_memory_rate);
+    t.encode =
+        seconds((4 * looks * work.trained + n.payload) * n.parameters * part, site.gpu_memory_rate);
     t.out = n.payload * n.parameters * part / site.gpu_link;
     t.norm = 2 * site.latency_s * std::ceil(std::log2(problem.ranks()));
 }
@@ -172,7 +180,8 @@ void set_delivery_terms(const Problem& problem, const Choice& choice, const Numb
                          site.latency_s * peers * messages
                    : 0;
     if (choice.home == Home::gpu) {
-        const double node_bytes = n.element * n.parameters / choice.parameters.nodes;
+        const double node_bytes =
+            problem.work.trained * n.element * n.parameters / choice.parameters.nodes;
         const double kept = 1.0 / choice.parameters.gpus - 1 / n.gpus;
         t.load = std::max(node_bytes / n.gpus / site.gpu_link,
                           seconds(node_bytes * kept, site.gpu_to_gpu));
@@ -196,7 +205,10 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
     const DeviceTime device = device_time_of(problem, choice, n);
     const double share = n.share();
     const bool is_serial = problem.work.is_serial;
-    t.csd = share * device.per_parameter(is_serial, choice.slots);
+    // What slots keep is not read, and is written while the next step computes.
+    const double kept = problem.work.kept;
+    t.csd =
+        share * ((1 - kept) * device.per_parameter(is_serial, choice.slots) + kept * device.engine);
     const TierSeconds tiers = tier_seconds(problem, choice, n);
     t.memory = tiers.memory;
     t.gpu = tiers.gpu;
@@ -225,10 +237,15 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
             {both,
              share * device.read +
                  problem.work.master_bytes * n.parameters / drives_rate(site, site.device_read),
-             share * device.write + n.inputs_on_drives / drives_rate(site, site.device_write)});
+             share * device.write + n.inputs_on_drives / drives_rate(site, site.device_write),
+             share * device.both +
+                 seconds(problem.work.master_bytes * n.parameters + 2 * n.inputs_on_drives,
+                         site.csds * site.device_total)});
     }
     t.overlap = std::max(0.0, t.opt + forward - both);
-    t.step = t.fwd + t.bwd + t.norm + t.opt - t.overlap;
+    t.step = largest({t.fwd + t.bwd + t.norm + t.opt - t.overlap,
+                      share * std::max((1 - kept) * device.read, device.write),
+                      share * (1 - kept / 2) * device.both});
 }
 
 }  // namespace

@@ -49,8 +49,9 @@ double handed_bytes(Handover handover, Codec codec, double lists, double keep,
 }
 
 double DeviceTime::per_parameter(bool is_serial, int slots) const {
-    return is_serial ? read + engine + write
-                     : std::max({read, engine, write, (read + engine + write + deliver) / slots});
+    return is_serial
+               ? read + engine + write
+               : std::max({read, engine, write, both, (read + engine + write + deliver) / slots});
 }
 
 DeviceTime device_time(const Problem& problem, double flash_bytes, double memory_bytes,
@@ -60,6 +61,7 @@ DeviceTime device_time(const Problem& problem, double flash_bytes, double memory
     DeviceTime time;
     time.read = (state + flash_bytes) / site.device_read;
     time.write = state / site.device_write;
+    time.both = seconds(2 * state + flash_bytes, site.device_total);
     // All data passes the device's memory twice: in and out.
     const double memory =
         seconds(2 * (2 * state + memory_bytes + new_bytes), site.device_memory_rate);

@@ -30,6 +30,7 @@ struct DeviceTime {
     double read = 0;
     double engine = 0;
     double write = 0;
+    double both = 0;     // reads and writes, of a drive that has one rate for them
     double deliver = 0;  // new parameters to the host, all devices of the node at once
 
     // Seconds per parameter over many subgroups. A slot is held from read to delivery, so too few

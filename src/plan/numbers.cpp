@@ -53,11 +53,13 @@ Numbers::Numbers(const Problem& problem, const Choice& choice)
       net_copies(nodes / choice.optimizer.nodes),
       copies(net_copies * gpus / choice.optimizer.gpus),
       lists(lists_of(problem, choice)),
-      payload(payload_bytes(choice.codec, problem.work.keep, element)),
-      handed(handed_bytes(choice.handover, choice.codec, lists, problem.work.keep, element)),
-      new_bytes(choice.home == Home::storage     ? 0
-                : choice.gather == Gather::delta ? std::min(problem.site.delta_bytes, element)
-                                                 : element),
+      payload(problem.work.trained * payload_bytes(choice.codec, problem.work.keep, element)),
+      handed(problem.work.trained *
+             handed_bytes(choice.handover, choice.codec, lists, problem.work.keep, element)),
+      new_bytes(problem.work.trained * (choice.home == Home::storage ? 0
+                                        : choice.gather == Gather::delta
+                                            ? std::min(problem.site.delta_bytes, element)
+                                            : element)),
       on_drives(choice.shares.of_drives()),
       beside(share_beside(problem, choice.shares)),
       owned(net_copies * std::max(beside / nodes, storage > 0 ? (1 - beside) / storage : 0)),

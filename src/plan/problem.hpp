@@ -33,6 +33,9 @@ struct Workload {
     double keep = 0.01;          // for topk
     bool is_serial = false;      // mode su: a device reads, updates and writes without overlap
     bool has_error_feedback = false;
+    double moved_bytes_per_sequence = 0;  // in GPU memory by a forward, beside matrix products
+    double trained = 1;                   // share of the parameters that have gradients and state
+    double kept = 0;                      // share of the state on drives that slots keep
 };
 
 // One node, its GPUs and its devices, which may be a storage node's, in bytes and bytes per second.
@@ -53,7 +56,8 @@ struct Site {
     double host_link_total = 0;  // both directions together
     double device_read = 0;
     double device_write = 0;
-    double device_link = 0;  // between a device's memory and the host link, each direction
+    double device_total = 0;  // reads and writes together
+    double device_link = 0;   // between a device's memory and the host link, each direction
     double device_memory = 0;
     double device_memory_rate = 0;
     double device_updates = 0;  // parameters per second of the engine

@@ -417,6 +417,12 @@ class Shown(Package):
         model, opt = self.make(config={"csd.rated_tbw": 100})
         line, *others = self.said_by(lambda: self.train(model, opt, 0, 2)).splitlines()
         self.assertEqual([one for one in others if not one.startswith("nearstep: ")], [])
+        if not str(self.path).startswith("/dev/shm"):
+            self.assertRegex(
+                others[0], r"drive: .* takes \S+ [kM]B of state of .* free, and each step writes \S+ [kM]B"
+            )
+            self.assertRegex(others[0], r"; it is rated for 100 TB: enough for \S+ steps, or \S+ days at")
+            self.assertRegex(others[0], r"; state=\"compact\" takes \S+ [kM]B and writes \S+ [kM]B$")
         facts = opt._conductor.facts()
         tiles = -(-sum(p.numel() for p in model.parameters()) // 65536)
         self.assertEqual(facts["state_bytes"], tiles * 65536 * 12)

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import time
+import types
+import unittest.mock
 
 import launcher
 from package import Package
@@ -18,6 +20,7 @@ import torch
 
 import nearstep
 import networks
+from nearstep._starting import waiting
 
 
 # Prints the most anonymous memory while a model of 30 million parameters in bf16 starts from a file, in MB.
@@ -376,6 +379,45 @@ class Empty(Package):
         self.assertEqual(bare.scale.untyped_storage().nbytes(), 4, "empty as before")
         with torch.no_grad():
             self.refuses(RuntimeError, "opt.resume()", lambda: bare(None))
+
+    def test_a_notebook_shows_how_far_the_start_is(self):
+        shell = types.SimpleNamespace(kernel=object())
+        modules = {"IPython": types.SimpleNamespace(get_ipython=lambda: shell)}
+        starts, updates = iter((0.25, 0.5, 2.0)), []
+
+        class Bar:
+            n = 0
+
+            def __init__(self, **_):
+                pass
+
+            def update(self, more):
+                self.n += more
+                updates.append(self.n)
+
+            def close(self):
+                updates.append("closed")
+
+        class Conductor:
+            rank = 0
+
+            @property
+            def start_share(self):
+                return next(starts, 1)
+
+        modules["tqdm"] = modules["tqdm.auto"] = types.SimpleNamespace(tqdm=Bar)
+        with unittest.mock.patch.dict(sys.modules, modules), unittest.mock.patch.object(waiting, "_SECONDS", 0.001):
+            with waiting.shown(Conductor()):
+                while len(updates) < 3:
+                    time.sleep(0.001)
+            self.assertEqual(updates[:3] + updates[-1:], [25, 50, 100, "closed"])
+            shell.kernel = None  # a terminal: lines, as ever
+            with waiting.shown(Conductor()):
+                pass
+        _, opt = self.make()
+        opt.resume()
+        opt.finish()
+        self.assertAlmostEqual(opt._conductor.start_share, 1, delta=0.01)
 
 
 if __name__ == "__main__":

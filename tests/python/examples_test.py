@@ -1,6 +1,7 @@
 """The programs in examples/ and README's: they learn, and go on after a kill with the losses and bits of a run that was
 not killed, on 1 and 2 ranks. The Trainer on several ranks."""
 
+import json
 import os
 import pathlib
 import re
@@ -155,6 +156,15 @@ class Examples(launcher.FolderTest):
                     [first], [one for one in steps_in(whole[1]) if one[0] == first[0]][1:], "what follows that step"
                 )
 
+    def test_the_notebook_runs_from_top_to_bottom(self):
+        cells = json.loads((EXAMPLES / "first_steps.ipynb").read_text(encoding="utf-8"))["cells"]
+        program = self.folder / "cells.py"
+        program.write_text("\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "code"))
+        said = self.run_example(1, program, packages=(), TMPDIR=str(self.folder))
+        self.assertIn("nearstep: resumed from the state files at step 30", said)
+        self.assertRegex(said, r"(?m)^60 steps, loss ")
+        self.assertEqual({one["cell_type"]: one.get("outputs", []) for one in cells}, {"markdown": [], "code": []})
+
     def test_products_in_float8_learn_and_go_on_to_the_same_bits(self):
         packages, settings = ("transformers", "torchao"), {"STEPS": "10"}
         whole = self.run_example(1, "float8.py", self.folder / "whole", packages=packages, **settings)
@@ -262,6 +272,10 @@ class Examples(launcher.FolderTest):
                     ["None", "False"],
                     "DistributedDataParallel adds nothing up",
                 )
+                for text in said:
+                    logged = re.search("logged (.*)", text)[1].split()
+                    self.assertIn("nearstep/update_s", logged)
+                    self.assertIn("nearstep/bytes/internal_write", logged)
 
 
 if __name__ == "__main__":

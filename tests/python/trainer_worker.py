@@ -12,6 +12,7 @@ import transformers
 
 import nearstep
 import networks
+from nearstep.trainer import LogStats
 
 folder, accumulation = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 
@@ -43,8 +44,10 @@ arguments = transformers.TrainingArguments(
     lr_scheduler_type="constant",
 )
 trainer = transformers.Trainer(model, arguments, train_dataset=Rows(), optimizers=(optimizer, None))
+trainer.add_callback(LogStats(trainer))
 trainer.train()
 if optimizer.rank == 0:
     print("losses", [step["loss"] for step in trainer.state.log_history if "loss" in step])
+    print("logged", *sorted({name for line in trainer.state.log_history for name in line if "/" in name}))
     print("sums", getattr(trainer.model_wrapped, "require_backward_grad_sync", None))
 optimizer.close()

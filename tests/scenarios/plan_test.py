@@ -241,5 +241,67 @@ class Plan(program.Scenario):
         self.assertIn(rows[0]["refused"], text)
 
 
+class Suggest(program.Scenario):
+    HAND = ("--gpu-tflops", 165, "--gpu-memory-gb", 24, "--host-memory-gb", 128, "--host-memory-gb-s", 60)
+    DRIVE = ("--drive-gb-s", 4, "--drive-gb", 1000, "--rated-tbw", 600)
+
+    def suggest(self, *arguments):
+        """(text, ways)"""
+        out = self.folder / "ways.json"
+        done = program.succeed(0, "suggest", *arguments, "--json", out)
+        return done.stdout, json.loads(out.read_text())
+
+    def test_a_machine_by_hand_gets_three_ways_with_their_lines(self):
+        text, ways = self.suggest("7B", *self.HAND, *self.DRIVE)
+        self.assertEqual(len(ways), 3)
+        speeds = [way["tokens_per_s"] for way in ways]
+        self.assertEqual(speeds, sorted(speeds, reverse=True))
+        self.assertEqual([way["python"].count("stream=nearstep.Stream(") for way in ways], [1, 1, 1])
+        self.assertEqual([way["python"].count("peft") for way in ways[1:]], [0, 0])
+        self.assertIn("host_memory_gb=64", ways[2]["python"])
+        for number, way in enumerate(ways, 1):
+            compile(way["python"], "pasted", "exec")
+            self.assert_states(text, f"{number}. {way['way']}: {round(way['tokens_per_s'])} tokens/s")
+            self.assertLessEqual(way["gpu_bytes"], 24e9)
+        self.assertRegex(text, r"600 TB that the drive still bears last \S+ days")
+
+    def test_this_machine_is_measured_and_a_model_is_read_from_its_config(self):
+        (self.folder / "config.json").write_text(
+            json.dumps(
+                {
+                    "model_type": "mistral",
+                    "num_hidden_layers": 2,
+                    "hidden_size": 64,
+                    "intermediate_size": 128,
+                    "num_attention_heads": 4,
+                    "num_key_value_heads": 2,
+                    "vocab_size": 256,
+                    "max_position_embeddings": 64,
+                }
+            )
+        )
+        text, ways = self.suggest(self.folder, "--path", self.folder / "state", "--tokens", 512)
+        self.assertIn("in 2 layers of width 64; a step of 8 rows of 64 tokens", text)
+        self.assertIn(json.dumps(str(self.folder)), ways[0]["python"])
+        self.assertEqual(
+            [one.name for one in self.folder.iterdir() if one.is_dir()], [], "what was measured is removed"
+        )
+
+    def test_what_is_no_model_or_fits_nowhere_is_a_sentence(self):
+        (self.folder / "config.json").write_text('{"num_hidden_layers": 2}')
+        (self.folder / "experts.json").write_text('{"num_local_experts": 8}')
+        for words, said in (
+            (["there/is/none"], "cannot be opened"),
+            ([self.folder], "has no hidden_size"),
+            ([self.folder / "experts.json"], "has experts"),
+            (["7e9", "--gpu-tflops", 165], "--gpu-memory-gb"),
+            (["7e10", *self.HAND, "--drive-gb-s", 4, "--drive-gb", 10], "No way to train this model fits"),
+        ):
+            done = program.run(0, "suggest", *words)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(said, done.stderr)
+            self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+
 if __name__ == "__main__":
     program.main()

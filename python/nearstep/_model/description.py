@@ -44,7 +44,7 @@ def _state(facts: dict, is_beside: bool) -> str:
             f"{line}, and its drives are rated for {facts['rated_tbw'] * 1e12 * facts['devices'] / state_bytes:.3g} "
             "updates, each of which writes them once"
         )
-    return f"{line}; with config={{'csd.rated_tbw': TB}} this line says how long the drives last"
+    return line
 
 
 def of_run(conductor, params: list, device, is_beside: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from . import initial
+from . import initial, waiting
 from .._model.empty import fill, give_back, is_empty, refuse_to_draw
 from .._model.groups import DTYPES
 from .._model.parameters import Parameters
@@ -42,11 +42,12 @@ def begin_state(
             weights.read_buffers(module)
         elif drawn or frozen:
             initial.draw(module, drawn + frozen, seed, parameters.device)
-        lines = _fill_state(conductor, parameters, params, weights, needs_values, carried)
-        is_beside = needs_values and weights is None and carried is None and parameters.keep_start()
-        if not is_beside:
-            conductor.await_start()
-            parameters.take_start()
+        with waiting.shown(conductor):
+            lines = _fill_state(conductor, parameters, params, weights, needs_values, carried)
+            is_beside = needs_values and weights is None and carried is None and parameters.keep_start()
+            if not is_beside:
+                conductor.await_start()
+                parameters.take_start()
     except BaseException:
         give_back(filled)
         raise

@@ -48,8 +48,9 @@ public:
 
     // Throws ConfigError if a program's file that somebody else made is in the way.
     void expect_own_programs() const;
-    // Throws ConfigError if the folders have no room for the files of a node's devices together.
-    void expect_room() const;
+    // Throws ConfigError if the folders have no room for the files of a node's devices together, or
+    // if much of the root filesystem is asked for. Returns a line about the node's drives.
+    std::string expect_room() const;
     // Makes the folders and state files that are not there, and locks them. Throws as
     // check_unchanged(), and has then made nothing.
     void claim_unchanged_files();

@@ -11,6 +11,7 @@
 #include "engine/restart/state_search.hpp"
 #include "engine/state/kept_program.hpp"
 #include "engine/state/state.hpp"
+#include "engine/state/state_drives.hpp"
 #include "mpi/gathered_text.hpp"
 #include "store/storage_folder.hpp"
 #include "store/subgroup_header.hpp"
@@ -81,7 +82,7 @@ void State::expect_own_programs() const {
 
 // Each device has looked whether its own files fit. The files of a node's devices may lie on one
 // drive.
-void State::expect_room() const {
+std::string State::expect_room() const {
     const mpi::Communicator& world = resources_.world;
     const std::vector<std::string> of_ranks =
         gather_text(world, packed(planned_files(resources_.settings, world.rank(), world.size(),
@@ -92,7 +93,14 @@ void State::expect_room() const {
         unpack(of_ranks[static_cast<std::size_t>(rank)], files);
         of_node.insert(of_node.end(), files.begin(), files.end());
     }
-    world.together([&] { store::check_folders(of_node); });
+    std::string line;
+    world.together([&] {
+        store::check_folders(of_node);
+        const std::vector<DriveUse> uses = drive_uses(of_node);
+        expect_choice_of_root(uses, resources_.settings.csd);
+        line = describe_drives(uses, resources_.settings.csd);
+    });
+    return line;
 }
 
 void State::claim_files() {

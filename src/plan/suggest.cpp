@@ -1,0 +1,260 @@
+// Evaluates the planner's formulas for what one machine can do with nearstep's Python package. Used
+// by the command suggest.
+#include "plan/suggest.hpp"
+
+#include "base/error.hpp"
+#include "plan/formulas.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace nearstep::plan {
+
+namespace {
+
+using arith::StateFormat;
+
+// What a forward moves through memory beside matrix products, per layer, width and token: norms,
+// activations, attention and residuals. With kProductsOfPeak a fit of rows in memory in
+// docs/results, of widths from 1,024 to 4,096.
+constexpr double kMovedBytes = 142;
+// A GPU multiplies by a vocabulary that is no multiple of 64 in five times the time
+// (docs/pytorch-reference.md, "Speed").
+constexpr int kAlignedVocabulary = 64;
+constexpr double kUnalignedTimes = 5;
+constexpr double kLibraryBytes = 2.5e9;  // of CUDA, PyTorch and the engine, on host and GPU
+constexpr double kKeepShare = 8;         // csd.slots keeps state in this part of the host's memory
+constexpr double kSumBytes = 4;          // of a gradient's sum over micro-batches
+constexpr double kHostMargin = 1.25;     // rows in docs/results took up to 1.4 times as much
+constexpr double kFastEnough = 1.1;      // exact state is preferred within this
+
+double elements(const Task& task) { return static_cast<double>(task.size.parameters); }
+
+// The work of a step, as workload_of() describes it, with what it leaves out.
+Workload work_of(const Machine& machine, const Task& task, const Way& way) {
+    config::RunSettings run;
+    run.model = task.model;
+    run.csd.state = way.state;
+    run.train.micro_batch = way.micro_batch;
+    Workload work = workload_of(run, task.size, task.sequences);
+    const double context = task.model.context;
+    const double layers = task.model.layers;
+    work.moved_bytes_per_sequence = context * layers * task.model.width * kMovedBytes;
+    if (machine.has_gpu && task.model.vocabulary % kAlignedVocabulary != 0) {
+        work.operations_per_sequence +=
+            (kUnalignedTimes - 1) * 2 * context * task.model.vocabulary * task.model.width;
+    }
+    // Attention is fused, so that its scores are not kept.
+    const double logits = context * task.model.vocabulary * (4 + work.element_bytes);
+    work.working_bytes = (work.kept_bytes - logits) / layers + logits;
+    if (way.trained == Trained::adapters) {
+        work.trained = task.adapters;
+        work.state_bytes *= task.adapters;
+    }
+    if (way.keeper == Keeper::drive && way.home != Home::storage) {
+        work.kept =
+            std::min(1.0, machine.host_memory / kKeepShare / (work.state_bytes * elements(task)));
+    }
+    return work;
+}
+
+Site site_of(const Machine& machine, const Workload& work) {
+    Site site;
+    site.gpu_peak = site.gpu_operations = machine.gpu_operations;
+    site.gpu_memory = machine.gpu_memory;
+    site.gpu_memory_rate = machine.gpu_memory_rate;
+    site.gpu_link = machine.gpu_link;
+    site.gpu_to_gpu = machine.gpu_link;
+    site.host_memory = machine.host_memory;
+    site.host_memory_rate = machine.host_memory_rate;
+    site.host_link = machine.host_memory_rate;
+    site.device_read = site.device_write = site.device_total =
+        machine.drive_rate > 0 ? machine.drive_rate : machine.host_memory_rate;
+    site.device_updates = machine.host_memory_rate / (2 * work.state_bytes);
+    site.device_memory = machine.host_memory;
+    site.device_capacity = machine.drive_free;
+    return site;
+}
+
+// A layer keeps what its backward needs if `kept` is all.
+Choice choice_of(const Way& way, Kept kept) {
+    Choice choice;
+    choice.codec = way.codec;
+    choice.home = way.home;
+    choice.order = way.home == Home::storage ? Order::by_block : Order::by_micro_batch;
+    choice.kept = kept;
+    choice.shares.memory = way.keeper == Keeper::memory ? 1 : 0;
+    return choice;
+}
+
+// Gradients are summed over several micro-batches in fp32, on the GPU as far as these fit and else
+// on the host.
+double bytes_of_sums(const Task& task, const Workload& work) {
+    return work.sequences > work.micro_sequences ? kSumBytes * work.trained * elements(task) : 0;
+}
+
+// GPU memory without those sums.
+double gpu_need(const Problem& problem, const Choice& choice) {
+    const Workload& work = problem.work;
+    const bool has_sums = choice.order != Order::by_block;
+    return kLibraryBytes + gpu_bytes(problem, choice) -
+           (has_sums ? work.element_bytes * static_cast<double>(work.model.parameters) : 0);
+}
+
+// The part of those sums that is on the GPU. Streamed layers leave about a third of it there
+// (docs/results: 17 of 52 GB), and with parameters in storage there is one pass.
+double sums_on_gpu(const Problem& problem, const Way& way, double need, double sums) {
+    constexpr double kOfStreamed = 1.0 / 3;
+    const double most = way.home == Home::gpu    ? sums
+                        : way.home == Home::host ? sums * kOfStreamed
+                                                 : 0;
+    return std::clamp(problem.site.gpu_memory - need, 0.0, most);
+}
+
+// The share of layers that keep what backward needs, where others compute again.
+double share_that_keeps(const Problem& problem, const Way& way, double need, double sums) {
+    if (way.home == Home::gpu) {
+        return 1;
+    }
+    const double free = problem.site.gpu_memory - need - sums_on_gpu(problem, way, need, sums);
+    return std::clamp(free / (way.micro_batch * problem.work.kept_bytes), 0.0, 1.0);
+}
+
+void set_memory(const Machine& machine, const Task& task, const Problem& problem,
+                const Choice& choice, Forecast& out) {
+    const Workload& work = problem.work;
+    const Way& way = out.way;
+    const Demand demand = demand_of(problem, choice, Numbers(problem, choice));
+    const double need = gpu_need(problem, choice);
+    const double sums = bytes_of_sums(task, work);
+    const double on_gpu = sums_on_gpu(problem, way, need, sums);
+    const double kept = share_that_keeps(problem, way, need, sums);
+    out.gpu_bytes =
+        need + on_gpu + (way.home == Home::gpu ? 0 : kept * way.micro_batch * work.kept_bytes);
+    // The engine has the parameters in host memory, beside those of the GPU.
+    const double vector =
+        way.home == Home::gpu ? work.trained * work.element_bytes * elements(task) : 0;
+    out.host_bytes = kLibraryBytes + demand.host + vector + sums - on_gpu +
+                     work.kept * work.state_bytes * elements(task);
+    const bool has_drive = way.keeper == Keeper::drive;
+    out.drive_bytes = has_drive ? demand.drive : 0;
+    out.written_bytes = has_drive ? work.state_bytes * elements(task) : 0;
+    const double of_host = kHostMargin * out.host_bytes;
+    out.does_fit = (machine.has_gpu ? need <= machine.gpu_memory && of_host <= machine.host_memory
+                                    : out.gpu_bytes + of_host <= machine.host_memory) &&
+                   out.drive_bytes <= machine.drive_free && (!has_drive || machine.drive_rate > 0);
+}
+
+// The largest micro-batch that fits, else one sequence.
+Forecast with_micro_batch(const Machine& machine, const Task& task, Way way) {
+    constexpr std::array kSizes = {32, 16, 8, 4, 2, 1};
+    constexpr int kMostUsual =
+        8;  // more make a step no faster, but where each reads the parameters
+    Forecast found;
+    for (const int size : kSizes) {
+        if (size > std::max(task.sequences, 1) ||
+            (size > kMostUsual && way.home != Home::storage)) {
+            continue;
+        }
+        way.micro_batch = size;
+        found = forecast(machine, task, way);
+        if (found.does_fit) {
+            break;
+        }
+    }
+    return found;
+}
+
+// Of the state's formats the exact one, unless the other is much faster or alone fits.
+Forecast with_format(const Machine& machine, const Task& task, Way way) {
+    const Forecast exact = with_micro_batch(machine, task, way);
+    if (way.trained == Trained::adapters) {
+        return exact;
+    }
+    way.state = StateFormat::compact;
+    way.codec = Codec::q4;
+    const Forecast small = with_micro_batch(machine, task, way);
+    return small.does_fit && (!exact.does_fit || exact.step_s > kFastEnough * small.step_s) ? small
+                                                                                            : exact;
+}
+
+// State in memory survives no reboot, so that it must be worth that.
+Forecast best_of_home(const Machine& machine, const Task& task, Way way) {
+    constexpr double kWorth = 1.5;
+    way.host_memory = way.home == Home::storage ? machine.host_memory / 2 : 0;
+    const Forecast durable = with_format(machine, task, way);
+    if (way.home == Home::storage) {
+        return durable;
+    }
+    way.keeper = Keeper::memory;
+    const Forecast other = with_format(machine, task, way);
+    return other.does_fit && (!durable.does_fit || durable.step_s > kWorth * other.step_s)
+               ? other
+               : durable;
+}
+
+void add(const Forecast& one, std::vector<Forecast>& found) {
+    if (one.does_fit) {
+        found.push_back(one);
+    }
+}
+
+}  // namespace
+
+Forecast forecast(const Machine& machine, const Task& task, const Way& way) {
+    Problem problem;
+    problem.work = work_of(machine, task, way);
+    problem.site = site_of(machine, problem.work);
+    if (way.host_memory > 0) {
+        problem.site.host_memory = way.host_memory;
+    }
+    const Choice keeps = choice_of(way, Kept::all);
+    const Choice again = choice_of(way, Kept::inputs);
+    const double share =
+        share_that_keeps(problem, way, gpu_need(problem, again), bytes_of_sums(task, problem.work));
+    Forecast out{.way = way};
+    out.step_s = share * cost_of(problem, keeps).terms.step +
+                 (1 - share) * cost_of(problem, again).terms.step;
+    out.tokens_per_s = problem.work.sequences * problem.work.tokens_per_sequence / out.step_s;
+    set_memory(machine, task, problem, way.home == Home::gpu ? keeps : again, out);
+    return out;
+}
+
+std::vector<Forecast> suggest(const Machine& machine, const Task& task) {
+    std::vector<Forecast> found;
+    for (const Home home : {Home::gpu, Home::host, Home::storage}) {
+        if (home == Home::gpu || machine.has_gpu) {
+            add(best_of_home(machine, task, {.trained = Trained::all, .home = home}), found);
+        }
+    }
+    std::vector<Forecast> of_adapters;
+    for (const Home home : {Home::gpu, Home::host}) {
+        if (home == Home::gpu || machine.has_gpu) {
+            add(best_of_home(machine, task, {.trained = Trained::adapters, .home = home}),
+                of_adapters);
+        }
+    }
+    if (!of_adapters.empty()) {
+        add(*std::ranges::max_element(of_adapters, {}, &Forecast::tokens_per_s), found);
+    }
+    // Of two that are about as fast, the simpler one comes first.
+    std::ranges::stable_sort(found, std::greater(), [](const Forecast& one) {
+        constexpr double kSimpler = 0.05;
+        return one.tokens_per_s * (1 - kSimpler * static_cast<double>(index_of(one.way.home)));
+    });
+    constexpr std::size_t kMost = 3;  // of four, one of them LoRA's
+    found.resize(std::min(found.size(), kMost));
+    return found;
+}
+
+std::string name_of(const Way& way) {
+    std::string name = way.trained == Trained::all ? "all parameters" : "LoRA's adapters";
+    name += way.home == Home::gpu    ? ""
+            : way.home == Home::host ? ", layers streamed from the host"
+                                     : ", parameters read from storage";
+    return text(name, ", ", nearstep::name_of(way.state), " state ",
+                way.keeper == Keeper::drive ? "on the drive" : "in host memory");
+}
+
+}  // namespace nearstep::plan
