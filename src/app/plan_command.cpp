@@ -4,8 +4,8 @@
 #include "base/error.hpp"
 #include "config/load.hpp"
 #include "plan/calibration.hpp"
+#include "plan/named_choice.hpp"
 #include "plan/plan_report.hpp"
-#include "plan/systems.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -28,9 +28,7 @@ struct PlanArguments {
     std::string scaling = "strong";
     std::string calibration;
     bool is_trained = false;
-    bool has_systems = false;
-    plan::Amsp amsp;
-    std::string hidden = std::string(name_of(plan::Hidden::but_update));
+    std::vector<std::string> choices;
     std::string json;
 };
 
@@ -60,6 +58,9 @@ config::RunSettings read_run(const PlanArguments& arguments) {
     }
     std::vector<NamedPath> inputs = inputs_of(sources, run);
     inputs.push_back({"--calibrate", arguments.calibration});
+    for (const std::string& path : arguments.choices) {
+        inputs.push_back({"--choice", path});
+    }
     check_apart({{"--json", arguments.json}}, inputs);
     return run;
 }
@@ -106,21 +107,30 @@ config::Tiers may_use(const config::RunSettings& run) {
     return tiers;
 }
 
+// A site without drives serves choices that all keep the state in GPU memory.
+plan::StatePlaces places_of(const std::vector<plan::NamedChoice>& choices) {
+    const bool is_resident =
+        !choices.empty() && std::ranges::all_of(choices, [](const plan::NamedChoice& named) {
+            return named.state == plan::StateHome::gpu;
+        });
+    return is_resident ? plan::StatePlaces::gpus_too : plan::StatePlaces::devices;
+}
+
 nlohmann::json make_plans(const PlanArguments& arguments) {
     const config::RunSettings run = read_run(arguments);
     const std::vector<plan::Codec> codecs = codecs_of(arguments);
     const plan::ModelSize size = size_of(run.model);
     const plan::Calibration calibration = calibration_of(arguments, run);
     std::vector<plan::Row> rows;
-    std::vector<plan::SystemRow> systems;
+    std::vector<plan::NamedChoice> choices;
+    std::ranges::transform(arguments.choices, std::back_inserter(choices), plan::read_choice);
     for (const int nodes : arguments.nodes) {
         for (const int storage : arguments.storage_nodes.empty()
                                      ? std::vector{run.csd.storage_ranks}
                                      : arguments.storage_nodes) {
             const int all = nodes + storage;
-            const plan::Site site = plan::site_of(
-                plan::calibrated(run, calibration, all), all,
-                arguments.has_systems ? plan::StatePlaces::gpus_too : plan::StatePlaces::devices);
+            const plan::Site site =
+                plan::site_of(plan::calibrated(run, calibration, all), all, places_of(choices));
             for (const int csds :
                  arguments.csds.empty() ? std::vector{site.csds} : arguments.csds) {
                 const double batches = arguments.scaling == "weak" ? nodes : 1;
@@ -133,11 +143,10 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
                 if (!arguments.storage_nodes.empty()) {  // compares whole moves
                     problem.site.csds_beside = 0;
                 }
-                if (arguments.has_systems) {
-                    const auto hidden = parse_word<plan::Hidden>("--hidden", arguments.hidden);
-                    const auto of_problem = plan::systems_of(
-                        problem, codecs, {.meshes = arguments.amsp.meshes, .hidden = hidden});
-                    systems.insert(systems.end(), of_problem.begin(), of_problem.end());
+                for (const plan::NamedChoice& named : choices) {
+                    rows.push_back(plan::plan_for(problem, named, codecs));
+                }
+                if (!choices.empty()) {
                     continue;
                 }
                 plan::Space space = plan::space_of(problem, codecs);
@@ -154,8 +163,8 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
               << " parameters, state " << name_of(run.csd.state) << ", on site " << run.site << ", "
               << arguments.scaling << " scaling\n"
               << describe(calibration, arguments, run)
-              << (arguments.has_systems ? plan::describe(systems) : plan::describe(rows));
-    return arguments.has_systems ? plan::to_json(systems) : plan::to_json(rows);
+              << (choices.empty() ? plan::describe(rows) : plan::describe_named(rows));
+    return plan::to_json(rows);
 }
 
 // Adds the options that say which choices are searched.
@@ -202,21 +211,11 @@ void add_plan(CLI::App& program, Action& action) {
         "--trained", arguments->is_trained,
         "only placements that nearstep train can be set to, and those of placement.* that are not "
         "auto");
-    command.add_flag("--systems", arguments->has_systems,
-                     "the placements of ZeRO-1, -2, -3, ZeRO++, MiCS, FSDP's hybrid and AMSP, with "
-                     "the state in GPU memory, beside the fastest ones");
     command
-        .add_option("--amsp", arguments->amsp.meshes,
-                    "with --systems: the ranks of AMSP's meshes for parameters, gradients and "
-                    "state; default: those that its objective chooses")
-        ->delimiter(',')
-        ->expected(3)
-        ->check(CLI::Range(1, 65536));
-    command
-        .add_option("--hidden", arguments->hidden,
-                    "with --systems: which transfers AMSP's engine hides: all, but backward, but "
-                    "update, none")
-        ->capture_default_str();
+        .add_option("--choice", arguments->choices,
+                    "files that each name a choice and fix a part of it, such as those in "
+                    "cluster/experiments/llama.choices: a line for the fastest plan of each")
+        ->excludes("--trained");
     command
         .add_option("--scaling", arguments->scaling,
                     "train.global_batch is that of all nodes (strong), or of each (weak)")

@@ -115,6 +115,7 @@ struct Space {
     // In training the mesh of gradients decides the scatter: those of fewer than a node's GPUs are
     // not summed over the node, as a hierarchical scatter would do after the last micro-batch.
     bool is_of_training = false;
+    Again again = Again::whole_mesh;
     Collective collective = Collective::hierarchical;
     Hidden hidden = Hidden::all;
 };
@@ -164,6 +165,10 @@ template <>
 inline constexpr std::array kWords<plan::StateHome> = {"devices", "gpu"};
 template <>
 inline constexpr std::array kWords<plan::Kept> = {"inputs", "all"};
+template <>
+inline constexpr std::array kWords<plan::Again> = {"whole mesh", "in node"};
+template <>
+inline constexpr std::array kWords<plan::Collective> = {"hierarchical", "ring"};
 template <>
 inline constexpr std::array kWords<plan::Hidden> = {"all", "but backward", "but update", "none"};
 template <>

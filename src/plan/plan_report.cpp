@@ -260,8 +260,7 @@ nlohmann::json alternative_json(const Alternative& alternative, const Row& row) 
     return out;
 }
 
-}  // namespace
-
+// An object with the plan's choice, terms, memories and rates.
 nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
     nlohmann::json out;
     for (const auto& [field, value] : fields_of(plan.choice, problem)) {
@@ -308,6 +307,8 @@ nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
     out["share_of_peak"] = problem.share_of_peak(plan.cost.terms.step);
     return out;
 }
+
+}  // namespace
 
 Row plan_for(const Problem& problem, const Space& space) {
     Row row{.problem = problem, .found = {}};
@@ -367,6 +368,7 @@ nlohmann::json to_json(const std::vector<Row>& rows) {
     nlohmann::json out = nlohmann::json::array();
     for (const Row& row : rows) {
         nlohmann::json object = {{"origin", "modelled"},
+                                 {"name", row.name},
                                  {"nodes", row.problem.nodes},
                                  {"storage_nodes", row.problem.storage_nodes},
                                  {"gpus", row.problem.ranks()},

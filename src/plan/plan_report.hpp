@@ -18,6 +18,7 @@ struct Row {
     std::vector<Worth> worths = {};
     std::string refusal = {};  // why there was nothing to search; empty otherwise
     double search_s = 0;       // measured search time
+    std::string name = {};     // of a named choice; else empty
 };
 
 // Searches for the plan and its alternatives.
@@ -37,9 +38,6 @@ std::string reason_of(const Row& row);
 
 // "needs 10 GB of GPU memory, ...", if nothing was found.
 std::string misfit_text(const SearchResult& found);
-
-// An object with the plan's choice, terms, memories and rates.
-nlohmann::json plan_json(const Plan& plan, const Problem& problem);
 
 // Arguments of --set for the choice. Fields without a key are left out.
 std::vector<std::string> settings_of(const Choice& choice, const Problem& problem);

@@ -17,6 +17,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     std::vector<Choice> choices;
     Choice choice;
+    choice.again = space.again;
     choice.collective = space.collective;
     choice.hidden = space.hidden;
     // A bound counts the drives' update and what goes to storage nodes; where other tiers may have

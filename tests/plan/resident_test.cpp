@@ -2,14 +2,11 @@
 // the space.
 #include "plan/resident.hpp"
 
+#include "plan/named_choice.hpp"
 #include "plan/plan_search.hpp"
 #include "plan/sample_problem.hpp"
-#include "plan/systems.hpp"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <string>
+#include "support/places.hpp"
+#include "support/test.hpp"
 
 namespace nearstep::plan {
 namespace {
@@ -110,31 +107,60 @@ TEST(Resident, IsSearchedAsEveryChoiceSays) {
     }
 }
 
-TEST(Systems, ArePointsOfTheSpaceThatItsFastestBeat) {
-    const std::vector<SystemRow> rows = systems_of(with_nodes(4), {Codec::dense, Codec::q4}, {});
-    const auto of = [&](const std::string& name) {
-        return std::ranges::find(rows, name, &SystemRow::system)->found;
-    };
+NamedChoice choice_of(const std::string& lines) {
+    const ScratchFolder folder;
+    return read_choice(folder.write("choice.toml", "name = \"one\"\nstate = \"gpu\"\n" + lines));
+}
+
+SearchResult found_of(const std::string& lines) {
+    return plan_for(with_nodes(4), choice_of(lines), {Codec::dense}).found;
+}
+
+TEST(NamedChoice, FixesAPartAndTakesTheFastestOfTheRest) {
     const Mesh all = {.gpus = 8, .nodes = 4};
-    EXPECT_EQ(of("ZeRO-1").plan->choice.optimizer, all);
-    EXPECT_EQ(of("ZeRO-1").plan->choice.gradients, Mesh{});
-    EXPECT_EQ(of("ZeRO-2").plan->choice.gradients, all);
-    EXPECT_EQ(of("ZeRO-3").plan->choice.parameters, all);
-    EXPECT_EQ(of("MiCS").plan->choice.parameters, of("MiCS").plan->choice.optimizer);
-    const double ours = of("nearstep, state in GPU memory").shortest_s;
-    for (const SystemRow& row : rows) {
-        ASSERT_TRUE(row.found.plan) << row.system;
-        EXPECT_TRUE(is_allowed(row.problem, row.found.plan->choice)) << row.system;
-        if (row.found.plan->choice.state == StateHome::gpu) {
-            EXPECT_GE(row.found.shortest_s * (1 + kMargin), ours) << row.system;
-        }
+    const SearchResult fastest = found_of("");
+    for (const auto& [name, parameters, gradients] :
+         {std::tuple{"zero-1", Mesh{}, Mesh{}}, {"zero-2", Mesh{}, all}, {"zero-3", all, all}}) {
+        const NamedChoice named = read_choice(
+            test::source_file(text("cluster/experiments/llama.choices/", name, ".toml")));
+        const Row row = plan_for(with_nodes(4), named, {Codec::dense});
+        ASSERT_TRUE(row.found.plan) << name;
+        const Choice& choice = row.found.plan->choice;
+        EXPECT_TRUE(is_allowed(row.problem, choice)) << name;
+        EXPECT_EQ(std::tuple(choice.parameters, choice.gradients, choice.optimizer),
+                  std::tuple(parameters, gradients, all));
+        EXPECT_GE(row.found.shortest_s * (1 + kMargin), fastest.shortest_s) << name;
     }
-    const std::vector<SystemRow> asked =
-        systems_of(with_nodes(4), {Codec::dense}, {.meshes = {4, 4, 16}});
-    const SearchResult published =
-        std::ranges::find(asked, std::string("AMSP"), &SystemRow::system)->found;
-    EXPECT_EQ(published.plan->choice.gradients, (Mesh{.gpus = 4, .nodes = 1}));
-    EXPECT_EQ(published.plan->choice.optimizer, (Mesh{.gpus = 8, .nodes = 2}));
+    const Choice group = found_of(
+                             "parameters = \"group\"\ngradients = \"group\"\n"
+                             "optimizer = \"group\"\n")
+                             .plan->choice;
+    EXPECT_EQ(group.parameters, group.optimizer);
+    EXPECT_GT(group.optimizer.size(), 1);
+    const Choice ranks = found_of("parameters = 4\ngradients = 4\noptimizer = 16\n").plan->choice;
+    EXPECT_EQ(ranks.gradients, (Mesh{.gpus = 4, .nodes = 1}));
+    EXPECT_EQ(ranks.optimizer, (Mesh{.gpus = 8, .nodes = 2}));
+}
+
+TEST(NamedChoice, IsRankedAndTimedWithWhatItSays) {
+    const SearchResult ranked = found_of("ranked = \"none\"\nhidden = \"but update\"\n");
+    EXPECT_EQ(ranked.plan->choice.hidden, Hidden::but_update);
+    EXPECT_EQ(ranked.shortest_s, ranked.plan->cost.terms.step);
+    EXPECT_LT(ranked.shortest_s, found_of("hidden = \"none\"\n").shortest_s);
+    EXPECT_EQ(found_of("again = \"in node\"\n").plan->choice.again, Again::in_node);
+}
+
+TEST(NamedChoice, WrongFilesAreRefused) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"hidden = \"most\"", "but update"}, {"optimizer = 0", "number of ranks"},
+        {"optimizer = \"some\"", "group"},   {"codecs = \"q4\"", "the keys are"},
+        {"order = 3", "quotation marks"},    {"[hidden]", "quotation marks"},
+        {"name = \"two\"", "TOML"}};
+    for (const auto& [line, words] : cases) {
+        EXPECT_THAT(message_of([&, at = line] { choice_of(at); }), HasSubstr(words)) << line;
+    }
+    EXPECT_THAT(message_of([] { found_of("parameters = 8\noptimizer = 4\n"); }),
+                HasSubstr("fit together"));
 }
 
 }  // namespace

@@ -8,31 +8,103 @@ import program
 
 # A quarter of that config's tokens.
 SHORT_LLAMA = {"train__global_batch": 16, "train__micro_batch": 8, "model__context": 32, "train__evaluate_batches": 4}
+KEYS_OF_CODES = {
+    "mode": "su+o+c",
+    "csd__durability": "checkpoint",
+    "train__steps": 20,
+    "compress__error_feedback": "true",
+    "train__scale_growth_steps": 5,
+}
+EXACT_TOPK = {**KEYS_OF_CODES, "compress__codec": "topk", "placement__gradients": "replicated"}
+HALF_Q4 = {**KEYS_OF_CODES, "compress__codec": "q4", "model__dtype": "fp16", "placement__gradients": "node"}
+# This norm clips every step, so the previous norm matters.
+DELAYED = {"train__clip_norm": 0.1, "train__clipping": "delayed", "mode": "su+o", "train__steps": 6}
+# Settings, the step at which the run stops, and what is set otherwise when it goes on.
+GOES_ON = [
+    *(
+        ({"config": "configs/tiny.toml", "model__dtype": dtype, "train__steps": 20}, 10, {})
+        for dtype in ("bf16", "fp16")
+    ),
+    ({"config": "configs/llama-small.toml", "train__steps": 12, **SHORT_LLAMA}, 6, {}),
+    *(({"csd__state": state, "train__steps": 12}, 6, {"csd__per_rank": 1}) for state in ("q8", "compact")),
+    (EXACT_TOPK, 9, {}),
+    (HALF_Q4, 9, {}),
+    *(({"train__steps": 16, "gather__codec": "delta"}, 8, {"gather__codec": codec}) for codec in ("delta", "dense")),
+    *(({**DELAYED, "csd__durability": durability}, 3, {}) for durability in ("step", "checkpoint")),
+    ({"train__decay": "matrices", "train__weight_decay": 0.5, "train__steps": 8}, 3, {}),
+]
 
 
 class Resume(program.Scenario):
-    def test_the_same_layout_resumes_bit_identically(self):
-        for config, dtype, steps, more in (
-            ("tiny", "bf16", 40, {}),
-            ("tiny", "fp16", 40, {}),
-            ("llama-small", "bf16", 12, SHORT_LLAMA),
-        ):
-            with self.subTest(config=config, dtype=dtype):
-                self.starts_anew = dtype == "fp16"  # the others show the same within one process
-                keys = {
-                    "config": f"configs/{config}.toml",
-                    "csd__per_rank": 2,
-                    "train__steps": steps,
-                    "model__dtype": dtype,
-                    **more,
-                }
-                whole = self.train(state=f"whole-{config}-{dtype}", **keys)
-                first = self.train(state=f"parts-{config}-{dtype}", train__stop_at=steps // 2, **keys)
-                second = self.train(state=f"parts-{config}-{dtype}", flags=["--resume"], **keys)
-                self.assertEqual(first["steps"], steps // 2)
-                self.assertLess(whole["losses"][-1], whole["losses"][0] - 0.3)
+    wholes = {}
+
+    def whole(self, keys):
+        """The run that is not stopped, on two devices per rank."""
+        keys = {"csd__per_rank": 2, **keys}
+        name = json.dumps(keys, sort_keys=True)
+        if name not in self.wholes:
+            self.wholes[name] = self.train(state=f"whole-{len(self.wholes)}", **keys)
+        return self.wholes[name]
+
+    def test_a_run_that_stops_and_goes_on_has_the_bits_of_one_that_does_not(self):
+        for keys, stop, changed in GOES_ON:
+            with self.subTest(stop=stop, changed=changed, **keys):
+                # The others show the same within one process.
+                self.starts_anew = "config" in keys and keys.get("model__dtype") == "fp16"
+                keys = {"csd__per_rank": 2, **keys}
+                whole = self.whole(keys)
+                first = self.train(state="parts", flags=["--fresh"], train__stop_at=stop, **keys)
+                second = self.train(state="parts", flags=["--resume"], **{**keys, **changed})
+                self.assertEqual(first["steps"], stop)
                 self.assert_goes_on(whole, first, second)
                 self.assertEqual(second["heldout_loss"], whole["heldout_loss"])
+                if "config" in keys:
+                    self.assertLess(whole["losses"][-1], whole["losses"][0] - 0.3)
+
+    def test_error_feedback_and_delayed_clipping_change_the_bits(self):
+        no_feedback = {"compress__error_feedback": "false"}
+        for keys, without in (
+            (EXACT_TOPK, no_feedback),
+            (HALF_Q4, no_feedback),
+            (DELAYED, {"train__clipping": "exact"}),
+        ):
+            with self.subTest(**keys):
+                whole = self.whole(keys)
+                other = self.train(state="without", flags=["--fresh"], **{"csd__per_rank": 2, **keys, **without})
+                self.assertNotEqual(other["masters_xxh3"], whole["masters_xxh3"])
+                self.assertNotEqual(other["losses"], whole["losses"])
+                self.assertEqual(other["losses"][:2], whole["losses"][:2])  # both look at the step before
+
+    def test_other_ranks_go_on_with_the_same_loss(self):
+        """Their sums have another order; the gather and the placement of devices change nothing."""
+        keys = {**KEYS_OF_CODES, "compress__codec": "q4", "placement__gradients": "replicated"}
+        whole = self.whole(keys)
+        self.train(state="parts", train__stop_at=10, **keys)
+        second = self.train(ranks=3, state="parts", flags=["--resume"], **keys)
+        self.assertEqual(second["first_step"], 11)
+        self.assertLessEqual(abs(second["heldout_loss"] - whole["heldout_loss"]), 2e-2)
+        results = []
+        for codec in ("dense", "delta"):
+            keys = {"train__steps": 12, "gather__codec": codec}
+            self.train(state=codec, csd__per_rank=2, train__stop_at=6, **keys)
+            results.append(self.train(ranks=3, state=codec, flags=["--resume"], **keys))
+        self.assert_same_bits(*results)
+
+    def test_the_number_of_storage_ranks_may_change(self):
+        usual = self.train(train__steps=10)
+        last = 0
+        for storage in (1, 2, 0, 3, 1):
+            last += 2
+            parts = self.train(
+                ranks=2 + storage,
+                csd__storage_ranks=storage,
+                state="elastic",
+                train__steps=10,
+                train__stop_at=last,
+                flags=["--resume-if-any"],
+            )
+            self.assertEqual(parts["first_step"], last - 1)
+        self.assertEqual(parts["masters_xxh3"], usual["masters_xxh3"])
 
     def test_another_number_of_threads_is_said(self):
         """Threads share sums, so their number decides the bits of the model's own arithmetic."""
