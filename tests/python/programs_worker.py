@@ -40,7 +40,7 @@ class InMemory(torch.optim.AdamW):
     steps = rank = 0
     has_begun = False
 
-    def __init__(self, params, *, path, clip_norm=None, **settings):
+    def __init__(self, params, *, path, clip_norm=None, keep_random=False, **settings):
         super().__init__(params, **settings)
         self.clip_norm = clip_norm
 
