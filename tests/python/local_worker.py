@@ -273,6 +273,16 @@ def _read_alone(model, rank, step):
         dist.barrier()
 
 
+def _expect_overlap(model, is_expected):
+    """Each layer's update is awaited when fully_shard() gathers the layer, and not before."""
+
+    def before_forward(*_):
+        expect(not is_expected or any(map(waits.is_awaited, model.layers[1].parameters())), "a layer waits for others")
+
+    first = model.module if hasattr(model, "module") else model
+    return first.layers[0].register_forward_pre_hook(before_forward)
+
+
 def train(rank, folder, ranks, form, steps, kill):
     reference, their_shares = _reference(form, ranks)
     theirs = torch.optim.AdamW(reference.parameters(), lr=1e-3, eps=EPS, weight_decay=0.1)
@@ -288,7 +298,9 @@ def train(rank, folder, ranks, form, steps, kill):
         theirs.zero_grad()
         if step < start:
             continue
+        overlap = _expect_overlap(model, form in ("fsdp", "replaced") and ranks > 1 and step % 2 and step > start)
         _descend(model, opt, form, step, share, shares)
+        overlap.remove()
         if step == kill_at and where == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         if step == kill_at:
