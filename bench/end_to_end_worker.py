@@ -254,7 +254,8 @@ class DeepSpeed:
         if (
             zero["stage"] == 3
         ):  # a block's parameters are fetched together, and its compiled forward has no hooks inside
-            deepspeed.utils.set_z3_leaf_modules(model, [type(model.transformer.h[0])])
+            blocks = model.model.layers if "inner" in arguments.shape else model.transformer.h
+            deepspeed.utils.set_z3_leaf_modules(model, [type(blocks[0])])
         rows = arguments.micro_batch * arguments.accumulation
         settings = {
             "train_batch_size": rows,

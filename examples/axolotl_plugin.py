@@ -3,10 +3,10 @@
     plugins: [axolotl_plugin.NearstepPlugin]
     nearstep: {path: /nvme0/run, state: bf16}        keyword arguments of nearstep.AdamW
 
-`axolotl train config.yaml` starts the ranks. After a kill the same command goes on from the newest durable step, or
-with resume_from_checkpoint from that one.
+`axolotl train config.yaml` starts the ranks. After a kill the same command goes on from the newest durable step.
 """
 
+import torch
 from axolotl.integrations.base import BasePlugin
 from pydantic import BaseModel
 from transformers import TrainerCallback
@@ -19,6 +19,8 @@ class NearstepArgs(BaseModel):
 
 
 class GoesOn(TrainerCallback):
+    epoch = 0
+
     def on_train_begin(self, arguments, state, control, optimizer, lr_scheduler, train_dataloader, **_):
         opt = optimizer.optimizer  # Accelerate's has nearstep's
         if opt.has_begun:  # from a checkpoint of the Trainer
@@ -26,11 +28,14 @@ class GoesOn(TrainerCallback):
         state.global_step = opt.resume()
         for _ in range(state.global_step):
             lr_scheduler.step()
-        done = state.global_step * arguments.gradient_accumulation_steps
-        train_dataloader.skip_batches = done % len(train_dataloader)
+        passes = arguments.gradient_accumulation_steps
+        self.epoch, steps = divmod(state.global_step, -(-len(train_dataloader) // passes))
+        train_dataloader.skip_batches, set_epoch = steps * passes, train_dataloader.set_epoch
+        train_dataloader.set_epoch = lambda _: set_epoch(self.epoch)  # the Trainer counts the epochs of this start
+        train_dataloader.base_dataloader.generator = torch.Generator()  # iterators draw from it, not from PyTorch's
 
     def on_epoch_end(self, *_, train_dataloader, **__):
-        train_dataloader.skip_batches = 0
+        train_dataloader.skip_batches, self.epoch = 0, self.epoch + 1
 
 
 class NearstepPlugin(BasePlugin):

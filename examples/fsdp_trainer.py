@@ -19,7 +19,7 @@ folder, kind, STEPS, ROWS = *sys.argv[1:3], int(os.environ.get("STEPS", 20)), 8
 tokens = Tokenizer(models.WordLevel({str(number): number for number in range(20)}, unk_token="0"))
 tokens.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=tokens, pad_token="0", eos_token="19")
-numbers = [[(7 * row + i) % 20 for i in range(8)] for row in range(256)]  # made-up text; replace it by yours
+numbers = [[(7 * row + i) % 20 for i in range(8)] for row in range(16)]  # made-up text; replace it by yours
 rows = [{"input_ids": row, "labels": row, "prompt": " ".join(map(str, row))} for row in numbers]
 
 
@@ -28,19 +28,18 @@ class GoesOn(transformers.TrainerCallback):
         state.global_step = optimizer.optimizer.resume()  # Accelerate's optimizer has nearstep's
         for _ in range(state.global_step):
             lr_scheduler.step()
-        done = state.global_step * arguments.gradient_accumulation_steps
-        train_dataloader.skip_batches = done % len(train_dataloader)
+        passes = arguments.gradient_accumulation_steps
+        self.epoch, steps = divmod(state.global_step, -(-len(train_dataloader) // passes))
+        train_dataloader.skip_batches, set_epoch = steps * passes, train_dataloader.set_epoch
+        train_dataloader.set_epoch = lambda _: set_epoch(self.epoch)  # the Trainer counts the epochs of this start
+        train_dataloader.base_dataloader.generator = torch.Generator()  # iterators draw from it, not from PyTorch's
 
     def on_epoch_end(self, *_, train_dataloader, **__):
-        train_dataloader.skip_batches = 0
+        train_dataloader.skip_batches, self.epoch = 0, self.epoch + 1
 
 
 def make_optimizer(model):  # the Trainer calls it, and then Accelerate calls fully_shard()
-    return nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-2, path=os.path.join(folder, "state"))
-
-
-def counts(completions, prompts, **_):
-    return [float(text.split()[:1] == [str(int(prompt.split()[-1]) + 1)]) for text, prompt in zip(completions, prompts)]
+    return nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-2, path=f"{folder}/state", keep_random=True)
 
 
 torch.manual_seed(0)
@@ -53,7 +52,8 @@ size = {"max_steps": STEPS, "per_device_train_batch_size": ROWS // int(os.enviro
 settings = {"Trainer": transformers.TrainingArguments, "SFTTrainer": trl.SFTConfig, "GRPOTrainer": trl.GRPOConfig}[kind]
 settings = settings(output_dir=os.path.join(folder, "trainer"), **size, **own, **fsdp, **quiet)
 data = {"train_dataset": Dataset.from_list(rows), "processing_class": tokenizer, "callbacks": [GoesOn()]}
-data |= {"reward_funcs": counts} if kind == "GRPOTrainer" else {}
+if kind == "GRPOTrainer":  # distinct words are good
+    data["reward_funcs"] = lambda completions, **_: [float(len(set(text.split()))) for text in completions]
 trainer = getattr(transformers if kind == "Trainer" else trl, kind)(model, args=settings, **data)
 trainer.optimizer_cls_and_kwargs = (lambda: make_optimizer, {})  # optimizers= is refused under FSDP2
 trainer.train()

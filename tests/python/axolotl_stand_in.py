@@ -55,7 +55,7 @@ cfg = getattr(sys.modules[place], kind)(**vars(cfg))
 torch.manual_seed(0)
 shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
 model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=20, pad_token_id=0, **shape))
-rows = [[(7 * row + i) % 20 for i in range(8)] for row in range(256)]
+rows = [[(7 * row + i) % 20 for i in range(8)] for row in range(16)]
 settings = transformers.TrainingArguments(
     output_dir=f"{folder}/trainer",
     max_steps=STEPS,

@@ -23,7 +23,8 @@ from nearstep._local import optimizer as local
 from nearstep._local import parts, waits
 
 WIDTH, ROWS = 184, 8  # a layer is a block of the optimizer's
-CLIP, EPS = 0.4, 1e-3  # a larger eps than usual: otherwise tiny gradients, which are noise, count as much as others
+CLIP = 0.4
+EPS = 1e-3  # larger than usual, where all elements are compared: see Reference
 
 
 class Net(torch.nn.Module):
@@ -243,7 +244,7 @@ def _descend(model, opt, form, step, share, shares):
 
 
 def make_optimizer(model, folder, clip_norm=CLIP):
-    return nearstep.AdamW(model, lr=1e-3, eps=EPS, weight_decay=0.1, clip_norm=clip_norm, path=folder / "state")
+    return nearstep.AdamW(model, lr=1e-3, weight_decay=0.1, clip_norm=clip_norm, path=folder / "state")
 
 
 def replaced(model, ranks, folder):
@@ -254,10 +255,41 @@ def replaced(model, ranks, folder):
     return model, ranks, opt
 
 
-def _reference(form, ranks):
-    """Trains as torch.optim.AdamW does: on this rank alone, or, where the form computes in bf16, on all."""
-    model = Mixture() if form == "experts" else Net()
-    return _FORMS[form](model, ranks) if form == "mixed" else (model, 1)
+class Reference:
+    """Trains with torch.optim.AdamW: on this rank alone, or, where the form computes in bf16, on all.
+
+    AdamW's first steps are of one length for gradients of any size, also for those that are nothing but rounding. So
+    the parameters are compared where no gradient was smaller than a thousandth of its tensor's.
+    """
+
+    def __init__(self, form, rank, ranks):
+        self.model, shares = Mixture() if form == "experts" else Net(), 1
+        if form == "mixed":
+            self.model, shares = _FORMS[form](self.model, ranks)
+        self.share = (rank if shares > 1 else 0, shares)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, weight_decay=0.1)
+        self.least = [torch.full(p.shape, torch.inf) for p in self.model.parameters()]
+
+    def step(self, step):
+        loss_of(self.model, step, *self.share).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        for least, p in zip(self.least, self.model.parameters()):
+            size = _whole(p.grad).abs()
+            torch.minimum(least, size / size.square().mean().sqrt(), out=least)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def difference(self, model):
+        """The largest one."""
+        compared = [least > 1e-3 for least in self.least]
+        share = sum(int(one.sum()) for one in compared) / sum(one.numel() for one in compared)
+        expect(share > 0.98, f"{share} of the parameters are compared")
+        pairs = zip(compared, model.parameters(), self.model.parameters())
+        return max(((_whole(p) - _whole(q)) * where).abs().max().item() for where, p, q in pairs)
+
+
+def _whole(tensor):
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor.detach()
 
 
 def _local(p):
@@ -273,22 +305,30 @@ def _read_alone(model, rank, step):
         dist.barrier()
 
 
+def _expect_overlap(model, is_expected):
+    """Each layer's update is awaited when fully_shard() gathers the layer, and not before."""
+
+    def before_forward(*_):
+        expect(not is_expected or any(map(waits.is_awaited, model.layers[1].parameters())), "a layer waits for others")
+
+    first = model.module if hasattr(model, "module") else model
+    return first.layers[0].register_forward_pre_hook(before_forward)
+
+
 def train(rank, folder, ranks, form, steps, kill):
-    reference, their_shares = _reference(form, ranks)
-    theirs = torch.optim.AdamW(reference.parameters(), lr=1e-3, eps=EPS, weight_decay=0.1)
+    reference = Reference(form, rank, ranks)
     ours = Mixture() if form == "experts" else Net()
     model, shares, *made = replaced(ours, ranks, folder) if form == "replaced" else _FORMS[form](ours, ranks)
     share = rank // (ranks // shares)
     opt = made[0] if made else make_optimizer(model, folder, None if form == "own_clipping" else CLIP)
     start, (kill_at, where) = opt.resume(), _kill_when(kill, rank)
     for step in range(steps):
-        loss_of(reference, step, share if their_shares > 1 else 0, their_shares).backward()
-        torch.nn.utils.clip_grad_norm_(reference.parameters(), CLIP)
-        theirs.step()
-        theirs.zero_grad()
+        reference.step(step)
         if step < start:
             continue
+        overlap = _expect_overlap(model, form in ("fsdp", "replaced") and ranks > 1 and step % 2 and step > start)
         _descend(model, opt, form, step, share, shares)
+        overlap.remove()
         if step == kill_at and where == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         if step == kill_at:
@@ -299,11 +339,7 @@ def train(rank, folder, ranks, form, steps, kill):
         if dist.is_initialized() and ranks > 1:
             expect(all(map(waits.is_awaited, held)), "step() waits for the update")
             _read_alone(model, rank, step)
-    pairs = [
-        tuple(one.full_tensor() if hasattr(one, "full_tensor") else one.detach() for one in pair)
-        for pair in zip(model.parameters(), reference.parameters())
-    ]
-    worst = max((p - q).abs().max().item() for p, q in pairs)
+    worst = reference.difference(model)
     digest, seen = opt.masters_digest(), int((model.module if form == "ddp" else model).seen)
     opt.close()
     if rank == 0:
@@ -434,21 +470,17 @@ def refused(rank, folder, ranks):
 
 def left(rank, folder, ranks):
     """A program ends its process groups while ranks bring each other new values, and never closes its optimizer."""
-    model, reference = Net(), Net()
-    theirs = torch.optim.AdamW(reference.parameters(), lr=1e-3, eps=EPS, weight_decay=0.1)
+    model, reference = Net(), Reference("ddp", rank, ranks)
     opt = make_optimizer(ddp(model, ranks)[0], folder)
     loss_of(model, 0).backward()
-    loss_of(reference, 0).backward()
-    torch.nn.utils.clip_grad_norm_(reference.parameters(), CLIP)
-    theirs.step()
+    reference.step(0)
     opt.resume()
     gather = parts.Bucket.gather
     parts.Bucket.gather = lambda *given: time.sleep(0.2) or gather(*given)
     opt.step()
     dist.destroy_process_group()
-    worst = max((p - q).abs().max().item() for p, q in zip(model.parameters(), reference.parameters()))
     if rank == 0:
-        print("left", 0, 0, worst, 0, flush=True)
+        print("left", 0, 0, reference.difference(model), 0, flush=True)
 
 
 def expect(is_true, what):

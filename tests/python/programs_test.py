@@ -12,14 +12,13 @@ PROGRAMS = (
     "fsdp_accelerate.py",
     "fsdp_lightning.py",
     "fsdp_lightning.py --ddp",
-    "fsdp_titan.py 2",
     "../tests/python/axolotl_stand_in.py",
 )
 # What a Trainer's own checkpoints need in the example; the optimizer by the other way that reaches each Trainer.
 CHECKPOINTS = (
     ('"save_strategy": "no"', '"save_steps": 3'),
     ('"callbacks": [GoesOn()]', '"callbacks": []'),
-    ('"state")', '"state-" + os.environ["WORLD_SIZE"])'),
+    ('f"{folder}/state"', 'f"{folder}/state-" + os.environ["WORLD_SIZE"]'),
     ("trainer.train()", 'trainer.train(resume_from_checkpoint=os.path.exists(f"{folder}/trainer/checkpoint-3"))'),
     (
         "trainer.optimizer_cls_and_kwargs = (lambda: make_optimizer, {})",
@@ -36,18 +35,23 @@ class Programs(launcher.FolderTest):
             text = text.replace(words, others)
         (self.folder / "checkpoints.py").write_text(text)
         programs = (*PROGRAMS, f"{self.folder}/checkpoints.py Trainer")
-        worker = launcher.Process(1, "programs_worker.py", self.folder / "runs", STEPS, *programs)
+        worker = launcher.Process(1, "programs_worker.py", self.folder / "runs", STEPS, *programs, "fsdp_titan.py")
         code = worker.wait(550)
         text = worker.text()
         self.assertEqual(code, 0, text[-6000:])
         found = [line.split(maxsplit=6)[1:] for line in text.splitlines() if line.startswith("found ")]
         self.assertEqual([row[-1] for row in found], list(programs), text[-6000:])
+        [meshes] = [line.split()[1:] for line in text.splitlines() if line.startswith("meshes ")]
+        worst, taken, of_checkpoint, taken_from_checkpoint = map(float, meshes)
+        self.assertLess(max(worst, of_checkpoint), 1e-5)
+        self.assertIn(taken, (2, 3), "steps after the kill")
+        self.assertEqual(taken_from_checkpoint, STEPS - 2)
         for worst, is_same, taken, worst_alone, taken_alone, program in found:
             with self.subTest(program=program):
                 self.assertLess(float(worst), 1e-5)
                 self.assertEqual((taken, taken_alone), ("2", "2"), "steps after the second start")
-                if "GRPO" not in program:  # a second start draws other completions
-                    self.assertEqual(is_same, "True")
+                self.assertEqual(is_same, "True")
+                if "GRPO" not in program:  # one rank draws other completions than two
                     self.assertLess(float(worst_alone), 1e-5)
 
 

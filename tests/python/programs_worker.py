@@ -5,7 +5,7 @@ torch.optim.AdamW in place of nearstep's, with nearstep, and with a kill and a s
 
 Prints for each by how much the parameters differ from those of torch.optim.AdamW at most, whether the run that was
 killed ends with the bits of the one that was not, and the steps that it took after its second start; then the
-difference of the one that went on on one rank, and its steps.
+difference of the one that went on on one rank, and its steps. fsdp_titan.py runs on meshes of four ranks: see Titan.
 """
 
 import functools
@@ -40,7 +40,7 @@ class InMemory(torch.optim.AdamW):
     steps = rank = 0
     has_begun = False
 
-    def __init__(self, params, *, path, clip_norm=None, **settings):
+    def __init__(self, params, *, path, clip_norm=None, keep_random=False, **settings):
         super().__init__(params, **settings)
         self.clip_norm = clip_norm
 
@@ -62,7 +62,7 @@ class Program:
     def __init__(self, folder, steps, words):
         self.folder, self.steps, self.words = folder, steps, words
 
-    def run(self, rank, ranks, port, name, kill_at):
+    def run(self, rank, ranks, port, name, kill_at, words):
         """On this rank. Rank 0 ends itself in its step of the number ``kill_at``, in which it has met the others."""
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
         os.environ.update({key: str(value) for key, value in place.items()}, MASTER_ADDR="127.0.0.1")
@@ -77,8 +77,8 @@ class Program:
             return end_step(session)
 
         optimizer = functools.partial(InMemory if name == "theirs" else nearstep.AdamW, eps=EPS)
-        program, *words = self.words
-        sys.argv = [program, str(self.folder / name), *words]
+        program = self.words[0]
+        sys.argv = [program, str(self.folder / name), *(words or self.words[1:])]
         with (
             patch(Session, "end_step", end),
             patch(nearstep, "AdamW", optimizer),
@@ -89,33 +89,57 @@ class Program:
         if rank == 0:
             torch.save((len(taken), values), self.folder / f"{name}.pt")
 
-    def start(self, name, ranks=2, kill_at=0):
+    def start(self, name, ranks=2, kill_at=0, *words):
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))
             port = one.getsockname()[1]
-        torch.multiprocessing.start_processes(self.run, (ranks, port, name, kill_at), nprocs=ranks, start_method="fork")
+        torch.multiprocessing.start_processes(
+            self.run, (ranks, port, name, kill_at, words), nprocs=ranks, start_method="fork"
+        )
         return torch.load(self.folder / f"{name}.pt")
+
+    def kill(self, *where, **named):
+        try:
+            self.start(*where, **named)
+            raise AssertionError("the rank that kills itself lives")
+        except torch.multiprocessing.ProcessExitedException:
+            pass
 
     def check(self):
         self.folder.mkdir(parents=True)
         _, theirs = self.start("theirs")
         _, once = self.start("once")
-        try:
-            self.start("killed", kill_at=self.steps - 1)
-            raise AssertionError("the rank that kills itself lives")
-        except torch.multiprocessing.ProcessExitedException:
-            pass
+        self.kill("killed", kill_at=self.steps - 1)
         shutil.copytree(self.folder / "killed", self.folder / "alone")
         taken, killed = self.start("killed")
         alone_taken, alone = self.start("alone", ranks=1)
-        worst, of_alone = (
-            max((p - q).abs().max().item() for p, q in zip(theirs, ours, strict=True)) for ours in (once, alone)
-        )
+        worst, of_alone = (difference(theirs, ours) for ours in (once, alone))
         is_same = all(torch.equal(p, q) for p, q in zip(once, killed, strict=True))
         print("\nfound", worst, is_same, taken, of_alone, alone_taken, " ".join(self.words), flush=True)
+
+
+class Titan(Program):
+    """Four ranks save a checkpoint of torch.distributed on a mesh of two dimensions. It goes on on another mesh, and so
+    does the state, from one mesh that is killed to the next."""
+
+    def check(self):
+        self.folder.mkdir(parents=True)
+        _, theirs = self.start("theirs", 4, 0, "2")
+        steps, self.steps = self.steps, 2
+        self.start("ours", 4, 0, "2")
+        self.steps = steps
+        self.kill("ours", 4, 2, "1")
+        taken, ours = self.start("ours", 2, 0, "2")
+        of_checkpoint, loaded = self.start("loaded", 2, 0, "2", str(self.folder / "ours/checkpoint-2"))
+        print("\nmeshes", difference(theirs, ours), taken, difference(theirs, loaded), of_checkpoint, flush=True)
+
+
+def difference(theirs, ours):
+    return max((p - q).abs().max().item() for p, q in zip(theirs, ours, strict=True))
 
 
 if __name__ == "__main__":
     _, folder, steps, *programs = sys.argv
     for number, program in enumerate(programs):
-        Program(pathlib.Path(folder) / str(number), int(steps), program.split()).check()
+        kind = Titan if program == "fsdp_titan.py" else Program
+        kind(pathlib.Path(folder) / str(number), int(steps), program.split()).check()

@@ -60,7 +60,7 @@ def engine_of(part: folders.Part, optimizer, paths: list, rank: int, layout):
     words = ("path", "state", "codec", "clipping", "devices", "durability", "seed", "config")
     module = optimizer._module
     is_whole = isinstance(part, folders.Whole)
-    kind = "tensors" if module is None else _kind_of(module) if is_whole else shadow.NAME
+    kind = shadow.NAME if not is_whole else "tensors" if module is None else _kind_of(module)
     shapes = [(name, tuple(shape)) for name, shape, _ in part.tensors]
     return _engine.Conductor(
         settings=settings_of(*(given[word] for word in words), elements=0),

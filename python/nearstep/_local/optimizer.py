@@ -17,7 +17,7 @@ from . import start, state_dicts
 from .engines import given_to_part
 from .parts import Parts, clip_factor, squares
 from .shadow import shadow_of
-from .waits import Waits
+from .waits import Waits, outermost
 from .world import World, of_all_ranks
 
 _STEPS, _SETTINGS, _PRESENT = range(3)  # of what the ranks tell each other in a step
@@ -123,11 +123,19 @@ class Local:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
 
     def _lay_out(self):
-        layout = lay_out(self.param_groups, self._module)
-        if self._module is not None:
+        self._cut_like = self._module or outermost(self._params)
+        layout = lay_out(self.param_groups, self._cut_like)
+        if self._module is None:  # the names are those of every program that gives no module
+            names = {id(p): name for name, p in named(self.param_groups, None)}
+            layout.names = [names[id(p)] for p in layout.params]
+        else:
             trained = {id(p): self._of_module[id(p)] for p in layout.params if id(p) in self._of_module}
             _hooks.refuse_replaced(trained, list(self._module.parameters()))
         return layout
+
+    def lay_out_whole(self):
+        """As one process lays the parameters out."""
+        return lay_out(self.param_groups, self._module)
 
     def make_own(self, path: list, name: str, is_fresh: bool):
         """The optimizer of this rank's pieces, with its state in these folders."""
@@ -138,13 +146,9 @@ class Local:
         ]
         for piece in parts.pieces:
             groups[parts.layout.group_of[piece.number]]["params"].append(piece.tensor)
-        shadow = self._module and shadow_of(
-            self._module, {id(parts.params[piece.number]): piece.tensor for piece in parts.pieces}
-        )
+        shadow = shadow_of(self._cut_like, {id(parts.params[piece.number]): piece.tensor for piece in parts.pieces})
         own = object.__new__(_class_of(Part, type(self)._plain_class, type(self)._base))
-        type(self)._base.__init__(
-            own, groups if shadow is None else Groups(groups, shadow), dict(self.defaults), **given
-        )
+        type(self)._base.__init__(own, Groups(groups, shadow), dict(self.defaults), **given)
         if [id(p) for p in own._params] != [id(piece.tensor) for piece in parts.pieces]:
             raise RuntimeError("The parameters of a rank's part have another order than those of the model.")
         own._names[:] = [piece.place.name for piece in parts.pieces]  # in messages and in the state's description

@@ -14,7 +14,12 @@ _KINDS = {
 
 
 def shadow_of(module, piece_of: dict):
-    """``piece_of``: the pieces' tensors by the parameters' ids."""
+    """``module``: None puts all pieces side by side; ``piece_of``: the pieces' tensors by the parameters' ids."""
+    if module is None:
+        flat = _KINDS[torch.nn.Module]()
+        for number, piece in enumerate(piece_of.values()):
+            flat.register_parameter(str(number), piece)
+        return flat
     made: dict = {}
 
     def of(one):

@@ -23,7 +23,9 @@ class _StartAnew(Exception):
 
 
 def _said(layout: tuple) -> str:
-    return "the state of nearstep-run or of one process" if layout[0] < 0 else f"the state of {layout[1]} ranks"
+    if layout[0] < 0:
+        return "the state of nearstep-run or of one process"
+    return "the state of one rank" if layout[1] == 1 else f"the state of {layout[1]} ranks"
 
 
 class _Start:
@@ -46,7 +48,7 @@ class _Start:
             if not any(has for _, has in of_ranks):
                 raise of_all_ranks(error) from None
         if layout is None and any(has for _, has in of_ranks):
-            old = whole_of(self._parts.layout)
+            old = whole_of(self._optimizer.lay_out_whole())
             first = next(rank for rank, (_, has) in enumerate(of_ranks) if has)
             return old.layout, [old] if first == self._world.rank else []
         return layout, [part for part in here if part.layout == layout]
@@ -126,7 +128,7 @@ class _Start:
         world.together(lambda: folders.remove_newer(paths, layout[0]))
 
         def opened(old):
-            return engine_of(old, optimizer, paths, world.rank, self._parts.layout)
+            return engine_of(old, optimizer, paths, world.rank, optimizer.lay_out_whole())
 
         carried = carry(world, paths[0], layout[1], here, opened, self._parts.pieces)
         done = self._open(part, True, None, carried)

@@ -86,6 +86,16 @@ def _modules_of(module) -> list:
     return [one for one in found if issubclass(type(one), FSDPModule)]
 
 
+def outermost(params: list):
+    """What fully_shard() was called with and has some of these parameters: the module, a list of several modules, or
+    None."""
+    ids = set(map(id, params))
+    found = [one for one in _modules_of(None) if not ids.isdisjoint(map(id, one.parameters()))]
+    inner = {id(child) for one in found for child in one.modules() if child is not one}
+    found = [one for one in found if id(one) not in inner]
+    return found[0] if len(found) == 1 else torch.nn.ModuleList(found) if found else None
+
+
 def _groups_of(module) -> list:
     """What fully_shard() gathers together: the object that does it, and its parameters."""
     found = []
