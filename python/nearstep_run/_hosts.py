@@ -42,13 +42,13 @@ class Checks:
         self.caller, self.remote, self.program, self.config, self.python = caller, remote, program, config, python
         self.names = names
 
-    def check(self, answers: list, ranks) -> None:
-        """Ends with a sentence on the first host that lacks something; else says that all were checked."""
+    def check(self, answers: list, ranks) -> str:
+        """Ends with a sentence on the first host that lacks something. Returns one that says that all were checked."""
         for name, answer in zip(self.names, answers):
             self._check_answer(name, answer, answers[0])
         count, note = len(self.names), answers[0].facts.get("note")
         where = "this machine" if self.names[0] == "." else f"{count} hosts ({' '.join(self.names)})"
-        self.said = f"{self.caller}: {ranks} ranks on {where}, all checked{'; ' + note if note else ''}"
+        return f"{self.caller}: {ranks} ranks on {where}, all checked{'; ' + note if note else ''}"
 
     def _check_answer(self, name: str, answer: Answer, first: Answer) -> None:
         host = "this machine" if name == "." else f"host {name}"
@@ -117,15 +117,15 @@ def check(request: Request, plan) -> tuple[int, str]:
         try:
             answers = list(pool.map(lambda one: _ask(request, plan.remote, *one), enumerate(names)))
         except OSError as error:
-            request.end(f"the hosts cannot be asked ({error}): make room in {tempfile.gettempdir()}, or set TMPDIR")
+            request.end(f"the hosts cannot be asked ({error}): make room for temporary files, or set TMPDIR")
     checks = Checks(request.caller, plan.remote, request.program, request.config, request.python, names)
-    checks.check(answers, plan.ranks)
+    said = checks.check(answers, plan.ranks)
     ranks, cores = {}, {}
     for host, answer in zip(plan.hosts, answers):
         machine = answer.facts.get("machine") or host.name
         ranks[machine] = ranks.get(machine, 0) + host.ranks
         cores[machine] = answer.number("cores")
-    return max(min(cores[one] // ranks[one] for one in ranks), 1), checks.said
+    return max(min(cores[one] // ranks[one] for one in ranks), 1), said
 
 
 def check_nodes(words: list) -> None:
@@ -141,5 +141,4 @@ def check_nodes(words: list) -> None:
         text = "\n".join(line for line in own if not line.startswith("code "))
         answers.append(Answer(text, text, code, int(asked_us), int(answered_us)))
     checks = Checks("slurm_job", "srun", program, config, python, names)
-    checks.check(answers, ranks)
-    print(checks.said)
+    print(checks.check(answers, ranks))
