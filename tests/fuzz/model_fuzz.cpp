@@ -4,6 +4,7 @@
 #include "config/load.hpp"
 #include "fuzz.hpp"
 #include "model/hugging_face.hpp"
+#include "model/published_shape.hpp"
 #include "model/rope.hpp"
 
 #include <algorithm>
@@ -51,8 +52,15 @@ std::vector<std::string> seeds() {
 }
 
 void read(Bytes bytes) {
-    const config::ModelSettings settings =
-        settings_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    try {
+        const config::ModelSettings shape = model::read_shape("model/config.json", content);
+        require(shape.layers > 0 && shape.width % shape.heads == 0 &&
+                    shape.heads % shape.key_heads() == 0,
+                "a shape is possible");
+    } catch (const ConfigError&) {  // a family or a size that is refused
+    }
+    const config::ModelSettings settings = settings_of(content);
     const std::string json = model::hugging_face_config(settings, Dtype::bf16);
     config::ModelSettings again = settings_of(json);
     again.hidden = settings.hidden;  // the export has the resolved width

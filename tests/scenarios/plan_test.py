@@ -290,10 +290,13 @@ class Suggest(program.Scenario):
     def test_what_is_no_model_or_fits_nowhere_is_a_sentence(self):
         (self.folder / "config.json").write_text('{"num_hidden_layers": 2}')
         (self.folder / "experts.json").write_text('{"num_local_experts": 8}')
+        sizes = {"hidden_size": 64, "num_attention_heads": 4, "vocab_size": 256, "num_hidden_layers": 1 << 24}
+        (self.folder / "vast.json").write_text(json.dumps(sizes))
         for words, said in (
             (["there/is/none"], "cannot be opened"),
             ([self.folder], "has no hidden_size"),
             ([self.folder / "experts.json"], "has experts"),
+            ([self.folder / "vast.json"], "more layers"),
             (["7e9", "--gpu-tflops", 165], "--gpu-memory-gb"),
             (["7e10", *self.HAND, "--drive-gb-s", 4, "--drive-gb", 10], "No way to train this model fits"),
         ):

@@ -35,8 +35,9 @@ std::string describe_life(const DriveUse& use, double rated_tbw) {
         rated_tbw > 0 ? std::optional(rated_tbw * kTerabyte) : use.drive.life.rated_bytes;
     const std::optional<double>& written = use.drive.life.written_bytes;
     if (!rated) {
-        return text(written ? text("it has taken ", human_bytes(*written), " so far and") : "it",
-                    " does not say what it is rated for: set ", assignment(kRating, "TB"));
+        return text("it ",
+                    written ? text("has taken ", human_bytes(*written), " so far, and ") : "",
+                    "does not tell what it is rated for: say it with ", assignment(kRating, "TB"));
     }
     const double steps = std::max(0.0, *rated - written.value_or(0)) / (use.bytes / 2);
     return text("it is rated for ", human_bytes(*rated),
