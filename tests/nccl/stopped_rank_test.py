@@ -17,6 +17,7 @@ import verdict  # noqa: E402
 
 PROGRAM = programs.find("nccl_stopped_rank")
 LIMIT_S = 4
+HANG_S = 150
 PHASES = {
     "init": "NCCL's start",
     "reduce_scatter": "a reduce-scatter",
@@ -43,15 +44,17 @@ class StoppedRank(unittest.TestCase):
             errors="replace",
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            timeout=150,
+            timeout=HANG_S,
             env=dict(os.environ, NEARSTEP_TIMEOUT="120"),
         )
         if done.returncode == 77:
             self.skipTest(done.stdout.strip())
         processes = re.findall(r"is process (\d+)", done.stdout)
         self.assertEqual(len(processes), ranks, done.stdout + done.stderr)
-        time.sleep(1)
-        self.assertFalse([process for process in processes if is_alive(process)], "a rank lives on")
+        end = time.monotonic() + HANG_S
+        while any(map(is_alive, processes)):
+            self.assertLess(time.monotonic(), end, "a rank lives on")
+            time.sleep(0.1)
         return done
 
     def check_all_end(self, ranks):

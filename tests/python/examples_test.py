@@ -14,7 +14,6 @@ import launcher
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-LIMIT_S = 300
 
 
 def steps_in(text):
@@ -65,7 +64,7 @@ class Examples(launcher.FolderTest):
     def run_killed(self, ranks, name, *arguments, last, **variables):
         """Kills the program, which stands still when it has said ``last``."""
         worker = self.start(ranks, "standing_still.py", last, EXAMPLES / name, *arguments, **variables)
-        until = time.monotonic() + LIMIT_S
+        until = time.monotonic() + launcher.WORKERS_LIMIT_S
         while last not in worker.text():
             self.assertIsNone(worker.process.poll(), worker.text()[-4000:])
             self.assertLess(time.monotonic(), until, worker.text()[-4000:])

@@ -125,7 +125,7 @@ class HostSums(unittest.TestCase):
 
         def add_on_host(place, gradients):
             begun.set()
-            goes_on.wait(60)
+            goes_on.wait(launcher.WORKERS_LIMIT_S)
             on_host(place, gradients)
 
         patch = unittest.mock.patch.object(waiting, "add_on_host", add_on_host)
@@ -171,7 +171,7 @@ class HostSums(unittest.TestCase):
         counts, (begun, goes_on) = self.counted(), self.late()
         gradients = self.gradients(0, (torch.bfloat16, *FORMATS))
         place = self.begin(0, gradients[:2])
-        self.assertTrue(begun.wait(60))
+        self.assertTrue(begun.wait(launcher.WORKERS_LIMIT_S))
         for gradient in gradients[2:]:
             self.sums.add(place, gradient)
         goes_on.set()
@@ -212,7 +212,7 @@ class HostSums(unittest.TestCase):
         begun, goes_on = self.late()
         gradients = self.gradients(0, FORMATS)
         place = self.begin(0, gradients[:2])
-        self.assertTrue(begun.wait(60))
+        self.assertTrue(begun.wait(launcher.WORKERS_LIMIT_S))
         timer = threading.Timer(0.2, goes_on.set)
         timer.start()
         self.assertTrue(torch.equal(self.take(place, gradients[2]), in_order(gradients)))

@@ -11,7 +11,7 @@ import networks
 
 RANK = int(os.environ.get("RANK", 0))
 RANKS = int(os.environ.get("WORLD_SIZE", 1))
-STEPS = 50
+STEPS = 20
 FOLDER = pathlib.Path(sys.argv[1])
 
 

@@ -82,7 +82,7 @@ class Program(unittest.TestCase):
             capture_output=True,
             env=kept,
             cwd=self.folder,
-            timeout=120,
+            timeout=launcher.WORKERS_LIMIT_S,
         )
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertNotIn("-" * 74, done.stderr)
@@ -178,7 +178,7 @@ class Program(unittest.TestCase):
         self.wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "the ranks end")
 
     def wait_until(self, holds, what):
-        end = time.monotonic() + 100
+        end = time.monotonic() + launcher.WORKERS_LIMIT_S
         while not holds():
             self.assertLess(time.monotonic(), end, what)
             time.sleep(0.05)

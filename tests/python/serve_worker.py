@@ -1,10 +1,13 @@
 """Trains a network on all ranks but the last SERVING, which hold the devices; rank 0 prints what they end with.
 
-serve_worker.py FOLDER SERVING STEPS [codec=CODEC] [resume] [save] [changes] [shared] [unfit]
+serve_worker.py FOLDER SERVING STEPS [codec=CODEC] [resume] [save] [changes] [shared] [unfit] [kill=STEP]
+
+In step STEP rank 0 kills the last rank.
 """
 
 import os
 import pathlib
+import signal
 import sys
 
 import torch
@@ -30,6 +33,8 @@ optimizer = nearstep.AdamW(model, lr=1e-3, path=folder / "state", codec=wanted.g
 if "resume" in wanted:
     optimizer.resume()
 for step in range(optimizer.steps, steps):
+    if rank == 0 and step == int(wanted.get("kill", -1)):
+        os.kill(int((folder / f"pid-{ranks - 1}").read_text()), signal.SIGKILL)
     networks.descend(model.loss(step, optimizer.rank, optimizer.ranks), optimizer)
     if "changes" in wanted and step == 1:
         with torch.no_grad():

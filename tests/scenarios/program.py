@@ -202,6 +202,11 @@ class Scenario(facts.States, unittest.TestCase):
         self.assertEqual(done.returncode, 2, f"{done.args}\n{done.stdout}\n{done.stderr}")
         self.assert_states(done.stderr, *facts)
 
+    def assert_seen(self, look):
+        """`look` makes a run and says whether one thing began before another one ended. A machine that stands still may
+        hide that, but not in each of ten runs."""
+        self.assertTrue(any(look() for _ in range(10)))
+
     def assert_bytes(self, measured, wanted, padding):
         self.assertGreaterEqual(measured, wanted * 0.999)
         self.assertLessEqual(measured, wanted * padding * 1.001)
