@@ -24,7 +24,7 @@ from nearstep._local import parts, waits
 
 WIDTH, ROWS = 184, 8  # a layer is a block of the optimizer's
 CLIP = 0.4
-EPS = 1e-3  # larger than usual, where all elements are compared: see Reference
+EPS = 1e-3  # larger than usual, where gradients of bf16 or all elements are compared: see Reference
 
 
 class Net(torch.nn.Module):
@@ -243,8 +243,8 @@ def _descend(model, opt, form, step, share, shares):
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
 
 
-def make_optimizer(model, folder, clip_norm=CLIP):
-    return nearstep.AdamW(model, lr=1e-3, weight_decay=0.1, clip_norm=clip_norm, path=folder / "state")
+def make_optimizer(model, folder, clip_norm=CLIP, eps=1e-8):
+    return nearstep.AdamW(model, lr=1e-3, eps=eps, weight_decay=0.1, clip_norm=clip_norm, path=folder / "state")
 
 
 def replaced(model, ranks, folder):
@@ -253,6 +253,10 @@ def replaced(model, ranks, folder):
     fsdp(model, ranks)
     opt.param_groups[0]["params"] = list(model.parameters())
     return model, ranks, opt
+
+
+def _eps_of(form):
+    return EPS if form == "mixed" else 1e-8
 
 
 class Reference:
@@ -267,7 +271,7 @@ class Reference:
         if form == "mixed":
             self.model, shares = _FORMS[form](self.model, ranks)
         self.share = (rank if shares > 1 else 0, shares)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, weight_decay=0.1)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, eps=_eps_of(form), weight_decay=0.1)
         self.least = [torch.full(p.shape, torch.inf) for p in self.model.parameters()]
 
     def step(self, step):
@@ -320,7 +324,8 @@ def train(rank, folder, ranks, form, steps, kill):
     ours = Mixture() if form == "experts" else Net()
     model, shares, *made = replaced(ours, ranks, folder) if form == "replaced" else _FORMS[form](ours, ranks)
     share = rank // (ranks // shares)
-    opt = made[0] if made else make_optimizer(model, folder, None if form == "own_clipping" else CLIP)
+    clip_norm = None if form == "own_clipping" else CLIP
+    opt = made[0] if made else make_optimizer(model, folder, clip_norm, _eps_of(form))
     start = opt.resume((folder / "checkpoint").read_text() if kill == "from" else None)
     expect(kill != "from" or opt.extra == {"rows": start}, f"{opt.extra} rows")
     kill_at, where = _kill_when(kill, rank)
