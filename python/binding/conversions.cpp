@@ -4,6 +4,9 @@
 #include "base/error.hpp"
 #include "csd/optimizer.hpp"
 #include "memory/buffer.hpp"
+#include "python/binding/checkpoint_state.hpp"
+
+#include <nanobind/stl/pair.h>
 
 #include <array>
 
@@ -37,6 +40,36 @@ std::vector<CarriedTensor> carried_of(const CarriedTensors& tensors) {
                            .updates = updates});
     }
     return carried;
+}
+
+nb::list arrays_of(std::array<std::vector<float>, 3> state) {
+    nb::list arrays;
+    for (std::vector<float>& array : state) {
+        const auto [kept, owner] = kept_by_python(std::move(array));
+        arrays.append(
+            nb::ndarray<nb::pytorch, float, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
+    }
+    return arrays;
+}
+
+void add_checkpoint(nb::module_& m) {
+    nb::class_<CheckpointState>(m, "CheckpointState")
+        .def(nb::init<const std::string&>(), nb::arg("path"),
+             nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("position", &CheckpointState::position)
+        .def_prop_ro("tensors", &CheckpointState::tensors)
+        .def("updates", &CheckpointState::updates)
+        .def_prop_ro("program_state",
+                     [](const CheckpointState& self) {
+                         const std::string kept = self.program();
+                         return nb::bytes(kept.data(), kept.size());
+                     })
+        .def(
+            "read_state",
+            [](CheckpointState& self, std::size_t tensor) {
+                return arrays_of(without_python([&] { return self.read_state(tensor); }));
+            },
+            nb::arg("tensor"));
 }
 
 void add_position(nb::module_& m) {

@@ -10,6 +10,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -66,8 +67,13 @@ TensorMemory piece_of(std::uintptr_t address, const std::string& dtype);
 std::vector<TensorMemory> pieces_of(const Pieces& addresses);
 engine::StepSettings step_of(const std::string& optimizer, const Hypers& groups, double clip_norm);
 
+// A tensor's master weights and moments, as tensors.
+nanobind::list arrays_of(std::array<std::vector<float>, 3> state);
+
 // Makes the class of a step's place in the state.
 void add_position(nanobind::module_& m);
+// Makes the class of a checkpoint that is read.
+void add_checkpoint(nanobind::module_& m);
 
 nanobind::dict dict_of(const StepStats& stats);
 nanobind::dict dict_of(const trace::RunFacts& facts);

@@ -247,6 +247,7 @@ NB_MODULE(_engine, m) {
     request.def(nb::init<StartRequest::Kind, std::string>(), nb::arg("kind"), nb::arg("path") = "")
         .def_ro("path", &StartRequest::path);
     add_position(m);
+    add_checkpoint(m);
     nb::class_<Driver>(m, "Conductor")
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
@@ -356,14 +357,7 @@ NB_MODULE(_engine, m) {
         .def("updates", &Conductor::updates, nb::call_guard<nb::gil_scoped_release>())
         .def("read_state",
              [](Driver& self, std::size_t tensor) {
-                 auto found = without_python([&] { return self.read_state(tensor); });
-                 nb::list arrays;
-                 for (std::vector<float>& array : found) {
-                     const auto [kept, owner] = kept_by_python(std::move(array));
-                     arrays.append(nb::ndarray<nb::pytorch, float, nb::ndim<1>>(
-                         kept->data(), {kept->size()}, owner));
-                 }
-                 return arrays;
+                 return arrays_of(without_python([&] { return self.read_state(tensor); }));
              })
         .def("close", &Conductor::close, nb::call_guard<nb::gil_scoped_release>(),
              nb::arg("keeps_vector") = false)

@@ -15,7 +15,7 @@ from . import _engine, _hooks, _ranks
 from ._model import sharded
 from ._gradients.clipping import answer_clipping
 from ._gradients.intake import Intake
-from ._local import whole
+from ._local import saved, whole
 from ._local.optimizer import make_local
 from ._local.parts import is_sharded
 from ._local.wanted import wants_local
@@ -296,9 +296,12 @@ class Optimizer(torch.optim.Optimizer):
             _ranks.check_group()
         sharded.refuse(zip(self._names, self._params))  # the model may have been wrapped since the optimizer was made
         takes_over = not self._is_part and whole.is_in_the_way(self, is_resuming, checkpoint)
+        of_ranks = checkpoint if saved.is_of_ranks(checkpoint) and not self._given["fresh"] else ""
+        if of_ranks:
+            whole.unpack(self, checkpoint)
         open_guarded(parameters)
         try:
-            self._session.begin(self, is_resuming, checkpoint)
+            self._session.begin(self, is_resuming, "" if of_ranks else checkpoint)
         except BaseException:
             guard(parameters)
             raise
@@ -306,7 +309,7 @@ class Optimizer(torch.optim.Optimizer):
             whole.forget_parts(self)
         if self._conductor.steps:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
-        self.extra = self._session.extra
+        self.extra = saved.extra_of(of_ranks) if of_ranks else self._session.extra
         self._drops = weakref.finalize(self, drop, self._conductor, self._session.parameters, self._handles)
         self._drops.atexit = False  # _ranks closes optimizers at the end of the process
 

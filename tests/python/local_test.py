@@ -2,6 +2,7 @@
 and meshes."""
 
 import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -31,6 +32,7 @@ MOVES = (  # the first one process has a state of the whole model
     (4, "tensor_parallel_in_shards"),
     (2, "ddp"),
 )
+MOVES_OF_CHECKPOINTS = ((1, "fsdp"), (2, "nearstep-run"), (2, "fsdp"), (1, "plain"))
 ONCE_MORE = ("experts", "mixed", "replicated", "tensor_parallel")
 
 
@@ -45,7 +47,7 @@ class Local(launcher.FolderTest):
             ranks,
             form,
             steps,
-            *([kill] if kill else []),
+            *filter(None, [kill]),
         )
         code = worker.wait(300)
         self.assertEqual(code != 0, fails, worker.text())
@@ -77,18 +79,24 @@ class Local(launcher.FolderTest):
                 self.assertEqual(rest, list(found[2, form][1:]))
 
     def test_goes_on_on_other_ranks_and_meshes_and_under_other_launchers(self):
-        steps = 0
-        for ranks, form in MOVES:
-            by_mpi = form == "nearstep-run"
-            with self.subTest(ranks=ranks, form=form):
-                [(start, _, seen)] = self.train("moved", ranks, "plain" if by_mpi else form, steps + 2, by_mpi=by_mpi)
-                self.assertEqual((start, seen), (steps, steps + 2))
-                steps += 2
+        for number, (ranks, form) in enumerate(MOVES):
+            self.move(number, ranks, form, "save")
+        folders = {path.name for path in (self.folder / "moved/state").iterdir()}
+        self.assertEqual(folders, {f"rank-{rank}-of-2.layout-1" for rank in range(2)})
+        for number, (ranks, form) in enumerate(MOVES_OF_CHECKPOINTS, len(MOVES)):
+            shutil.rmtree(self.folder / "moved/state")
+            self.move(number, ranks, form, "from")
         for ranks in (2, 1):  # parameters without a module
             [(start, *_)] = self.train("replaced", ranks, "replaced", 6 - 2 * ranks)
             self.assertEqual(start, 0 if ranks == 2 else 2)
-        folders = {path.name for path in (self.folder / "moved/state").iterdir()}
-        self.assertEqual(folders, {f"rank-{rank}-of-2.layout-1" for rank in range(2)})
+
+    def move(self, number, ranks, form, how):
+        """Two more steps."""
+        by_mpi = form == "nearstep-run"
+        with self.subTest(ranks=ranks, form=form, how=how):
+            steps = 2 * number
+            [(start, _, seen)] = self.train("moved", ranks, "plain" if by_mpi else form, steps + 2, how, by_mpi=by_mpi)
+            self.assertEqual((start, seen), (steps, steps + 2))
 
     def launch(self, starter, ranks, script, *words, **variables):
         many = (

@@ -1,10 +1,10 @@
 """Trains on ranks that find each other by torch.distributed: forks of this process, with torchrun's variables.
 
-    local_worker.py FOLDER RANKS FORM STEPS [KILL]
+    local_worker.py FOLDER RANKS FORM STEPS [KILL|save|from]
 
 Prints the first step, the digest, and by how much the parameters differ from those of torch.optim.AdamW on one rank at
 most. FORM: of _FORMS. KILL: RANK@STEP@WHERE; that rank kills itself in that step, before it meets the others or when
-they have agreed.
+they have agreed. save: writes a checkpoint at the end; from: goes on from that one before, in place of the state.
 """
 
 import os
@@ -24,7 +24,7 @@ from nearstep._local import parts, waits
 
 WIDTH, ROWS = 184, 8  # a layer is a block of the optimizer's
 CLIP = 0.4
-EPS = 1e-3  # larger than usual, where all elements are compared: see Reference
+EPS = 1e-3  # larger than usual, where gradients of bf16 or all elements are compared: see Reference
 
 
 class Net(torch.nn.Module):
@@ -227,7 +227,7 @@ _FORMS = {
 
 
 def _kill_when(kill, rank):
-    if not kill or int(kill.split("@")[0]) != rank:
+    if "@" not in kill or int(kill.split("@")[0]) != rank:
         return -1, ""
     return int(kill.split("@")[1]), kill.split("@")[2]
 
@@ -243,8 +243,8 @@ def _descend(model, opt, form, step, share, shares):
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
 
 
-def make_optimizer(model, folder, clip_norm=CLIP):
-    return nearstep.AdamW(model, lr=1e-3, weight_decay=0.1, clip_norm=clip_norm, path=folder / "state")
+def make_optimizer(model, folder, clip_norm=CLIP, eps=1e-8):
+    return nearstep.AdamW(model, lr=1e-3, eps=eps, weight_decay=0.1, clip_norm=clip_norm, path=folder / "state")
 
 
 def replaced(model, ranks, folder):
@@ -253,6 +253,10 @@ def replaced(model, ranks, folder):
     fsdp(model, ranks)
     opt.param_groups[0]["params"] = list(model.parameters())
     return model, ranks, opt
+
+
+def _eps_of(form):
+    return EPS if form == "mixed" else 1e-8
 
 
 class Reference:
@@ -267,7 +271,7 @@ class Reference:
         if form == "mixed":
             self.model, shares = _FORMS[form](self.model, ranks)
         self.share = (rank if shares > 1 else 0, shares)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, weight_decay=0.1)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, eps=_eps_of(form), weight_decay=0.1)
         self.least = [torch.full(p.shape, torch.inf) for p in self.model.parameters()]
 
     def step(self, step):
@@ -283,7 +287,7 @@ class Reference:
         """The largest one."""
         compared = [least > 1e-3 for least in self.least]
         share = sum(int(one.sum()) for one in compared) / sum(one.numel() for one in compared)
-        expect(share > 0.98, f"{share} of the parameters are compared")
+        expect(share > 0.95, f"{share} of the parameters are compared")
         pairs = zip(compared, model.parameters(), self.model.parameters())
         return max(((_whole(p) - _whole(q)) * where).abs().max().item() for where, p, q in pairs)
 
@@ -320,8 +324,11 @@ def train(rank, folder, ranks, form, steps, kill):
     ours = Mixture() if form == "experts" else Net()
     model, shares, *made = replaced(ours, ranks, folder) if form == "replaced" else _FORMS[form](ours, ranks)
     share = rank // (ranks // shares)
-    opt = made[0] if made else make_optimizer(model, folder, None if form == "own_clipping" else CLIP)
-    start, (kill_at, where) = opt.resume(), _kill_when(kill, rank)
+    clip_norm = None if form == "own_clipping" else CLIP
+    opt = made[0] if made else make_optimizer(model, folder, clip_norm, _eps_of(form))
+    start = opt.resume((folder / "checkpoint").read_text() if kill == "from" else None)
+    expect(kill != "from" or opt.extra == {"rows": start}, f"{opt.extra} rows")
+    kill_at, where = _kill_when(kill, rank)
     for step in range(steps):
         reference.step(step)
         if step < start:
@@ -340,6 +347,9 @@ def train(rank, folder, ranks, form, steps, kill):
             expect(all(map(waits.is_awaited, held)), "step() waits for the update")
             _read_alone(model, rank, step)
     worst = reference.difference(model)
+    saved_at = opt.save(folder / "checkpoints", extra={"rows": steps}) if kill in ("save", "from") else ""
+    if saved_at and rank == 0:
+        (folder / "checkpoint").write_text(saved_at)
     digest, seen = opt.masters_digest(), int((model.module if form == "ddp" else model).seen)
     opt.close()
     if rank == 0:
@@ -407,8 +417,13 @@ def saved(rank, folder, ranks):
         return opt.masters_digest()
 
     model, opt = make("state")
-    train(model, opt, range(2))
+    train(model, opt, range(1))
+    opt.save(folder / "checkpoints")
+    train(model, opt, range(1, 2))
     path = opt.save(folder / "checkpoints", extra={"rows": 16})
+    dist.barrier()
+    names = [one.name for one in (folder / "checkpoints").glob("*.ranks.json")]
+    expect(names == [pathlib.Path(path).name], f"{names} are left of replaced checkpoints")
     shown = opt.state_dict()
     digest = train(model, opt, range(2, 4))
     expect(
@@ -420,6 +435,15 @@ def saved(rank, folder, ranks):
         go_back(opt)
         expect(opt.steps == 2 and opt.extra == {"rows": 16}, f"{opt.steps} steps, {opt.extra}")
         expect(train(model, opt, range(2, 4)) == digest, "it goes on from its checkpoint")
+    bad = folder / "checkpoints/bad.ranks.json"
+    if rank == 0:
+        bad.write_text(pathlib.Path(path).read_text().replace('"rank-1-of-2/', '"../rank-1-of-2/'))
+    dist.barrier()
+    try:
+        make("fourth")[1].resume(bad)
+        raise AssertionError("a checkpoint outside its folder")
+    except ValueError as error:
+        expect("opt.save() returned" in str(error), str(error))
     opt.param_groups[0]["lr"] = 0.1 * (rank + 1)
     try:
         train(model, opt, [4])
@@ -440,6 +464,15 @@ def refused(rank, folder, ranks):
     def stage():
         return torch.nn.Linear(4, 4 + rank)
 
+    def named_alike():
+        from torch.distributed.fsdp import fully_shard
+
+        torch.manual_seed(rank)
+        return fully_shard(torch.nn.Linear(4, 4), mesh=_mesh(ranks, 1, names=("stages", "shards"))["shards"])
+
+    def resumed(model, **settings):
+        nearstep.AdamW(model, **settings).resume()
+
     def wrapped_late(model, keeps_parameters=True, **settings):
         inner = torch.nn.Sequential(model)
         opt = nearstep.AdamW(inner, **settings)
@@ -451,7 +484,8 @@ def refused(rank, folder, ranks):
             (("FullyShardedDataParallel", "fully_shard()"), flat, nearstep.AdamW, {}),
             (("FullyShardedDataParallel", "fully_shard()"), lambda: torch.nn.Linear(4, 4), wrapped_late, {}),
             (("another tensor",), lambda: torch.nn.Linear(4, 4), wrapped_late, {"keeps_parameters": False}),
-            (("stages", "fully_shard()"), stage, lambda *a, **s: nearstep.AdamW(*a, **s).resume(), {}),
+            (("stages", "fully_shard()"), stage, resumed, {}),
+            (("different values", "whole model"), named_alike, resumed, {}),
             (("stream=", "CPUOffloadPolicy"), stage, nearstep.AdamW, {"stream": nearstep.Stream(slots=2)}),
             (("weights=", "checkpoint"), stage, nearstep.AdamW, {"weights": str(folder)}),
             (("gpu_memory_gb=", "PyTorch"), stage, nearstep.AdamW, {"gpu_memory_gb": 4}),
@@ -491,14 +525,14 @@ def expect(is_true, what):
 _OTHERS = {form.__name__: form for form in (checkpointed, saved, refused, left)}
 
 
-def train_by_mpi(folder, form, steps):
+def train_by_mpi(folder, form, steps, kill):
     rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
-    train(rank, pathlib.Path(folder), ranks, form, int(steps), "")
+    train(rank, pathlib.Path(folder), ranks, form, int(steps), kill)
 
 
 def main(folder, ranks, form, steps, kill=""):
     if "OMPI_COMM_WORLD_SIZE" in os.environ:
-        train_by_mpi(folder, form, steps)
+        train_by_mpi(folder, form, steps, kill)
         return
     ranks, processes = int(ranks), []
     with socket.socket() as one:

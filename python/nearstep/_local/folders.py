@@ -16,11 +16,13 @@ from .boxes import Range, range_of
 
 _NAME = re.compile(r"rank-(0|[1-9][0-9]{0,6})-of-([1-9][0-9]{0,6})(?:\.layout-([1-9][0-9]{0,6}))?")
 _MANIFEST = re.compile(r"rank-[0-9]+\.(set-1\.)?manifest")
-_OF_WHOLE = re.compile(r"rank-[0-9]+\.(set-1\.)?(manifest|program-[01]|device-[0-9]+\.(set-1\.)?state)(\.partial)?")
+_OF_WHOLE = re.compile(
+    r"rank-[0-9]+\.(set-1\.)?(manifest|program-[01]|device-[0-9]+\.(set-1\.)?state)(\.partial)?|newest-checkpoint"
+)
 _FILE = "parts.json"
 _MOST_BYTES = 1 << 28
 _DTYPES = ("fp32", "bf16", "fp16")
-_OF_ENGINE = re.compile(r"rank-0\..*|parts\.json(\.partial)?|\..*")
+_OF_ENGINE = re.compile(r"rank-0\..*|newest-checkpoint|parts\.json(\.partial)?|\..*")
 
 
 def name_of(rank: int, ranks: int, number: int) -> str:
@@ -55,8 +57,8 @@ class Part:
     def has_same_elements(self, other: Part) -> bool:
         return (self.dtype, self.ranges, self.groups) == (other.dtype, other.ranges, other.groups)
 
-    def write(self, folder: str) -> None:
-        about = {
+    def as_json(self) -> dict:
+        return {
             "run": self.run,
             "number": self.number,
             "rank": self.rank,
@@ -65,8 +67,10 @@ class Part:
             "groups": self.groups,
             "ranges": [one.as_json() for one in self.ranges],
         }
+
+    def write(self, folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
-        write_json(os.path.join(folder, _FILE), about)
+        write_json(os.path.join(folder, _FILE), self.as_json())
 
 
 class Whole(Part):
@@ -118,21 +122,29 @@ def forget(folder: str) -> None:
         os.remove(os.path.join(folder, _FILE))
 
 
+def part_of(about: dict) -> Part:
+    """From JSON. Raises ValueError, KeyError, TypeError or RecursionError for what is none."""
+    part = Part(
+        about["run"],
+        about["number"],
+        about["rank"],
+        about["ranks"],
+        about["dtype"],
+        [range_of(one) for one in about["ranges"]],
+        about["groups"],
+    )
+    are_numbers = all(type(one) is int and one >= 0 for one in (part.number, part.rank, part.ranks))
+    has_groups = all(type(group) is int and 0 <= group < 1 << 16 for group in part.groups)
+    is_whole = are_numbers and isinstance(part.run, str) and part.dtype in _DTYPES
+    if not is_whole or not has_groups or len(part.groups) != len(part.ranges):
+        raise ValueError("it describes a part of a state that cannot be")
+    return part
+
+
 def _read(path: str, named: tuple) -> Part:
     try:
-        about = read_json(path)
-        part = Part(
-            about["run"],
-            about["number"],
-            about["rank"],
-            about["ranks"],
-            about["dtype"],
-            [range_of(one) for one in about["ranges"]],
-            about["groups"],
-        )
-        has_groups = all(type(group) is int and 0 <= group < 1 << 16 for group in part.groups)
-        is_named = (part.rank, part.ranks, part.number) == named and isinstance(part.run, str)
-        if not is_named or not has_groups or len(part.groups) != len(part.ranges) or part.dtype not in _DTYPES:
+        part = part_of(read_json(path))
+        if (part.rank, part.ranks, part.number) != named:
             raise ValueError("it is of another folder")
         return part
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -123,7 +123,7 @@ class Local:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
 
     def _lay_out(self):
-        self._cut_like = self._module or outermost(self._params)
+        self._cut_like = outermost(self._params) if self._module is None else self._module
         layout = lay_out(self.param_groups, self._cut_like)
         if self._module is None:  # the names are those of every program that gives no module
             names = {id(p): name for name, p in named(self.param_groups, None)}

@@ -14,9 +14,10 @@ import math
 import torch
 import torch.distributed as dist
 
+from .. import _engine
 from .._torch_private import compute_local_shape_and_global_offset, foreach_norm
 from .boxes import Range, dense, flat_like
-from .world import all_gather, leave_group
+from .world import all_gather, leave_group, of_all_ranks
 
 try:
     from torch.distributed.tensor import DTensor, Replicate
@@ -214,6 +215,24 @@ class Parts:
             if bucket.key[0] == "all" and bucket.count > 1:
                 for number in bucket.numbers:
                     dist.broadcast(self.flat(number), 0)
+        self._refuse_other_copies()
+
+    def _refuse_other_copies(self) -> None:
+        """Elements of one name that several ranks hold, by meshes that do not know each other, are copies: their values
+        are the same. Otherwise they are different parameters, of which a restart would take one for the other."""
+        mine = {piece.place: _digest(piece.tensor) for piece in self.pieces if piece.holders > 1}
+        seen: dict = {}
+        for rank, found in enumerate(self._world.gather_objects(mine)):
+            for place, digest in found.items():
+                first, of_first = seen.setdefault(place, (rank, digest))
+                if digest != of_first:
+                    raise of_all_ranks(
+                        ValueError(
+                            f"Ranks {first} and {rank} have {place.name} with different values, on meshes of their "
+                            "own, as stages of a pipeline whose modules have the same names: give the modules the "
+                            "names that they have in the whole model, or let these ranks begin with the same values."
+                        )
+                    )
 
     @torch.no_grad()
     def gather(self) -> None:
@@ -279,6 +298,11 @@ class Parts:
                 id(p) for one in gc.get_objects() if issubclass(type(one), kind) for p in one.parameters()
             }
         return self._is_reduced
+
+
+def _digest(tensor) -> int:
+    values = tensor.detach().cpu().contiguous()
+    return _engine.digest(values.data_ptr(), values.numel() * values.element_size())
 
 
 def squares(pieces: list, gradients: list) -> list:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
-import re
 import secrets
 import sys
 
 from .._model.groups import DTYPES
 from .._starting.names import whole_path
 from .._starting.settings import flattened
-from . import folders
+from . import folders, saved
 from .carry import carry
 from .engines import engine_of, paths_of, whole_of
 from .world import of_all_ranks
@@ -80,11 +80,13 @@ class _Start:
         if carried is not None:
             return self._begin_from(carried(self._parts))
         is_fresh = bool(self._optimizer._given["fresh"])
+        if checkpoint and not is_fresh:
+            return self._begin_from_checkpoint(checkpoint)
         if is_fresh:
             self._world.together(lambda: folders.remove(self._paths, keep=-1))
         layout, here = (None, []) if is_fresh else self._look()
         if layout is None or self._is_in_place(layout, here):
-            done = self._begin_in_place(layout, is_fresh, checkpoint)
+            done = self._begin_in_place(layout, is_fresh, None)
             if is_fresh:
                 self._world.together(lambda: folders.remove_whole(self._paths))
             return done
@@ -95,17 +97,29 @@ class _Start:
                     "fresh=True."
                 )
             )
-        if checkpoint:
-            raise of_all_ranks(
-                ValueError(
-                    "A checkpoint of several ranks is for the same ranks and parts as those "
-                    "that wrote it: call opt.resume() without it, which reads the state in "
-                    "path."
-                )
-            )
         return self._begin_elsewhere(layout, here)
 
-    def _begin_in_place(self, layout: tuple | None, is_fresh: bool, checkpoint: str | None) -> int:
+    def _begin_from_checkpoint(self, path: str) -> int:
+        """The state in the folders of ``path``, of whichever layout, is replaced."""
+        world = self._world
+        found = world.together(lambda: saved.Saved(path, lambda: whole_of(self._optimizer.lay_out_whole())))
+        part = self._part("", 0)
+        if all(world.gather_objects(found.fits(part))):
+            layout, here = None, []
+            with contextlib.suppress(ValueError, RuntimeError):  # what is damaged goes
+                layout, here = self._look()
+            if layout is None or not self._is_in_place(layout, here):
+                world.together(lambda: folders.remove(self._paths, keep=-1))
+                layout = None
+            done = self._begin_in_place(layout, False, found)
+            world.together(lambda: folders.remove_whole(self._paths))
+            return done
+        world.together(lambda: os.makedirs(self._paths[0], exist_ok=True))
+        done = self._begin_from(found.carry(world, self._paths[0], self._parts.pieces))
+        self._optimizer.extra = world.together(found.extra)
+        return done
+
+    def _begin_in_place(self, layout: tuple | None, is_fresh: bool, checkpoint: saved.Saved | None) -> int:
         run, number = (self._new_run(), 0) if layout is None else (layout[2], layout[0])
         part = self._part(run, number)
         if layout is None:
@@ -120,6 +134,7 @@ class _Start:
         part = self._part(self._new_run(), 0)
         done = self._open(part, True, None, carried)
         self._world.together(lambda: part.write(os.path.join(self._paths[0], part.name)))
+        self._world.together(lambda: folders.remove_whole(self._paths))
         return done
 
     def _begin_elsewhere(self, layout: tuple, here: list) -> int:
@@ -144,10 +159,10 @@ class _Start:
     def _new_run(self) -> str:
         return self._world.gather_objects(secrets.token_hex(8))[0]
 
-    def _open(self, part: folders.Part, is_fresh: bool, checkpoint: str | None, carried=None) -> int:
+    def _open(self, part: folders.Part, is_fresh: bool, checkpoint: saved.Saved | None, carried=None) -> int:
         optimizer, world = self._optimizer, self._world
         own = world.together(lambda: optimizer.make_own(part.within(self._paths), part.name, is_fresh))
-        mine, step = ("", None) if checkpoint is None else world.together(lambda: checkpoint_of(checkpoint, part))
+        mine, step = ("", None) if checkpoint is None else (checkpoint.of_rank(world.rank), checkpoint.step)
         meeting = _Meeting(world, self._parts, carried.position.step if carried is not None else step)
         if own._params:
             own._session.meet, own._session.speaks = meeting, world.rank == 0
@@ -220,42 +235,5 @@ def save(optimizer, folder: str | None, extra) -> str:
     own, world, part = optimizer._own, optimizer._world, optimizer._part
     given = flattened(optimizer._given["config"] or {}).get("checkpoint.path")
     folder = whole_path("folder", folder or given or os.path.join(paths_of(optimizer._given)[0], "checkpoints"))
-
-    def write() -> str:
-        mine = os.path.join(folder, part.name)
-        path = own.save(mine, extra) if own._params else ""
-        part.write(mine)
-        return path and os.path.relpath(path, folder)
-
-    names = world.gather_objects(world.together(write))
-    path = os.path.join(folder, f"step-{optimizer._done:08}.ranks.json")
-
-    def publish() -> None:
-        if world.rank == 0:
-            folders.write_json(path, {"step": optimizer._done, "checkpoints": names})
-
-    world.together(publish)
-    return path
-
-
-def checkpoint_of(path: str, part: folders.Part) -> tuple:
-    """This rank's checkpoint among those that save() has named, and their step. Raises ValueError if it is of another
-    part."""
-    try:
-        about = folders.read_json(path)
-        names, step = about["checkpoints"], int(about["step"])
-        name = names[part.rank] if len(names) == part.ranks else None
-        if name and not re.fullmatch(re.escape(part.name) + r"/(run-[0-9a-f]+/)?step-[0-9]+\.h5", name):
-            raise ValueError(f"a rank has no checkpoint of the name {name!r}")
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise ValueError(
-            f"{path} names no checkpoints of several ranks ({error}): give the path that opt.save() returned."
-        ) from error
-    folder = os.path.dirname(path)
-    others = [] if name is None else folders.look(folder)
-    if not any(one.rank == part.rank and one.has_same_elements(part) for one in others):
-        raise ValueError(
-            f"The checkpoint {path} is of other ranks or other parts of the model: start as many ranks "
-            f"as wrote it, with the same mesh."
-        )
-    return (os.path.join(folder, name) if name else ""), step
+    path = world.together(lambda: own.save(os.path.join(folder, part.name), extra) if own._params else "")
+    return saved.write(world, folder, part, optimizer._done, path)

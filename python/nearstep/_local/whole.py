@@ -3,10 +3,11 @@ other."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 from .. import _engine, _ranks
-from . import folders
+from . import folders, saved
 from .carry import carry
 from .engines import engine_of, paths_of, whole_of
 from .parts import Piece
@@ -50,21 +51,44 @@ def _take_over(optimizer, paths: list) -> None:
     def opened(part):
         return engine_of(part, optimizer, paths, 0, layout)
 
-    mine = whole_of(layout)
-    pieces = [Piece(i, place, 0, layout.params[i]) for i, place in enumerate(mine.ranges)]
     here = [part for part in parts if part.layout == newest]
-    carried = carry(World.alone(), paths[0], newest[1], here, opened, pieces).of(layout.params)
-    engine = opened(mine)
+    _write(optimizer, paths, carry(World.alone(), paths[0], newest[1], here, opened, _pieces(layout)))
+    folders.remove(paths, keep=-1)
+    print(f"nearstep: the state of {newest[1]} ranks that PyTorch started is nearstep-run's now", file=sys.stderr)
+
+
+def _pieces(layout) -> list:
+    return [Piece(i, place, 0, layout.params[i]) for i, place in enumerate(whole_of(layout).ranges)]
+
+
+def _write(optimizer, paths: list, carried) -> None:
+    """What was carried becomes the state of this process."""
+    layout = optimizer._session.layout
+    of_tensors = carried.of(layout.params)
+    engine = engine_of(whole_of(layout), optimizer, paths, 0, layout)
     try:
         engine.open(_engine.Wish(_engine.Wish.Kind.FRESH, ""))
-        carried.tell(engine)
-        engine.begin([(one.data_ptr(), "fp32") for one in carried.masters], None, [""] * len(pieces), carried)
+        of_tensors.tell(engine)
+        values = [(one.data_ptr(), "fp32") for one in of_tensors.masters]
+        engine.begin(values, None, [""] * len(values), of_tensors)
         engine.await_start()
         engine.finish()
     finally:
         engine.close()
+
+
+def unpack(optimizer, checkpoint: str) -> None:
+    """A checkpoint of ranks that PyTorch started becomes the state in ``path``. Only the first rank acts, and the
+    others wait for it when they open the state."""
+    if not _ranks.is_first():
+        return
+    paths, layout = paths_of(optimizer._given), optimizer._session.layout
+    found = saved.Saved(checkpoint, None)
+    os.makedirs(paths[0], exist_ok=True)
+    carried = found.carry(World.alone(), paths[0], _pieces(layout))
     folders.remove(paths, keep=-1)
-    print(f"nearstep: the state of {newest[1]} ranks that PyTorch started is nearstep-run's now", file=sys.stderr)
+    folders.remove_whole(paths)
+    _write(optimizer, paths, carried)
 
 
 def forget_parts(optimizer) -> None:
