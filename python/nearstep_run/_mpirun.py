@@ -36,7 +36,7 @@ def _options(plan, settings) -> list:
         options += ["--oversubscribe"] if plan.ranks > cores else []
     else:
         settings.set_network(plan.interface)
-        options += ["--mca", "plm", "rsh", "--mca", "plm_rsh_agent", plan.remote, "--mca", "plm_rsh_no_tree_spawn", "1"]
+        settings.set_remote(plan.remote)
     for name, value in sorted(settings.environment.items()):
         options += ["-x", name] if value and name.startswith(_FORWARDED) else []
     return options
@@ -74,7 +74,7 @@ def main(words: list, caller: str = "mpirun", use: str = _USE) -> NoReturn:
         serve = [request.python, "-m", "nearstep", "serve"]
         parts += [":", *_ranks_that(plan, plan.ranks - stored, stored, options, serve)]
     # As words, for another head.
-    kept = ("OMPI_MCA_", "OMPI_ALLOW_RUN_AS_ROOT", "UCX_", "NCCL_")
+    kept = ("OMPI_MCA_", "PRTE_MCA_", "OMPI_ALLOW_RUN_AS_ROOT", "UCX_", "NCCL_")
     variables = [f"{name}={given[name]}" for name in sorted(given) if name.startswith(kept)]
     variables = [f"OMP_NUM_THREADS={given['OMP_NUM_THREADS']}", f"{spinning}={given[spinning]}", *variables]
     limit = os.environ.get("NEARSTEP_TIMEOUT") or "0"

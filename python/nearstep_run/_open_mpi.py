@@ -100,6 +100,17 @@ class Settings:
         if not self.environment.get("OMP_WAIT_POLICY"):
             self.environment["GOMP_SPINCOUNT"] = self.environment.get("GOMP_SPINCOUNT") or "1000"
 
+    def set_remote(self, agent: str) -> None:
+        """The program that reaches other hosts, from this one alone. Open MPI 4.1 and PRRTE, which starts the ranks of
+        Open MPI 5, have names of their own, and neither knows the other's."""
+        for launcher, component in (("OMPI", "rsh"), ("PRTE", "ssh")):
+            start = f"{launcher}_MCA_plm"
+            self.environment |= {
+                start: component,
+                f"{start}_{component}_agent": agent,
+                f"{start}_{component}_no_tree_spawn": "1",
+            }
+
     def set_no_network(self) -> None:
         """Ranks of one machine share memory, so that none has to listen on the machine's addresses. Debian's file
         leaves out others."""
