@@ -470,6 +470,18 @@ def refused(rank, folder, ranks):
         torch.manual_seed(rank)
         return fully_shard(torch.nn.Linear(4, 4), mesh=_mesh(ranks, 1, names=("stages", "shards"))["shards"])
 
+    def averaged_by_some():
+        groups = [dist.new_group([one]) for one in range(ranks)]
+        return torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4), process_group=groups[rank])
+
+    def sharded_late(model, **settings):
+        from torch.distributed.fsdp import fully_shard
+
+        opt = nearstep.AdamW(model, **settings)
+        opt.resume()
+        fully_shard(model, mesh=_mesh(ranks))(torch.ones(1, 4)).sum().backward()
+        opt.step()
+
     def resumed(model, **settings):
         nearstep.AdamW(model, **settings).resume()
 
@@ -486,6 +498,8 @@ def refused(rank, folder, ranks):
             (("another tensor",), lambda: torch.nn.Linear(4, 4), wrapped_late, {"keeps_parameters": False}),
             (("stages", "fully_shard()"), stage, resumed, {}),
             (("different values", "whole model"), named_alike, resumed, {}),
+            (("some of the ranks", "fully_shard()"), averaged_by_some, resumed, {}),
+            (("before opt.resume()",), lambda: torch.nn.Linear(4, 4), sharded_late, {}),
             (("stream=", "CPUOffloadPolicy"), stage, nearstep.AdamW, {"stream": nearstep.Stream(slots=2)}),
             (("weights=", "checkpoint"), stage, nearstep.AdamW, {"weights": str(folder)}),
             (("gpu_memory_gb=", "PyTorch"), stage, nearstep.AdamW, {"gpu_memory_gb": 4}),

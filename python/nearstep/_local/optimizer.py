@@ -103,6 +103,7 @@ class Local:
         layout = self._world.together(self._lay_out)
         self._names, self._made_with = layout.names, self._groups_of()
         parts = self._world.together(lambda: Parts(layout, self._world))
+        self._world.together(parts.find_reduced)
         if any(one != parts.alike() for one in self._world.gather_objects(parts.alike())):
             raise of_all_ranks(
                 ValueError(
@@ -173,6 +174,7 @@ class Local:
                 "The parameter groups have other parameters than when training began: make a new "
                 "optimizer after the model has changed."
             )
+        self._waits.refuse_new_units()
         own, parts = self._own, self._parts
         self._waits.await_all()
         parts.refresh()

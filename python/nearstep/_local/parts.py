@@ -293,11 +293,25 @@ class Parts:
     def _reduced(self) -> set:
         """A program may make its DistributedDataParallel when it likes, before the first step."""
         if self._is_reduced is None:
-            kind = torch.nn.parallel.DistributedDataParallel
-            self._is_reduced = {
-                id(p) for one in gc.get_objects() if issubclass(type(one), kind) for p in one.parameters()
-            }
+            self._is_reduced = self.find_reduced()
         return self._is_reduced
+
+    def find_reduced(self) -> set:
+        """Raises ValueError if only some of the ranks average the gradients of parameters that all ranks hold."""
+        kind = torch.nn.parallel.DistributedDataParallel
+        plain, found = {id(p) for p in self.params if not is_sharded(p)}, set()
+        for one in gc.get_objects():
+            ids = {id(p) for p in one.parameters()} & plain if issubclass(type(one), kind) else set()
+            if ids and dist.get_world_size(one.process_group) < self._world.size:
+                raise of_all_ranks(
+                    ValueError(
+                        "DistributedDataParallel averages over some of the ranks only, so that ranks have different "
+                        "parameters of the same names: use fully_shard() with a mesh of two dimensions, or tensor "
+                        "parallelism of PyTorch's, in its place."
+                    )
+                )
+            found |= ids
+        return found
 
 
 def _digest(tensor) -> int:

@@ -116,6 +116,8 @@ class Waits:
 
     def __init__(self, optimizer, own, parts, module):
         self._own, self._parts = weakref.ref(own), parts
+        self._module = None if module is None else weakref.ref(module)
+        self._units = self._count_units()
         self._blocks: list = [set() for _ in parts.buckets]  # of the engine, by bucket
         self._pending: set = set()  # buckets that may not have the last step's values
         self._unseen: set = set()  # buckets for which the streams of fully_shard() have not waited since the last step
@@ -149,6 +151,17 @@ class Waits:
         self._events = [torch.cuda.Event() for _ in self._parts.buckets]
         if os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1":  # NCCL's groups would wait for each other there
             self._late = set(range(len(self._parts.buckets)))
+
+    def _count_units(self) -> int:
+        module = None if self._module is None else self._module()
+        return 0 if module is None else len(_modules_of(module))
+
+    def refuse_new_units(self) -> None:
+        if self._count_units() > self._units:
+            raise RuntimeError(
+                "fully_shard() has replaced parameters since training began: call it before opt.resume() and the "
+                "first forward."
+            )
 
     # --- The end of a step ---
 
