@@ -13,6 +13,7 @@ import unittest
 import program
 
 SITES = sorted(path.parent for path in program.ROOT.glob("cluster/*/site.toml"))
+IN_GPUS = program.ROOT / "cluster/experiments/llama.choices/state-in-gpus.toml"
 # At least as many sequences as any site has ranks.
 SETTINGS = ("--set", "train.global_batch=64")
 
@@ -303,7 +304,7 @@ class Sites(program.Scenario):
                 site,
                 "--nodes",
                 "1",
-                *([] if has_devices else ["--systems"]),
+                *([] if has_devices else ["--choice", IN_GPUS]),
             )
             self.assertNotIn("no plan", done.stdout)
             self.assert_states(done.stdout, "tokens/s per $" if has_devices else "GPU memory")
