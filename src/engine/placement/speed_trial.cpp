@@ -254,9 +254,9 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
     const std::vector<std::string> states = state_files(run.settings, world.rank(), world.size());
     std::vector<std::string> folders;
     world.together([&] { folders = store::missing_folders(states); });
+    std::optional<TemporaryFolders> at_end(folders);
     std::optional<Executor> at_once;
     world.together([&] {
-        const TemporaryFolders at_end(folders);
         {
             const TemporaryNames files(names_beside(states));
             devices = make_devices(run.settings, world, owners, route,
@@ -276,6 +276,8 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
         at_once->share(trials.size(),
                        [&](std::size_t i, int) { trials[i].prepare(route, run.tile); });
     });
+    // Ranks may share a folder, and each flushes it until it is prepared.
+    at_end.reset();
     world.together([&] {
         std::atomic<int> measuring(static_cast<int>(trials.size()));
         at_once->share(trials.size(), [&](std::size_t i, int) {
