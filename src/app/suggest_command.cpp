@@ -6,6 +6,7 @@
 #include "base/machine.hpp"
 #include "base/units.hpp"
 #include "bench/csd_bench.hpp"
+#include "engine/state/state_drives.hpp"
 #include "memory/gpu.hpp"
 #include "model/compute_device.hpp"
 #include "plan/suggest.hpp"
@@ -260,7 +261,7 @@ nlohmann::json make_suggestions(const SuggestArguments& given) {
     nlohmann::json out = nlohmann::json::array();
     for (const plan::Forecast& one : ways) {
         const std::string python = python_of(given, found, task, one);
-        const bool is_much = found.drive.has_root && one.drive_bytes >= 100e9;
+        const bool is_much = found.drive.has_root && one.drive_bytes >= engine::kMuchOfRoot;
         std::cout << "\n"
                   << out.size() + 1 << ". " << plan::name_of(one.way) << ": "
                   << std::llround(one.tokens_per_s) << " tokens/s, " << three_digits(one.step_s)

@@ -166,7 +166,7 @@ Forecast with_micro_batch(const Machine& machine, const Task& task, Way way) {
     return found;
 }
 
-// Of the state's formats the exact one, unless the other is much faster or alone fits.
+// Prefers the exact format of the state, unless the other is much faster or alone fits.
 Forecast with_format(const Machine& machine, const Task& task, Way way) {
     const Forecast exact = with_micro_batch(machine, task, way);
     if (way.trained == Trained::adapters) {
@@ -200,7 +200,7 @@ void add(const Forecast& one, std::vector<Forecast>& found) {
     }
 }
 
-// Of two that are about as fast, the simpler one is worth more.
+// The simpler of two ways that are about as fast is worth more.
 double worth_of(const Forecast& one) {
     constexpr double kSimpler = 0.05;
     return one.tokens_per_s * (1 - kSimpler * static_cast<double>(index_of(one.way.home)));
