@@ -10,6 +10,13 @@ import nearstep
 import networks
 
 
+class OfTheProgram(torch.nn.Sequential):
+    """A layer with a forward of its own: PyTorch before 2.9 does not compile that of its own Sequential."""
+
+    def forward(self, x):
+        return super().forward(x)
+
+
 class Compiled(Package):
     def model(self, how):
         """Compiled at any depth; "eager" is the backend that compiles nothing."""
@@ -71,6 +78,7 @@ class Compiled(Package):
         def trained(stream, is_compiled_before):
             torch._dynamo.reset()
             model = networks.Layers(3, 64)
+            model.layers = torch.nn.ModuleList(OfTheProgram(*layer) for layer in model.layers)
             if is_compiled_before:
                 for layer in model.layers:
                     layer.compile(backend=halved)

@@ -70,6 +70,8 @@ def _using(function):
 
     @functools.wraps(function)
     def use_first(*arguments, **named):
+        if torch.compiler.is_compiling():  # before PyTorch 2.6
+            return function(*arguments, **named)
         for p in (*instances_in(_Watched, arguments), *instances_in(_Watched, named.values())):
             _use(p)
         return function(*arguments, **named)
