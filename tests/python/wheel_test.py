@@ -1,7 +1,8 @@
 """The wheel of launch/wheel in an environment of its own, which has PyTorch and what that needs, and nothing else:
 README's snippet trains there, is killed and goes on, on one rank without MPI and NCCL, and on two with it; and the
-programs run."""
+programs run. With NEARSTEP_LONG also with other versions of Python and PyTorch."""
 
+import functools
 import importlib.metadata
 import os
 import re
@@ -17,6 +18,15 @@ from launcher import FolderTest
 ROOT = launcher.HERE.parents[1]
 BUILT = launcher.scratch() / "wheels"
 IS_LONG = "NEARSTEP_LONG" in os.environ
+# Versions of Python and PyTorch, from the oldest to the newest, and what the examples of Trainer need beside them:
+# Transformers has no models for PyTorch before 2.6.
+VERSIONS = (
+    ("3.10", "torch==2.4.0", ("numpy<2",)),
+    ("3.12", "torch==2.4.1", ("numpy<2",)),
+    ("3.11", "torch==2.8.0", ("numpy", "transformers", "accelerate")),
+    ("3.13", "torch", ("numpy", "transformers", "accelerate")),
+    ("3.14", "torch", ("numpy", "transformers", "accelerate")),
+)
 BEFORE = """
 import itertools, os, signal, sys
 import torch, nearstep
@@ -93,29 +103,41 @@ exec chroot "$root" sh -c 'cd "$0" && exec "$@"' "$here" "$@"
 """
 
 
-class Wheel(FolderTest):
-    within = ()
+def here(version):
+    """The interpreter of this version of Python, or None: one of NEARSTEP_PYTHONS, or that of the path."""
+    ask = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
+    for python in (sys.executable, *os.environ.get("NEARSTEP_PYTHONS", "").split(), f"python{version}"):
+        if shutil.which(python):
+            said = subprocess.run([python, "-c", ask], text=True, capture_output=True, check=False).stdout
+            if said.strip() == version:
+                return python
+    return None
 
-    @classmethod
-    def setUpClass(cls):
-        shutil.rmtree(BUILT, ignore_errors=True)
-        done = subprocess.run(
-            [ROOT / "launch/wheel", BUILT],
-            text=True,
-            capture_output=True,
-            timeout=launcher.WORKERS_LIMIT_S,
-            env=dict(os.environ, NEARSTEP_VENV=sys.prefix, **({} if IS_LONG else {"NEARSTEP_PYTHONS": sys.executable})),
-        )
-        assert done.returncode == 0, done.stderr
-        tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-        wheels = sorted(BUILT.glob("*.whl"))
-        cls.wheel = next((wheel for wheel in wheels if f"-{tag}-{tag}-" in wheel.name), wheels[-1])
-        cls.env = BUILT / "environment"
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", cls.env], check=True)
-        cls.python = cls.env / "bin/python"
-        (site,) = (cls.env / "lib").glob("python*/site-packages")
-        link_packages("torch", site)
-        cls.install("--no-index", "--no-deps", cls.wheel)
+
+@functools.cache
+def wheels():
+    """The files that launch/wheel makes."""
+    shutil.rmtree(BUILT, ignore_errors=True)
+    pythons = [python for version, *_ in VERSIONS if (python := here(version))] if IS_LONG else [sys.executable]
+    done = subprocess.run(
+        [ROOT / "launch/wheel", BUILT],
+        text=True,
+        capture_output=True,
+        timeout=launcher.WORKERS_LIMIT_S,
+        env=dict(os.environ, NEARSTEP_VENV=sys.prefix, NEARSTEP_PYTHONS=" ".join(sorted(set(pythons)))),
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(BUILT.glob("*.whl"))
+
+
+def wheel_for(version):
+    """That of the Python, or the newest, which has the stable interface."""
+    tag = f"cp{version.replace('.', '')}"
+    return next((wheel for wheel in wheels() if f"-{tag}-{tag}-" in wheel.name), wheels()[-1])
+
+
+class InEnvironment(FolderTest):
+    within = ()
 
     @classmethod
     def install(cls, *what):
@@ -140,7 +162,7 @@ class Wheel(FolderTest):
         kept = {
             name: value
             for name, value in launcher.environment(**variables).items()
-            if not name.startswith(("OMPI_COMM_", "PMI", "NEARSTEP_"))
+            if name in variables or not name.startswith(("OMPI_COMM_", "PMI", "NEARSTEP_"))
         }
         return subprocess.run(
             [*self.within, self.env / "bin" / words[0], *map(str, words[1:])],
@@ -170,6 +192,18 @@ class Wheel(FolderTest):
         self.assertIn(steps, range(1, 6))  # from the newest durable step on
         self.assertEqual(losses["killed", -1], losses["whole", -1][-steps:])
         return {line.removeprefix("map ") for line in words["killed", -1] if line.startswith("map ")}
+
+
+class Wheel(InEnvironment):
+    @classmethod
+    def setUpClass(cls):
+        cls.wheel = wheel_for("{}.{}".format(*sys.version_info))
+        cls.env = BUILT / "environment"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", cls.env], check=True)
+        cls.python = cls.env / "bin/python"
+        (site,) = (cls.env / "lib").glob("python*/site-packages")
+        link_packages("torch", site)
+        cls.install("--no-index", "--no-deps", cls.wheel)
 
     def test_its_name_says_that_it_fits_all_newer_systems(self):
         versions = [int(minor) for minor in re.findall(r"manylinux_2_(\d+)_x86_64", self.wheel.name)]
@@ -240,6 +274,35 @@ class Wheel(FolderTest):
         ):
             done = self.run_here("nearstep", *words)
             self.assertEqual(done.returncode, 0, done.stderr)
+
+
+@unittest.skipUnless(IS_LONG, "it installs other versions of PyTorch from the index: run it with NEARSTEP_LONG=1")
+class Versions(InEnvironment):
+    def test_other_versions_train_are_killed_and_go_on(self):
+        for version, torch, more in VERSIONS:
+            with self.subTest(version=version, torch=torch):
+                self.try_with(version, torch, more)
+
+    def try_with(self, version, torch, more):
+        interpreter = here(version)
+        if interpreter is None:
+            self.skipTest(f"there is no Python {version}")
+        self.setUp()  # a folder of its own
+        type(self).env = self.folder / f"environment-{version}"
+        type(self).python = self.env / "bin/python"
+        subprocess.run([interpreter, "-m", "venv", "--without-pip", self.env], check=True)
+        self.install("--no-cache-dir", torch, *more, wheel_for(version))
+        self.check_snippet("python", ranks=1)
+        said = self.run_here("nearstep", "--version")  # or which PyTorch it needs
+        self.assertIn((said.returncode, said.stderr.count("\n")), ((0, 0), (2, 1)), said.stderr)
+        self.run_test("compiled_test.py")  # also with a Stream
+        if "transformers" in more:
+            self.run_test("examples_test.py", "-k", "the_trainer_goes_on")
+        shutil.rmtree(self.folder)  # 5 GB
+
+    def run_test(self, name, *words):
+        done = self.run_here("python", "-W", "ignore", launcher.HERE / name, *words, NEARSTEP_SCRATCH=str(self.folder))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
