@@ -140,10 +140,12 @@ Json find_gpus(const Json& seen) {
         names.push_back(value_of(read_whole(gpu.path() / "information"), "Model"));
     }
     std::ranges::sort(names);
+    const std::string& obstacle = memory::why_no_gpu();
     return {{"summary", text(names.empty() ? "NVIDIA's driver shows none" : joined(names),
-                             "; PyTorch finds ", seen)},
+                             "; PyTorch finds ", seen, obstacle.empty() ? "" : ". ", obstacle)},
             {"names", names},
-            {"seen_by_torch", seen}};
+            {"seen_by_torch", seen},
+            {"obstacle", obstacle.empty() ? Json() : Json(obstacle)}};
 }
 
 Json find_state_io(const config::RunSettings& run) {

@@ -203,8 +203,10 @@ std::vector<std::string> lines_of(const Resources& of) {
                 : "",
             of.options.gpu && memory::gpus() == 0
                 ? text("gradients are encoded and decoded on the host. ",
-                       memory::why_no_gpu().empty() ? "CUDA's driver does not serve this GPU."
-                                                    : memory::why_no_gpu())
+                       memory::why_no_gpu().empty()
+                           ? "NVIDIA's driver serves no GPU here: with a GPU of "
+                             "another maker, as under ROCm, this is so."
+                           : memory::why_no_gpu())
                 : "",
             of.gpu_transport->describe_gradients(),
             of.gpu_transport->describe_parameters()};
