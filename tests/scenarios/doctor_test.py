@@ -10,6 +10,7 @@ import struct
 import subprocess
 import termios
 import time
+import unittest.mock
 
 import program
 
@@ -49,6 +50,25 @@ class Doctor(program.Scenario):
         for facts in found.values():
             self.assertIn(facts["summary"], shown)
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["doctor.json", "text.txt"])
+
+    def test_a_driver_that_is_too_old_is_why_no_gpu_is_used(self):
+        libraries = self.folder / "libraries"
+        libraries.mkdir()
+        subprocess.run(
+            ["c++", "-x", "c++", "-shared", "-fPIC", "-", "-o", libraries / "libcuda.so.1"],
+            input=b'extern "C" int cuInit(unsigned) { return 0; }',
+            check=True,
+        )
+        # The loader reads the variable when a process starts, so this is no fork.
+        found = {"LD_LIBRARY_PATH": f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+        with (
+            unittest.mock.patch.dict(os.environ, found),
+            unittest.mock.patch.object(program, "PROGRAM_FORKED", program.PROGRAM),
+        ):
+            report, _ = self.report(0)
+        gpus = report["nodes"][0]["findings"]["gpus"]
+        self.assertIn("install driver 525", gpus["obstacle"])
+        self.assertIn(gpus["obstacle"], gpus["summary"])
 
     def test_a_run_takes_the_paths_that_were_found(self):
         report, _ = self.report(
