@@ -125,11 +125,11 @@ public:
                    "\n", describe_link(),
                    "GB/s = bytes that a node sends to others (inside: a rank) / seconds / 1e9\n",
                    "group       message          us  (least - most)         GB/s\n"));
-        for (const RankGroup group : groups_of(places_)) {
-            measure(group);
-        }
         if (places_.nodes.groups() > 1) {
             measure_pairs();
+        }
+        for (const RankGroup group : groups_of(places_)) {
+            measure(group);
         }
         return rows_;
     }
