@@ -4,6 +4,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/number_list.hpp"
 #include "base/packed.hpp"
 #include "mpi/gathered_text.hpp"
 
@@ -17,32 +18,12 @@ namespace nearstep::mpi {
 
 namespace {
 
-constexpr std::size_t kMostNamed = 4;     // settings
-constexpr std::size_t kMostRanges = 4;    // of ranks
+constexpr std::size_t kMostSettings = 4;
 constexpr std::size_t kMostLetters = 80;  // of a value
 
 std::uint64_t digest_of(const NamedValues& values) {
     const std::string bytes = packed(values);
     return xxh3(std::as_bytes(std::span(bytes)));
-}
-
-// "rank 3", "ranks 0-2,5".
-std::string in_words(const std::vector<int>& ranks) {
-    std::vector<std::string> ranges;
-    for (std::size_t begin = 0; begin < ranks.size();) {
-        std::size_t end = begin + 1;
-        while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) {
-            ++end;
-        }
-        ranges.push_back(end == begin + 1 ? text(ranks[begin])
-                                          : text(ranks[begin], "-", ranks[end - 1]));
-        begin = end;
-    }
-    if (ranges.size() > kMostRanges) {
-        ranges.resize(kMostRanges);
-        ranges.emplace_back("...");
-    }
-    return text(ranks.size() == 1 ? "rank " : "ranks ", joined(ranges, ","));
 }
 
 std::string shortened(const std::string& value) {
@@ -68,7 +49,7 @@ std::string difference(const std::string& name, const std::vector<NamedValues>& 
     std::vector<std::string> phrases;
     phrases.reserve(values.size());
     for (const auto& [value, ranks] : values) {
-        phrases.push_back(text(value ? shortened(*value) : "not there", " on ", in_words(ranks)));
+        phrases.push_back(text(value ? shortened(*value) : "not there", " on ", name_ranks(ranks)));
     }
     return text(name, " is ", joined(phrases, " and "));
 }
@@ -106,7 +87,7 @@ void refuse_unequal(const Communicator& world, const NamedValues& mine, std::str
             }
         }
     }
-    const std::size_t more = differences.size() - std::min(differences.size(), kMostNamed);
+    const std::size_t more = differences.size() - std::min(differences.size(), kMostSettings);
     differences.resize(differences.size() - more);
     throw ConfigError(text(what, ": ", joined(differences, "; "),
                            more == 0 ? "" : text("; and ", more, " more differ"), ". Please ",

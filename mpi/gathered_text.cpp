@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <span>
 
 namespace nearstep::mpi {
@@ -33,24 +32,77 @@ std::string swap_text(const mpi::Communicator& world, const std::string& mine, i
 
 }  // namespace
 
+void SharedTexts::add(const std::string& text, std::uint32_t count) {
+    const auto [place, is_new] =
+        places_.try_emplace(text, static_cast<std::uint32_t>(texts_.size()));
+    if (is_new) {
+        texts_.push_back(text);
+    }
+    if (runs_.empty() || runs_.back().text != place->second) {
+        runs_.push_back({place->second, 0});
+    }
+    runs_.back().count += count;
+    size_ += count;
+}
+
+std::string SharedTexts::packed_first(std::size_t count) const {
+    SharedTexts first;
+    for (const Run& run : runs_) {
+        const auto taken = static_cast<std::uint32_t>(std::min<std::size_t>(run.count, count));
+        if (taken == 0) {
+            break;
+        }
+        first.add(texts_[run.text], taken);
+        count -= taken;
+    }
+    return packed(first.texts_, first.runs_);
+}
+
+void SharedTexts::add_packed(std::string_view bytes) {
+    std::vector<std::string> texts;
+    std::vector<Run> runs;
+    unpack(bytes, texts, runs);
+    for (const Run& run : runs) {
+        add(texts.at(run.text), run.count);
+    }
+}
+
+std::vector<std::string> SharedTexts::all() const {
+    std::vector<std::string> texts;
+    texts.reserve(size_);
+    for (const Run& run : runs_) {
+        texts.insert(texts.end(), run.count, texts_[run.text]);
+    }
+    return texts;
+}
+
 // In each round a rank passes on what it knows, so that it knows the texts of twice as many ranks
 // afterwards: its own, and those of the ranks before it.
 std::vector<std::string> gather_text(const mpi::Communicator& world, const std::string& mine) {
     const int ranks = world.size();
-    std::vector<std::string> known = {mine};
+    SharedTexts known;
+    known.add(mine);
     for (int distance = 1; distance < ranks; distance *= 2) {
-        const std::vector<std::string> passed(known.begin(),
-                                              known.begin() + std::min(distance, ranks - distance));
-        std::vector<std::string> came;
-        unpack(swap_text(world, packed(passed), (world.rank() + distance) % ranks,
-                         (world.rank() - distance + ranks) % ranks),
-               came);
-        std::ranges::move(came, std::back_inserter(known));
+        const auto passed = static_cast<std::size_t>(std::min(distance, ranks - distance));
+        known.add_packed(swap_text(world, known.packed_first(passed),
+                                   (world.rank() + distance) % ranks,
+                                   (world.rank() - distance + ranks) % ranks));
     }
-    std::vector<std::string> texts(known.size());
-    for (int before = 0; before < ranks; ++before) {
-        texts[static_cast<std::size_t>((world.rank() - before + ranks) % ranks)] =
-            std::move(known[static_cast<std::size_t>(before)]);
+    std::vector<std::string> texts = known.all();
+    // The first text is this rank's, and the one behind it that of the rank before.
+    std::ranges::reverse(texts);
+    std::ranges::rotate(texts, texts.begin() + (ranks - 1 - world.rank()));
+    return texts;
+}
+
+std::vector<std::string> texts_at(const mpi::Communicator& world, const std::vector<int>& distances,
+                                  const std::string& mine) {
+    const int ranks = world.size();
+    std::vector<std::string> texts;
+    texts.reserve(distances.size());
+    for (const int distance : distances) {
+        texts.push_back(swap_text(world, mine, (world.rank() - distance + ranks) % ranks,
+                                  (world.rank() + distance) % ranks));
     }
     return texts;
 }

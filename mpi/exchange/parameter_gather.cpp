@@ -3,6 +3,7 @@
 #include "mpi/exchange/parameter_gather.hpp"
 
 #include "base/error.hpp"
+#include "base/statistics.hpp"
 #include "mpi/exchange/routes.hpp"
 
 #include <algorithm>
@@ -231,6 +232,24 @@ bool ParameterGather::send_next() {
     return true;
 }
 
+// A slow update or network delays the parameters of all ranks alike; then nobody is late.
+void ParameterGather::wait_for_first() {
+    const int source = owner_of(arrivals_.front().piece);
+    std::size_t others = 0;
+    std::size_t here = 0;
+    for (Arrival& arrival : arrivals_) {
+        if (owner_of(arrival.piece) != source) {
+            ++others;
+            here += arrival.from_source.test() ? 1 : 0;
+        }
+    }
+    const double waited = seconds_of([&] { arrivals_.front().from_source.wait(); });
+    waits_.all += waited;
+    if (2 * here >= others) {
+        waits_.for_late[source] += waited;
+    }
+}
+
 // Takes the next arrival in forward order if it is complete or waiting is allowed.
 bool ParameterGather::take_arrival(bool may_wait) {
     if (arrivals_.empty()) {
@@ -242,7 +261,7 @@ bool ParameterGather::take_arrival(bool may_wait) {
     }
     Arrival& arrival = arrivals_.front();
     if (may_wait) {
-        arrival.from_source.wait();
+        wait_for_first();
     } else if (!arrival.from_source.test()) {
         return false;
     }

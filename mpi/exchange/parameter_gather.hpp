@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -89,6 +90,14 @@ public:
     void bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles,
                IsReady is_ready);
 
+    // Seconds in which this rank only waited for parameters, since the last call.
+    struct Waits {
+        double all = 0;
+        // By the rank that owns them: while those of most other ranks had come already.
+        std::map<int, double> for_late = {};
+    };
+    Waits take_waits() { return std::exchange(waits_, {}); }
+
     // Tally of all deltas of this rank's subgroups so far.
     const codec::DeltaTally& tally() const { return tally_; }
 
@@ -134,6 +143,7 @@ private:
     void post_receives();
     bool leave_node(const Message& message, int tag);
     bool send_next();
+    void wait_for_first();
     bool take_arrival(bool may_wait);
     bool move_on(bool may_wait);
 
@@ -146,6 +156,7 @@ private:
     memory::Buffer memory_;               // of the slots
     std::vector<RelaySlot> slots_;
     codec::DeltaTally tally_;
+    Waits waits_;
     // The members below describe the current gather. Pieces are in forward order.
     std::span<std::byte> vector_;
     bool are_deltas_ = false;

@@ -8,7 +8,7 @@ from . import _findings as findings
 from ._drawing import COLOURS, PHASES, Bar, Line
 from ._files import Metrics, is_same_run
 from ._study import Study, facts
-from ._values import amount, at, formatted, human_bytes, number, numbers, words
+from ._values import amount, at, formatted, human_bytes, number, numbers, objects, words
 
 MOST_RUNS = 8  # in one chart
 LINKS = {
@@ -286,6 +286,31 @@ def _study_of_links(runs, drawer):
     )
 
 
+def _study_of_hosts(runs):
+    """A row for each host of a run on several."""
+    rows = []
+    for run in runs:
+        hosts = objects(at(run.summary, "hosts"))
+        for host in hosts if len(hosts) > 1 else []:
+            keys = ("host", "ranks", "network_sent_bytes", "slow_computed", "slow_devices", "slow_sender")
+            rows.append({"origin": "measured", "run": run.name, **{key: host.get(key) for key in keys}})
+            rows[-1]["network_sent_bytes"] = human_bytes(amount(host.get("network_sent_bytes")))
+    return Study(
+        title="Hosts",
+        columns=[
+            ("run", "run", ""),
+            ("host", "host", ""),
+            ("ranks", "ranks", ""),
+            ("network_sent_bytes", "sent to others", ""),
+            ("slow_computed", "steps that waited for its ranks", ""),
+            ("slow_devices", "for its devices", ""),
+            ("slow_sender", "for its parameters", ""),
+        ],
+        rows=rows,
+        notes=["A step waited for what took 1.5 times as long as on the median rank."] if rows else [],
+    )
+
+
 def _study_of_wear(runs, drawer):
     rows, bars = [], []
     for run in runs:
@@ -362,6 +387,7 @@ def studies_of_runs(summaries, metrics, compared, drawer):
     studies = []
     if runs:
         studies.append(_study_of_runs(runs, drawer))
+        studies.append(_study_of_hosts(runs))
         studies.append(_study_of_lanes(runs, drawer))
     if runs or columns:
         studies.append(_study_of_links(runs or columns, drawer))

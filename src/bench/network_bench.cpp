@@ -3,11 +3,14 @@
 
 #include "base/error.hpp"
 #include "base/formatted.hpp"
+#include "base/machine.hpp"
+#include "base/number_list.hpp"
 #include "base/random.hpp"
 #include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "memory/buffer.hpp"
+#include "mpi/gathered_text.hpp"
 #include "mpi/mpi_library.hpp"
 #include "mpi/topology.hpp"
 #include "plan/network_fit.hpp"
@@ -15,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <fstream>
@@ -100,6 +104,15 @@ void fill(std::span<std::byte> message, int from, int to) {
     }
 }
 
+// How fast a rank's message reaches another.
+struct PairRate {
+    int from = 0;
+    int to = 0;
+    double gb_s = 0;
+};
+
+constexpr std::size_t kPairBytes = MiB;
+
 class NetworkBench {
 public:
     NetworkBench(const mpi::Communicator& world, const NetworkBenchOptions& options,
@@ -112,6 +125,9 @@ public:
                    "\n", describe_link(),
                    "GB/s = bytes that a node sends to others (inside: a rank) / seconds / 1e9\n",
                    "group       message          us  (least - most)         GB/s\n"));
+        if (places_.nodes.groups() > 1) {
+            measure_pairs();
+        }
         for (const RankGroup group : groups_of(places_)) {
             measure(group);
         }
@@ -154,6 +170,102 @@ private:
         }
         if (!samples.empty()) {
             add_fit(group, messages, samples);
+        }
+    }
+
+    // One message at a time between the first ranks of two nodes, in each direction. In a round all
+    // nodes are in a pair, so that there are as many rounds as other nodes.
+    void measure_pairs() {
+        const int nodes = places_.nodes.groups();
+        const int seats = nodes + nodes % 2;
+        const std::vector<std::string> hosts = mpi::gather_text(world_, own_host());
+        std::vector<PairRate> pairs;
+        for (int round = 0; round < seats - 1; ++round) {
+            const std::vector<double> of_ranks =
+                world_.all_gather(time_pair(partner_in(round, places_.node, seats)));
+            for (int node = 0; node < nodes; ++node) {
+                const int other = partner_in(round, node, seats);
+                if (other < nodes) {
+                    const int from = first_rank(node);
+                    const int to = first_rank(other);
+                    pairs.push_back({from, to, of_ranks[static_cast<std::size_t>(to)]});
+                }
+            }
+        }
+        report_pairs(pairs, hosts);
+    }
+
+    int first_rank(int node) const {
+        return places_.nodes.ranks_of[static_cast<std::size_t>(node)].front();
+    }
+
+    // Whom a node meets in a round of a tournament in which all meet once; `seats` is even. The
+    // last seat stays, and the others move on by one.
+    static int partner_in(int round, int node, int seats) {
+        const int last = seats - 1;
+        if (node == last) {
+            return round * (seats / 2) % last;
+        }
+        const int other = ((round - node) % last + last) % last;
+        return other == node ? last : other;
+    }
+
+    // GB/s of what this rank receives from the other node's first rank: the best of the rounds.
+    std::array<double, 1> time_pair(int other) const {
+        std::array<double, 1> best{};
+        const bool is_in_pair = places_.place == 0 && other < places_.nodes.groups();
+        const std::size_t bytes = std::min<std::size_t>(options_.most_bytes, kPairBytes);
+        memory::Buffer message(bytes);
+        constexpr int kTag = 4;
+        for (int round = 0; is_in_pair && round < options_.rounds; ++round) {
+            const int rank = first_rank(other);
+            for (const bool sends : {world_.rank() < rank, world_.rank() > rank}) {
+                const std::span<std::byte> all = message.span();
+                // An empty message says that the receiver is ready.
+                if (sends) {
+                    world_.start_receive(all.first(0), rank, kTag).wait();
+                    world_.start_send(all, rank, kTag).wait();
+                    continue;
+                }
+                mpi::Request received = world_.start_receive(all, rank, kTag);
+                const double seconds = seconds_of([&] {
+                    world_.start_send(all.first(0), rank, kTag).wait();
+                    received.wait();
+                });
+                best[0] = std::max(best[0], static_cast<double>(bytes) / seconds / 1e9);
+            }
+        }
+        return best;
+    }
+
+    // A row for each pair; of those below half of the median, the slowest in words.
+    void report_pairs(std::vector<PairRate> pairs, const std::vector<std::string>& hosts) {
+        std::vector<double> rates;
+        for (const PairRate& pair : pairs) {
+            rates.push_back(pair.gb_s);
+            const auto host = [&](int rank) { return hosts[static_cast<std::size_t>(rank)]; };
+            nlohmann::json row = row_of({2}, text("pair, rank ", pair.from, " to ", pair.to));
+            row.update({{"from", host(pair.from)},
+                        {"to", host(pair.to)},
+                        {"message_bytes", std::min<std::size_t>(options_.most_bytes, kPairBytes)},
+                        {"gb_s", pair.gb_s}});
+            rows_.push_back(row);
+        }
+        std::ranges::sort(pairs, {}, &PairRate::gb_s);
+        const double median = summary_of(rates).median;
+        print(formatted("pairs       one message at a time, median of %zu: %.3f GB/s\n",
+                        pairs.size(), median));
+        std::vector<std::string> slow;
+        for (const PairRate& pair : pairs) {
+            if (pair.gb_s < median / 2) {
+                slow.push_back(text("rank ", pair.from, " on ",
+                                    hosts[static_cast<std::size_t>(pair.from)], " to rank ",
+                                    pair.to, " on ", hosts[static_cast<std::size_t>(pair.to)],
+                                    formatted(" %.3f GB/s", pair.gb_s)));
+            }
+        }
+        if (!slow.empty()) {
+            print(text("slow pairs  ", first_of(slow, "; "), "\n"));
         }
     }
 

@@ -88,6 +88,7 @@ struct UpdateTimes {
     double devices_s = 0;  // until this rank's devices have written their state
     double after_s = 0;    // of `after`
     double waited_s = 0;   // that the caller waited for it
+    exchange::ParameterGather::Waits waits = {};  // by the number of a rank among all
 };
 
 // A subgroup of this rank. `state` has room for each of its elements.

@@ -283,7 +283,13 @@ void StepPipeline::finish_update() {
 UpdateTimes StepPipeline::finish_step() {
     finish_update();
     state_.enter(Stage::idle);
-    return std::exchange(times_, {});
+    UpdateTimes times = std::exchange(times_, {});
+    exchange::ParameterGather::Waits waits = gather_.take_waits();
+    times.waits.all = waits.all;
+    for (const auto& [source, seconds] : waits.for_late) {
+        times.waits.for_late[copy_.ranks[static_cast<std::size_t>(source)]] = seconds;
+    }
+    return times;
 }
 
 void StepPipeline::gather() {

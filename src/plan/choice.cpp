@@ -137,6 +137,7 @@ Space trained_space_of(const Problem& problem, const std::vector<Codec>& codecs)
     space.is_of_training = true;
     space.homes = {Home::host};
     space.orders = {Order::by_block};
+    space.kept = {Kept::all, Kept::inputs};
     space.handovers = {Handover::raw, Handover::dense};
     space.landings = {Landing::device};
     return space;

@@ -62,6 +62,10 @@ enum class Collective { hierarchical, ring };
 // parameters are not hidden either. `none`: no transfer is hidden.
 enum class Hidden { all, but_backward, but_update, none };
 
+// Which of the plans that count as equal is taken: the one that sends least over the network, or
+// the first one, for systems that choose otherwise.
+enum class Ties { least_traffic, first };
+
 // Shares of the state on devices. The drives have the rest.
 struct Shares {
     double gpu = 0;     // in the memory of GPUs
@@ -115,6 +119,7 @@ struct Space {
     // In training the mesh of gradients decides the scatter: those of fewer than a node's GPUs are
     // not summed over the node, as a hierarchical scatter would do after the last micro-batch.
     bool is_of_training = false;
+    Ties ties = Ties::least_traffic;
     Again again = Again::whole_mesh;
     Collective collective = Collective::hierarchical;
     Hidden hidden = Hidden::all;

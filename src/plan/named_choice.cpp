@@ -108,6 +108,7 @@ Space space_of(const NamedChoice& named, const Problem& problem, const Mesh& gro
     space.again = named.again;
     space.collective = named.collective;
     space.hidden = named.ranked.value_or(named.hidden);
+    space.ties = named.ranked ? Ties::first : Ties::least_traffic;
     return space;
 }
 

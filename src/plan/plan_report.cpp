@@ -332,7 +332,14 @@ std::vector<std::string> settings_of(const Choice& choice, const Problem& proble
         text("mode=", choice.codec == Codec::dense ? "su+o" : "su+o+c"),
         text("compress.codec=", name_of(choice.codec)),
         text("gather.codec=", name_of(choice.gather)),
-        text("csd.subgroup_tiles=", choice.subgroup_tiles), text("csd.slots=", choice.slots)};
+        text("csd.subgroup_tiles=", choice.subgroup_tiles),
+        text("csd.slots=", choice.slots),
+        text("placement.parameters=", choice.parameters.size()),
+        text("placement.gradients=", choice.gradients.size()),
+        text("placement.optimizer=", choice.optimizer.size())};
+    if (choice.order == Order::by_block) {  // as training does
+        settings.push_back(text("model.activations=", choice.kept == Kept::all ? "all" : "gpu"));
+    }
     const config::TierBytes bytes = tier_bytes(problem, choice);
     if (bytes.gpu > 0) {
         settings.push_back(text("csd.tiers.gpu=", bytes.gpu / kGiga));

@@ -12,6 +12,7 @@ namespace nearstep::plan {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kRounding = 1e-9;
 
 // The fields up to `scatter`: they decide the GPU memory and a lower bound on the step.
 std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
@@ -89,6 +90,20 @@ void note_misfit(const Fit& fit, SearchResult& found) {
     }
 }
 
+// Bytes per parameter that a node sends and gets over the network in a step.
+double traffic_of(const Plan& plan) {
+    return plan.cost.volumes.network_gradients + plan.cost.volumes.network_parameters;
+}
+
+bool has_formats_of(const Choice& first, const Choice& other) {
+    return first.state == other.state && first.codec == other.codec && first.gather == other.gather;
+}
+
+bool has_tiers_of(const Choice& first, const Choice& other) {
+    return (first.shares.gpu > 0) == (other.shares.gpu > 0) &&
+           (first.shares.memory > 0) == (other.shares.memory > 0);
+}
+
 struct Front {
     Choice choice;
     double bound;
@@ -110,7 +125,11 @@ public:
         if (shortest_ < kNever) {
             found_.shortest_s = shortest_;
             found_.misfit.reset();
-            take_first_within(shortest_ * (1 + kMargin));
+            const double limit = shortest_ * (1 + kMargin);
+            take_first_within(limit);
+            if (space_.ties == Ties::least_traffic) {
+                take_least_traffic_within(limit);
+            }
         }
         return found_;
     }
@@ -167,6 +186,31 @@ private:
                     found_.plan = Plan{choice, cost};
                 }
                 return !found_.plan.has_value();
+            });
+        }
+    }
+
+    // Of the plans with the formats and tiers of the first one, takes the one that sends least.
+    void take_least_traffic_within(double limit) {
+        const Choice first = found_.plan->choice;
+        for (const Front& front : fronts_) {
+            if (traffic_of(*found_.plan) == 0) {
+                return;
+            }
+            if (front.bound > limit || !has_formats_of(first, front.choice)) {
+                continue;
+            }
+            const auto is_within = [&](const Choice& choice) {
+                return least_seconds(problem_, choice, Known::with_optimizer) <= limit;
+            };
+            walk(front.choice, is_within, [&](const Choice& choice, const Cost& cost) {
+                const Plan plan{choice, cost};
+                if (has_tiers_of(first, choice) && cost.terms.step <= limit &&
+                    traffic_of(plan) < traffic_of(*found_.plan) * (1 - kRounding) &&
+                    does_fit(cost.demand, problem_.site)) {
+                    found_.plan = plan;
+                }
+                return true;
             });
         }
     }

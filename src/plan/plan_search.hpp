@@ -12,7 +12,8 @@
 namespace nearstep::plan {
 
 // Plans within this share of the shortest step count as equal, since the model is no more exact.
-// The first of them in the order of the space is taken: simple and lossless choices come first.
+// The first of them in the order of the space fixes the formats and tiers, since simple and
+// lossless choices come first. The one that sends least with these is taken.
 constexpr double kMargin = 0.01;
 
 struct Plan {

@@ -43,8 +43,11 @@ struct StepReport {
     trace::Guess guess = trace::Guess::none;
     bool is_stop_requested = false;  // on any rank, see base/stop_request.hpp
     PhaseSeconds seconds;
-    Slowest computed;  // forward and backward
-    Slowest devices;   // their update
+    Slowest computed;      // forward and backward
+    Slowest devices;       // their update
+    Slowest sender;        // by how long others waited for its parameters alone
+    Slowest receiver;      // by how long it waited for parameters
+    double network_s = 0;  // that parameters came after the slowest devices' update
     trace::TrafficSnapshot traffic;
     codec::DeltaTally deltas;  // zeros without gather.codec = "delta"
 };
@@ -97,6 +100,7 @@ struct RunRecord {
     std::string checkpoint = {};  // path of the last index; empty: none was written
     // Bytes that each rank sent to other nodes in all steps; empty: not measured.
     std::vector<std::uint64_t> network_sent_bytes = {};
+    std::vector<std::string> hosts = {};        // of each rank
     std::optional<LaneShares> lanes = {};       // of a run with a timeline
     std::optional<GpuUse> gpu = {};             // none: the model ran on the CPU
     std::optional<PhaseSeconds> expected = {};  // modelled from the links alone, see prediction.hpp

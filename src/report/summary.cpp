@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 namespace nearstep::report {
@@ -137,6 +138,45 @@ void add_optional_parts(json& summary, const RunRecord& record) {
     }
 }
 
+// In how many steps each rank was the slowest by far.
+std::vector<std::uint64_t> slow_steps(const RunRecord& record, Slowest StepReport::*slowest) {
+    constexpr double kSlow = 1.5;  // times the median rank
+    std::vector<std::uint64_t> steps(record.hosts.size());
+    for (const StepReport& step : record.steps) {
+        const Slowest& one = step.*slowest;
+        if (one.times > kSlow && static_cast<std::size_t>(one.rank) < steps.size()) {
+            ++steps[static_cast<std::size_t>(one.rank)];
+        }
+    }
+    return steps;
+}
+
+json hosts_json(const RunRecord& record) {
+    json hosts = json::array();
+    std::map<std::string, std::size_t> places;  // in `hosts`, which are in the order of their ranks
+    for (const std::string& name : record.hosts) {
+        if (places.try_emplace(name, hosts.size()).second) {
+            hosts.push_back({{"host", name}, {"ranks", 0}});
+        }
+        json& ranks = hosts[places[name]]["ranks"];
+        ranks = ranks.get<int>() + 1;
+    }
+    const auto add = [&](const char* key, const std::vector<std::uint64_t>& of_ranks) {
+        std::vector<std::uint64_t> sums(hosts.size());
+        for (std::size_t rank = 0; rank < std::min(of_ranks.size(), record.hosts.size()); ++rank) {
+            sums[places[record.hosts[rank]]] += of_ranks[rank];
+        }
+        for (std::size_t host = 0; host < sums.size(); ++host) {
+            hosts[host][key] = sums[host];
+        }
+    };
+    add("network_sent_bytes", record.network_sent_bytes);
+    add("slow_computed", slow_steps(record, &StepReport::computed));
+    add("slow_devices", slow_steps(record, &StepReport::devices));
+    add("slow_sender", slow_steps(record, &StepReport::sender));
+    return hosts;
+}
+
 }  // namespace
 
 json to_json(const RunRecord& record) {
@@ -177,6 +217,7 @@ json to_json(const RunRecord& record) {
         {"checkpoint", or_null(record.checkpoint)},
         {"endurance", endurance_json(record.endurance)},
         {"network_sent_bytes", record.network_sent_bytes},
+        {"hosts", hosts_json(record)},
         {"phases_s", phases},
         {"model_operations_per_token", operations_per_token(record)},
         {"bytes_per_parameter", links_json(steps, record.parameters)},
@@ -202,6 +243,11 @@ json to_json(const StepReport& report, std::size_t parameters) {
                  {"slowest_times", report.computed.times},
                  {"slowest_devices_rank", report.devices.rank},
                  {"slowest_devices_times", report.devices.times},
+                 {"slowest_sender_rank", report.sender.rank},
+                 {"slowest_sender_times", report.sender.times},
+                 {"slowest_receiver_rank", report.receiver.rank},
+                 {"slowest_receiver_times", report.receiver.times},
+                 {"network_s", report.network_s},
                  {"bytes_per_parameter", links_json({report}, parameters)}};
     if (json deltas = deltas_json({report}, parameters); !deltas.is_null()) {
         line["deltas"] = std::move(deltas);

@@ -97,17 +97,6 @@ void scan_programs(Scanner& scanner, std::vector<ProgramRecord>& programs) {
     }
 }
 
-std::optional<std::vector<int>> parse_ranks(std::string_view list) {
-    std::vector<int> ranks;
-    for (Scanner scanner(list); !scanner.is_at_end(); scanner.skip_separator(",")) {
-        scanner.number_after("", ranks.emplace_back());
-        if (!scanner.is_good() || ranks.back() < 0) {
-            return std::nullopt;
-        }
-    }
-    return ranks;
-}
-
 // Whether the text has only characters that a line of a message may have.
 bool is_printable(std::string_view line) {
     return std::ranges::none_of(line, [](char letter) {
@@ -120,6 +109,22 @@ std::string printable(std::string line) {
     std::ranges::replace_if(
         line, [](char letter) { return !is_printable(std::string_view(&letter, 1)); }, '?');
     return line;
+}
+
+// Version 0.2.0 wrote "place = HOST PATH" for all ranks, in their order. The path ended with the
+// manifest's name.
+void scan_places(Scanner& scanner, std::map<int, std::string>& places) {
+    for (int rank = 0; scanner.is_good() && scanner.is_at("place = "); ++rank) {
+        const std::string place = scanner.line_after("place = ");
+        places.emplace(rank, printable(place.substr(0, place.rfind('/'))));
+    }
+    while (scanner.is_good() && scanner.is_at("place of ")) {
+        int rank = 0;
+        scanner.number_after("place of ", rank);
+        if (!places.emplace(rank, printable(scanner.line_after(" = "))).second || rank < 0) {
+            scanner.fail();
+        }
+    }
 }
 
 bool is_printable(const Manifest& manifest) {
@@ -177,9 +182,9 @@ std::string print_manifest(const Manifest& manifest) {
     for (const std::string& file : manifest.files) {
         add("file", file);
     }
-    add_if_any("copy", joined(manifest.copy, ","));
-    for (const std::string& place : manifest.places) {
-        add("place", printable(place));
+    add_if_any("copy", print_ranges(manifest.copy));
+    for (const auto& [rank, place] : manifest.places) {
+        add(text("place of ", rank), printable(place));
     }
     for (const ProgramRecord& program : manifest.programs) {
         add("program",
@@ -215,9 +220,8 @@ std::optional<Manifest> parse_manifest(std::string_view content) {
     manifest.state = scanner.line_after_if_any("state = ");
     manifest.replaces = scanner.line_after_if_any("replaces = ");
     manifest.files = lines_after(scanner, "file = ");
-    const auto copy = parse_ranks(scanner.line_after_if_any("copy = "));
-    manifest.places = lines_after(scanner, "place = ");
-    std::ranges::transform(manifest.places, manifest.places.begin(), printable);
+    const auto copy = parse_ranges(scanner.line_after_if_any("copy = "));
+    scan_places(scanner, manifest.places);
     scan_programs(scanner, manifest.programs);
     scan_commits(scanner, manifest.commits);
     if (!scanner.is_good() || !scanner.is_at_end() || !parents || !copy ||
@@ -236,6 +240,15 @@ bool is_of_newer_version(std::string_view content) {
     first.number_after(kName, version);
     return (first.is_good() && first.is_at("\n") && version > 1) ||
            (has_right_digest(content) && !parse_manifest(content));
+}
+
+std::vector<int> ranks_placed_by(int rank, int ranks) {
+    std::vector<int> others;
+    for (int distance = 1; distance < ranks;
+         distance = distance < 4 ? distance + 1 : distance * 2) {
+        others.push_back((rank + distance) % ranks);
+    }
+    return others;
 }
 
 void add_commit(Manifest& manifest, const Commit& commit) {

@@ -2,12 +2,14 @@
 // docs/formats/state-file.md describes the format.
 #pragma once
 
+#include "base/number_list.hpp"
 #include "store/lineage.hpp"
 #include "store/missed_updates.hpp"
 #include "store/program_state.hpp"
 #include "store/storage.hpp"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,9 +49,9 @@ struct Manifest {
     // The state in other files that is kept until this one is durable on all ranks; empty: none.
     std::string replaces = {};
     std::vector<std::string> files = {};  // names of the rank's state files, in device order
-    std::vector<int> copy = {};           // ranks that together hold all state; empty: all ranks
-    // "HOST PATH" of each rank's manifest, in rank order. For messages.
-    std::vector<std::string> places = {};
+    std::vector<NumberRange> copy = {};   // ranks that together hold all state; empty: all ranks
+    // "HOST FOLDER" of the manifests of a few other ranks: see ranks_placed_by(). For messages.
+    std::map<int, std::string> places = {};
     // What the rank's program kept with the commits, newest first: see record_at(). Empty: unknown.
     std::vector<ProgramRecord> programs = {};
     // Newest first: at most two, of adjacent generations, which lie in different places.
@@ -65,6 +67,11 @@ std::optional<Manifest> parse_manifest(std::string_view content);
 // Whether text that parse_manifest() refuses says that a newer version wrote it: by its first line,
 // or by a right digest over lines that this version does not know.
 bool is_of_newer_version(std::string_view content);
+
+// The ranks whose places the manifest of `rank` has, of so many: its neighbours and, doubling the
+// distance, few of the others. So a manifest grows with the logarithm of the number of ranks, and
+// that many manifests know each place.
+std::vector<int> ranks_placed_by(int rank, int ranks);
 
 // Lists `commit` first. Removes commits of the same generation (a skipped step) and those whose
 // place the next step may overwrite.

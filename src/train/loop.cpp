@@ -191,14 +191,22 @@ void look_at_result(Trainer& trainer, report::Reporter& reporter, const RunOptio
     }
 }
 
-// Names a rank that was the slowest in most of the steps; empty if there is none.
-std::string slow_rank_line(const Trainer& trainer, const std::vector<Slowest>& in_steps,
-                           const char* what, const char* words) {
-    constexpr double kSlow = 1.5;
+// In each step, the slowest rank, and whether the step took long because of it.
+struct Felt {
+    Slowest slowest;
+    bool is_felt = false;
+};
+
+constexpr double kSlow = 1.5;
+
+// Names a rank that was the slowest in most of the steps; empty if there is none. `words` go on
+// behind its name, and `end` behind how often that was.
+std::string slow_rank_line(const Trainer& trainer, const std::vector<Felt>& in_steps,
+                           const char* what, const char* words, const char* end) {
     std::map<int, std::vector<double>> slow;  // how slow each rank was, where it was the slowest
-    for (const Slowest& slowest : in_steps) {
-        if (slowest.times > kSlow) {
-            slow[slowest.rank].push_back(slowest.times);
+    for (const Felt& one : in_steps) {
+        if (one.is_felt && one.slowest.times > kSlow) {
+            slow[one.slowest.rank].push_back(one.slowest.times);
         }
     }
     for (auto& [rank, times] : slow) {
@@ -207,27 +215,45 @@ std::string slow_rank_line(const Trainer& trainer, const std::vector<Slowest>& i
             std::ranges::nth_element(times, median);
             return text(what, "rank ", rank, " on host ", trainer.engine().host_of(rank), words,
                         " the longest in ", times.size(), " of ", in_steps.size(), " steps, ",
-                        std::round(10 * *median) / 10,
-                        " times as long as the median rank: the others waited for it");
+                        std::round(10 * *median) / 10, " times as long as the median rank", end);
         }
     }
     return "";
 }
 
-// A rank that the others waited for because of what it computed, and one because of its devices.
+// The ranks that the others waited for: because of what one computed, of its devices and of its
+// link. What comes late from a rank that is slow by itself says nothing of its link.
 std::vector<std::string> slow_rank_lines(const Trainer& trainer,
                                          const std::vector<StepReport>& steps) {
-    std::vector<Slowest> computed;
-    std::vector<Slowest> devices;
+    constexpr double kFelt = 0.1;  // of a step
+    std::vector<Felt> computed;
+    std::vector<Felt> devices;
+    std::vector<Felt> senders;
+    std::vector<Felt> receivers;
     for (const StepReport& step : steps) {
-        constexpr double kFelt = 0.1;
-        const double felt = step.seconds.update - step.seconds.hidden;
-        computed.push_back(step.computed);
-        devices.push_back(felt > kFelt * step.seconds.total() ? step.devices : Slowest());
+        const double least = kFelt * step.seconds.total();
+        const bool is_update_felt = step.seconds.update - step.seconds.hidden > least;
+        const bool is_network_felt = is_update_felt && step.network_s > least;
+        const auto is_slow = [&](const Slowest& slowest, int rank) {
+            return slowest.times > kSlow && slowest.rank == rank;
+        };
+        const int sender = step.sender.rank;
+        computed.push_back({step.computed, true});
+        devices.push_back({step.devices, is_update_felt});
+        senders.push_back({step.sender, is_network_felt && !is_slow(step.computed, sender) &&
+                                            !is_slow(step.devices, sender)});
+        receivers.push_back({step.receiver, is_network_felt});
     }
+    constexpr const char* kLink = ": measure its link with nearstep bench network";
     std::vector<std::string> lines{
-        slow_rank_line(trainer, computed, "", " computed"),
-        slow_rank_line(trainer, devices, "the devices of ", " updated their state")};
+        slow_rank_line(trainer, computed, "", " computed", ": the others waited for it"),
+        slow_rank_line(trainer, devices, "the devices of ", " updated their state",
+                       ": the others waited for it"),
+        slow_rank_line(trainer, senders, "parameters from ", " came late and were waited for",
+                       kLink)};
+    if (lines.back().empty()) {
+        lines.back() = slow_rank_line(trainer, receivers, "", " waited for parameters", kLink);
+    }
     std::erase(lines, "");
     return lines;
 }
@@ -310,6 +336,9 @@ bool train(const mpi::Communicator& world, const config::RunSettings& run,
     record.vector_bytes = trainer.engine().vector_bytes();
     record.gpu = trainer.gpu_use(record.steps.size());
     record.network_sent_bytes = trainer.engine().network_sent_bytes();
+    for (int rank = 0; rank < world.size(); ++rank) {
+        record.hosts.push_back(trainer.engine().host_of(rank));
+    }
     if (ending == Ending::finished) {
         look_at_result(trainer, *reporter, options, record, ending);
     }

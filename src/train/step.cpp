@@ -172,6 +172,9 @@ StepReport Trainer::finish() {
     report.seconds.update = update.update_s;
     report.seconds.hidden = update.hidden_s;
     report.devices = update.devices;
+    report.sender = update.sender;
+    report.receiver = update.receiver;
+    report.network_s = update.network_s;
     report.traffic = update.traffic;
     report.deltas = update.deltas;
     return report;

@@ -24,6 +24,15 @@ class SlowHost(odd_host.OddHost):
         self.assertGreater(slow, 6, steps)
         self.assertRegex(done.stdout, rf"rank 2 on host {ODD} .*\b{slow} of 12 steps, [\d.]+ times")
 
+    def test_a_slow_link_is_named(self):
+        self.start_no_forks()
+        metrics = self.folder / "metrics.jsonl"
+        cluster.vhosts("rate", ODD, "20mbit")
+        self.addCleanup(cluster.vhosts, "unrate", ODD)
+        done = self.mpirun("--fresh", "--metrics", metrics, ranks=4, **self.where_odd(""), train__stop_at=6)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, rf"rank 2 on host {ODD} came late .* of 6 steps, .*bench network")
+
     def slow_disk(self):
         """A prefix that limits the host's drive to 4 MB/s, as control groups of version 1 can."""
         mounted = subprocess.run(

@@ -83,7 +83,7 @@ const std::vector<std::string> kValues = [] {
     values.insert(values.end(), std::istream_iterator<std::string>(words), {});
     return values;
 }();
-const std::array<std::string, 12> kLines = {
+const std::array<std::string, 14> kLines = {
     "file = ../thesis.tex",
     "file = rank-0.device-0.state",
     "file = rank-1.device-0.state",
@@ -92,6 +92,8 @@ const std::array<std::string, 12> kLines = {
     "copy = 7",
     "copy = 1,0",
     "copy = 0,0",
+    "copy = 0-2000000000",
+    "place of 2000000000 = h p",
     "place = h p",
     "commit = step 0 generation 0 loss_scale 1 good_steps 0",
     "replaces = 0123456789abcdef",

@@ -52,7 +52,7 @@ inline store::Manifest manifest_of(Trace trace, int ranks) {
                              .state = "first",
                              .commits = {at(kNewest), at(kNewest - 1)}};
     for (int rank = 0; rank < ranks; ++rank) {
-        manifest.places.push_back(text("host0 p", rank, "/rank-", rank, ".manifest"));
+        manifest.places[rank] = text("host0 p", rank);
     }
     switch (trace) {
         case Trace::older_by_one:

@@ -28,7 +28,7 @@ TEST(DecideTest, LeavesAStepToALostNodeOnlyWhereNobodyIsThereToAsk) {
     for (const Flag flag : {Flag::resume, Flag::resume_if_any}) {
         Findings found =
             found_of({.traces = {Trace::whole, Trace::nothing}, .kept = Kept::older, .flag = flag});
-        found.manifests[0].manifest->places[1] = "host9 p1/rank-1.manifest";
+        found.manifests[0].manifest->places[1] = "host9 p1";
         const Decision decision = decide(found);
         if (flag == Flag::resume) {
             EXPECT_EQ(decision.action, Action::refuse);
@@ -48,7 +48,7 @@ TEST(DecideTest, GoesOnFromANewerLineWhenTheLostNodeIsBack) {
     Findings lost = found_of({.traces = {Trace::whole, Trace::nothing},
                               .kept = Kept::older,
                               .flag = Flag::resume_if_any});
-    lost.manifests[0].manifest->places[1] = "host9 p1/rank-1.manifest";
+    lost.manifests[0].manifest->places[1] = "host9 p1";
     const Decision without = decide(lost);
     Findings found =
         found_of({.traces = {Trace::nothing, Trace::whole}, .flag = Flag::resume_if_any});

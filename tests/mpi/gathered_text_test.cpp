@@ -19,5 +19,28 @@ TEST(GatheredText, IsInRankOrderWithAnyLength) {
     }
 }
 
+TEST(GatheredText, SendsEqualTextsOnce) {
+    SharedTexts texts;
+    for (int rank = 0; rank < 1000; ++rank) {
+        texts.add(rank == 500 ? "other" : std::string(3000, 'a'));
+    }
+    EXPECT_LT(texts.packed_first(1000).size(), 4000U);
+    SharedTexts received;
+    received.add_packed(texts.packed_first(501));
+    ASSERT_EQ(received.size(), 501U);
+    EXPECT_EQ(received.all()[499], std::string(3000, 'a'));
+    EXPECT_EQ(received.all()[500], "other");
+}
+
+TEST(GatheredText, ComesFromTheRanksAtTheDistances) {
+    const Communicator world = Communicator::world(std::chrono::seconds(60));
+    const std::vector<int> distances = {1, 2};
+    const auto texts = texts_at(world, distances, std::to_string(world.rank()));
+    ASSERT_EQ(texts.size(), distances.size());
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+        EXPECT_EQ(texts[i], std::to_string((world.rank() + distances[i]) % world.size()));
+    }
+}
+
 }  // namespace
 }  // namespace nearstep::mpi

@@ -199,6 +199,18 @@ TEST(Plan, TakesTheDeltaOnlyWhereTheNetworkBinds) {
     EXPECT_EQ(worths_of(many, choice).front().resource, "network");
 }
 
+// Of what training does, it keeps layers for backward where they fit, and computes them again else.
+TEST(Plan, KeepsLayersWhereTheyFit) {
+    Problem problem = seven_billion(8);
+    problem.work.sequences = 64;
+    for (const bool has_room : {true, false}) {
+        problem.site.gpu_memory = has_room ? 80e9 : 8e9;
+        const SearchResult found = search(problem, trained_space_of(problem, {Codec::dense}));
+        ASSERT_TRUE(found.plan);
+        EXPECT_EQ(found.plan->choice.kept, has_room ? Kept::all : Kept::inputs);
+    }
+}
+
 TEST(Alternatives, LoseAgainstThePlanAndSayWhere) {
     const Problem problem = seven_billion(8);
     const Space space = space_of(problem, {Codec::dense, Codec::q4});

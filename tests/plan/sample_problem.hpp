@@ -13,6 +13,7 @@ inline Problem seven_billion(int nodes) {
     problem.work.operations_per_sequence = 2 * 7e9 * 2048;
     problem.work.checkpoint_bytes = 2048 * 4096 * 2.0 * 33;
     problem.work.working_bytes = 1e9;
+    problem.work.kept_bytes = 7e9;
     problem.work.tokens_per_sequence = 2048;
     problem.work.sequences = 8192;
     problem.work.micro_sequences = 2;

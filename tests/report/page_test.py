@@ -90,6 +90,14 @@ class Page(InFolder):
         self.assertEqual(len(re.findall('<svg viewBox|<svg [^>]*viewBox="0 0 360', page)) > 10, True)
         self.assertLess(len(page), 400_000)
 
+    def test_a_run_on_several_hosts_has_a_row_for_each(self):
+        host = {"ranks": 2, "network_sent_bytes": 3e9, "slow_computed": 0, "slow_devices": 0, "slow_sender": 0}
+        hosts = [{**host, "host": "node1"}, {**host, "host": "node2", "slow_sender": 17}]
+        page = page_of({"run.json": results.summary(hosts=hosts)})
+        self.assertRegex(page, r"(?s)Hosts.*node1.*3 GB.*node2.*3 GB.*17")
+        self.assertNotIn("Hosts", page_of({"run.json": results.summary(hosts=hosts[:1])}))
+        self.assertNotIn("Hosts", page_of({"run.json": results.summary(hosts="node1")}))
+
     def test_one_number_of_devices_is_no_plot_and_no_note_names_what_is_absent(self):
         (study,) = [
             one for one in studies_of({"compare.json": results.compare()[:1]}, {}, []) if one.title.startswith("Modes")

@@ -32,8 +32,8 @@ Manifest sample() {
             .state = "cccccccccccccccc",
             .replaces = "dddddddddddddddd",
             .files = {"rank-0.device-0.state", "rank-0.device-1.state"},
-            .copy = {0, 2},
-            .places = {"host a /mnt/a folder/rank-0.manifest", "host-b /mnt/rank-1.manifest"},
+            .copy = {{0, 2}, {5, 5}},
+            .places = {{0, "host-a /mnt/a folder"}, {17, "host-b /mnt"}},
             .programs = {{.step = 8, .bytes = 99, .xxh3 = ~std::uint64_t{0}},
                          {.step = 3, .bytes = 0, .xxh3 = 0}},
             .commits = {commit_of(8, 7), commit_of(6, 6)}};
@@ -109,10 +109,32 @@ TEST(ManifestTest, RefusesTextThatNoMessageMayHave) {
         EXPECT_EQ(parse_manifest(print_manifest(manifest)), std::nullopt);
     }
     Manifest manifest = sample();
-    manifest.places[0] = "host /a\nb/rank-0.manifest";  // a folder may have such a name
+    manifest.places[0] = "host /a\nb";  // a folder may have such a name
     const auto read = parse_manifest(print_manifest(manifest));
     ASSERT_TRUE(read);
-    EXPECT_EQ(read->places[0], "host /a?b/rank-0.manifest");
+    EXPECT_EQ(read->places.at(0), "host /a?b");
+}
+
+TEST(ManifestTest, ReadsTheListsOfVersion020) {
+    std::string content = print_manifest(sample());
+    const auto swap = [&](const std::string& now, const std::string& before) {
+        content.replace(content.find(now), now.size(), before);
+    };
+    swap("copy = 0-2,5\n", "copy = 0,1,2,5\n");
+    swap("place of 0 = host-a /mnt/a folder\nplace of 17 = host-b /mnt\n",
+         "place = host-a /mnt/a folder/rank-0.manifest\nplace = host-b /mnt/rank-1.manifest\n");
+    content.resize(content.rfind("xxh3 = "));
+    content += "xxh3 = " + to_hex(xxh3(std::as_bytes(std::span(content)))) + "\n";
+    Manifest manifest = sample();
+    manifest.places = {{0, "host-a /mnt/a folder"}, {1, "host-b /mnt"}};
+    EXPECT_EQ(parse_manifest(content), manifest);
+}
+
+TEST(ManifestTest, PlacesFewRanksAndEachInSeveralManifests) {
+    EXPECT_TRUE(ranks_placed_by(0, 1).empty());
+    EXPECT_EQ(ranks_placed_by(2, 4), std::vector({3, 0, 1}));
+    EXPECT_EQ(ranks_placed_by(10, 16), std::vector({11, 12, 13, 14, 2}));
+    EXPECT_LE(ranks_placed_by(0, 1 << 20).size(), 22U);
 }
 
 TEST(ManifestTest, FindsEveryFlippedBitAndEveryTruncation) {

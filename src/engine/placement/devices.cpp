@@ -2,6 +2,7 @@
 #include "engine/placement/devices.hpp"
 
 #include "base/error.hpp"
+#include "base/number_list.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
 #include "csd/card_device.hpp"
@@ -232,9 +233,8 @@ shard::Replica make_copy(const PlacedSettings& settings, std::size_t parameters,
     if (most == 0) {
         throw ConfigError(text("placement.optimizer = ", settings.placement.optimizer.written(),
                                " wants a copy of the optimizer state on the devices of ",
-                               copy_ranks.size() == 1 ? "rank " : "ranks ", joined(copy_ranks, ","),
-                               R"(, which have none: give them some with )", Term::per_rank,
-                               R"(, or set it to "global".)"));
+                               name_ranks(copy_ranks), R"(, which have none: give them some with )",
+                               Term::per_rank, R"(, or set it to "global".)"));
     }
     if (is_on_host(settings)) {
         // Striping a rank's subgroup over all its drives lets each drive move as many bytes as a

@@ -4,6 +4,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/number_list.hpp"
 #include "config/key_limits.hpp"
 #include "engine/placement/devices.hpp"
 
@@ -31,10 +32,13 @@ std::string value_in(const std::string& layout, std::string_view key) {
     return "";
 }
 
-// Numbers separated by commas; empty if something else is among them.
+constexpr auto kMostItems =
+    static_cast<std::size_t>(config::kMostRanks) * static_cast<std::size_t>(config::kMostDevices);
+
+// The numbers of a list; empty if something else is among them.
 template <typename Number>
-std::vector<Number> numbers_in(const std::string& layout, std::string_view key) {
-    const std::string value = value_in(layout, key);
+std::vector<Number> numbers_of(const std::string& layout, std::string_view key) {
+    const std::string value = written_out(value_in(layout, key), kMostItems).value_or("");
     std::vector<Number> numbers;
     for (std::string_view rest = value; !rest.empty();) {
         Number number{};
@@ -81,24 +85,38 @@ std::string digest_of_tiles(const shard::Partition& partition) {
 
 std::string layout_line(const PlacedSettings& settings, int ranks, const shard::Replica& copy) {
     const std::size_t together = copy.ranks.size();
-    return text("ranks=", ranks,
-                " devices=", joined(config::devices_per_rank(settings, ranks), ","),
-                " speeds=", listed(speeds_of_devices(settings, ranks)),
-                " subgroup_tiles=", settings.csd.subgroup_tiles,
-                " update=", settings.mode == config::Mode::base ? "host" : "storage",
-                " state=", name_of(settings.csd.state),
-                settings.nodes.empty() ? "" : text(" nodes=", joined(settings.nodes, ",")),
-                together == static_cast<std::size_t>(ranks) ? "" : text(" copy_ranks=", together),
-                " tiles_xxh3=", digest_of_tiles(copy.partition));
+    return text(
+        "ranks=", ranks,
+        " devices=", brief_list(joined(config::devices_per_rank(settings, ranks), ",")),
+        " speeds=", brief_list(listed(speeds_of_devices(settings, ranks))),
+        " subgroup_tiles=", settings.csd.subgroup_tiles,
+        " update=", settings.mode == config::Mode::base ? "host" : "storage",
+        " state=", name_of(settings.csd.state),
+        settings.nodes.empty() ? "" : text(" nodes=", brief_list(joined(settings.nodes, ","))),
+        together == static_cast<std::size_t>(ranks) ? "" : text(" copy_ranks=", together),
+        " tiles_xxh3=", digest_of_tiles(copy.partition));
+}
+
+std::string brief_layout(const std::string& layout) {
+    std::string out;
+    std::istringstream words(layout);
+    for (std::string word; words >> word;) {
+        const std::size_t value = word.find('=') + 1;
+        const std::string key = word.substr(0, value);
+        const bool is_list = key == "devices=" || key == "speeds=" || key == "nodes=";
+        const auto list = is_list ? written_out(word.substr(value), kMostItems) : std::nullopt;
+        out += text(out.empty() ? "" : " ", list ? key + brief_list(*list) : word);
+    }
+    return out;
 }
 
 std::optional<LayoutValues> parse_layout(const std::string& layout) {
-    LayoutValues values{.devices = numbers_in<int>(layout, "devices"),
-                        .speeds = numbers_in<double>(layout, "speeds"),
-                        .nodes = numbers_in<int>(layout, "nodes"),
+    LayoutValues values{.devices = numbers_of<int>(layout, "devices"),
+                        .speeds = numbers_of<double>(layout, "speeds"),
+                        .nodes = numbers_of<int>(layout, "nodes"),
                         .tiles_xxh3 = value_in(layout, "tiles_xxh3")};
-    const std::vector<int> ranks = numbers_in<int>(layout, "ranks");
-    const std::vector<std::size_t> tiles = numbers_in<std::size_t>(layout, "subgroup_tiles");
+    const std::vector<int> ranks = numbers_of<int>(layout, "ranks");
+    const std::vector<std::size_t> tiles = numbers_of<std::size_t>(layout, "subgroup_tiles");
     const std::string update = value_in(layout, "update");
     const auto state = parse_word<csd::StateFormat>(value_in(layout, "state"));
     const bool has_nodes = !value_in(layout, "nodes").empty();

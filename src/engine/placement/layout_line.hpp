@@ -20,6 +20,9 @@ std::string digest_of_tiles(const shard::Partition& partition);
 // copy. State files fit a run if the lines are equal.
 std::string layout_line(const PlacedSettings& settings, int ranks, const shard::Replica& copy);
 
+// The line as layout_line() writes it. Version 0.2.0 wrote a number for each rank and device.
+std::string brief_layout(const std::string& layout);
+
 // The values in a layout line. All of them are numbers that a run may have.
 struct LayoutValues {
     int ranks = 0;

@@ -5,6 +5,7 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
+#include "base/number_list.hpp"
 #include "base/units.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/site_links.hpp"
@@ -12,6 +13,8 @@
 #include "engine/route/scalar_sets.hpp"
 #include "mpi/gathered_text.hpp"
 #include "plan/link_rates.hpp"
+#include "store/manifest.hpp"
+#include "store/storage_folder.hpp"
 
 #include <algorithm>
 #include <array>
@@ -31,7 +34,7 @@ std::string threads_of_ranks(const mpi::Communicator& world, int threads, int co
     if (std::ranges::count(all, all.front()) == std::ssize(all)) {
         return threads == 0 ? "" : all.front();
     }
-    return joined(all, ",");
+    return brief_list(joined(all, ","));
 }
 
 // The number of subgroups of the device that has the most, in any copy of the state.
@@ -71,8 +74,19 @@ Resources::Resources(const mpi::Communicator& ranks, const Start& start, const L
         threads_of_ranks(world, identity.threads, config::computing_ranks(settings, world.size()));
     make_groups();
     make_pipeline();
-    places = gather_text(world, text(own_host(), " ", manifest_path(settings, world.rank(), set)));
+    place_others();
     make_facts();
+}
+
+void Resources::place_others() {
+    const std::vector<int> others = store::ranks_placed_by(world.rank(), world.size());
+    const std::vector<int> distances = store::ranks_placed_by(0, world.size());
+    const std::string folder = store::folder_of(manifest_path(settings, world.rank(), set));
+    const std::vector<std::string> texts =
+        mpi::texts_at(world, distances, text(own_host(), " ", folder));
+    for (std::size_t i = 0; i < others.size(); ++i) {
+        places.emplace(others[i], texts[i]);
+    }
 }
 
 void Resources::make_groups() {

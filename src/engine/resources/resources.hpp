@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -100,11 +101,12 @@ struct Resources {
     Executor beside{pool_threads(), Executor::Priority::background};
     std::unique_ptr<offload::StepPipeline> pipeline;
     std::optional<ParameterReader> reader;  // with ParameterHome::state
-    std::vector<std::string> places;        // see store::Manifest::places
+    std::map<int, std::string> places;      // see store::Manifest::places
     std::string threads;                    // see store::Manifest::threads
     trace::RunFacts facts;
 
 private:
+    void place_others();
     void make_groups();
     std::vector<std::unique_ptr<csd::Device>> own_devices(bool has_gpu, bool is_pinned);
     void make_pipeline();

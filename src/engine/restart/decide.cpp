@@ -12,6 +12,8 @@
 #include <array>
 #include <cstddef>
 #include <limits>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,15 +40,33 @@ Decision refuse_damage(const Findings& found, const std::string& damage) {
     return refuse(found, {.reason = Reason::damaged_checkpoint, .detail = damage});
 }
 
+int set_of(const Findings& found, const StateGroup& group) {
+    return found.manifests[group.members.front()].set;
+}
+
+// The places that the manifests of the group know, by rank.
+std::map<int, std::string> places_of(const Findings& found, const StateGroup& group) {
+    std::map<int, std::string> places;
+    for (const std::size_t member : group.members) {
+        const std::map<int, std::string>& known = manifest_in(found, member).places;
+        places.insert(known.begin(), known.end());
+    }
+    return places;
+}
+
 // The manifests and state files of the group that no rank found.
 std::vector<MissingFile> missing_of(const Findings& found, const StateGroup& group) {
     std::vector<MissingFile> missing;
-    const std::vector<std::string>& places = manifest_in(found, group.members.front()).places;
+    const std::map<int, std::string> places = places_of(found, group);
     for (int rank = 0; rank < group.ranks; ++rank) {
-        const auto place = static_cast<std::size_t>(rank);
         if (group.present.count(rank) == 0) {
+            const auto place = places.find(rank);
             missing.push_back(
-                {.rank = rank, .place = place < places.size() ? places[place] : std::string()});
+                {.rank = rank,
+                 .place = place == places.end()
+                              ? ""
+                              : text(place->second, "/",
+                                     store::manifest_name(rank, set_of(found, group)))});
         }
     }
     for (const std::size_t member : group.members) {
@@ -73,10 +93,6 @@ std::string state_with_steps(const std::vector<StateGroup>& groups) {
     const auto has_step = [](const StateGroup& group) { return group.newest_listed >= 0; };
     const auto found = std::ranges::find_if(groups, has_step);
     return found == groups.end() ? "" : found->state;
-}
-
-int set_of(const Findings& found, const StateGroup& group) {
-    return found.manifests[group.members.front()].set;
 }
 
 // A set of names without a state with steps and without a damaged manifest.
@@ -209,21 +225,17 @@ Decision begin_anew_if_allowed(const Findings& found, const Choices& choices) {
                           .remedies = {Remedy::start_without_resume, Remedy::folder_of_run}});
 }
 
-// Whether all missing parts were on nodes outside this job. Only a job that restarts by itself
-// falls back to a checkpoint then: its user may be asleep, and the checkpoint is on the same line.
+// Whether the missing parts were on nodes outside this job, as far as their places are known. Only
+// a job that restarts by itself falls back to a checkpoint then: its user may be asleep, and the
+// checkpoint is on the same line.
 bool has_lost_nodes_alone(const Findings& found, const StateGroup& group) {
-    const std::vector<std::string>& places = manifest_in(found, group.members.front()).places;
+    const std::set<std::string> hosts(found.hosts.begin(), found.hosts.end());
     bool has_lost = false;
-    for (int rank = 0; rank < group.ranks; ++rank) {
+    for (const auto& [rank, place] : places_of(found, group)) {
         if (group.present.count(rank) > 0) {
             continue;
         }
-        if (static_cast<std::size_t>(rank) >= places.size()) {
-            return false;
-        }
-        const std::string& place = places[static_cast<std::size_t>(rank)];
-        const std::string host = place.substr(0, place.find(' '));
-        if (std::ranges::find(found.hosts, host) != found.hosts.end()) {
+        if (hosts.count(place.substr(0, place.find(' '))) > 0) {
             return false;
         }
         has_lost = true;

@@ -5,6 +5,7 @@
 #include "base/folder_tree.hpp"
 #include "base/log.hpp"
 #include "base/machine.hpp"
+#include "base/number_list.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/checkpoint_files.hpp"
@@ -22,6 +23,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -59,19 +61,33 @@ std::string fault_of(store::Manifest& manifest, store::RankFileName name) {
     if (!manifest.files.empty() && manifest.files != files) {
         return "it names files that are not the rank's state files";
     }
-    const std::vector<int>& copy = manifest.copy;
-    if (!copy.empty() &&
-        (std::ranges::adjacent_find(copy, std::greater_equal<>()) != copy.end() ||
-         copy.back() >= layout->ranks || !std::ranges::binary_search(copy, name.rank))) {
+    const std::vector<NumberRange>& copy = manifest.copy;
+    const auto holds = [&](const NumberRange& range) {
+        return range.first <= name.rank && name.rank <= range.last;
+    };
+    if (!copy.empty() && (copy.back().last >= layout->ranks || std::ranges::none_of(copy, holds))) {
         return "it names ranks that cannot hold a copy";
     }
-    if (!manifest.places.empty() &&
-        manifest.places.size() != static_cast<std::size_t>(layout->ranks)) {
-        return text("it has the places of ", manifest.places.size(), " ranks, not of ",
-                    layout->ranks);
+    if (!manifest.places.empty() && manifest.places.rbegin()->first >= layout->ranks) {
+        return text("it has the place of rank ", manifest.places.rbegin()->first,
+                    ", and its run had ", layout->ranks, " ranks");
     }
     manifest.files = std::move(files);
     return "";
+}
+
+// Gives what an older version wrote the form that this one writes, so that equal values are equal
+// texts, and short ones.
+void write_briefly(store::Manifest& manifest, int rank) {
+    manifest.layout = brief_layout(manifest.layout);
+    manifest.threads = brief_list(manifest.threads);
+    std::map<int, std::string> places;
+    for (const int other : store::ranks_placed_by(rank, ranks_of_layout(manifest.layout))) {
+        if (const auto place = manifest.places.find(other); place != manifest.places.end()) {
+            places.insert(*place);
+        }
+    }
+    manifest.places = std::move(places);
 }
 
 namespace fs = std::filesystem;
@@ -119,6 +135,9 @@ FoundManifest read_manifest(const std::string& path, store::RankFileName name,
         const std::string fault = manifest ? fault_of(*manifest, name) : "";
         if (!fault.empty()) {
             file.report_damage(fault);
+        }
+        if (manifest) {
+            write_briefly(*manifest, name.rank);
         }
         found.manifest = std::move(manifest);
     } catch (const NewerVersionError& newer) {

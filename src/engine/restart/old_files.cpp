@@ -2,12 +2,11 @@
 #include "engine/restart/old_files.hpp"
 
 #include "base/error.hpp"
-#include "base/packed.hpp"
+#include "base/number_list.hpp"
 #include "base/plain_file.hpp"
 #include "base/wording.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/restart/state_search.hpp"
-#include "mpi/gathered_text.hpp"
 #include "store/manifest.hpp"
 #include "store/provenance.hpp"
 #include "store/storage_folder.hpp"
@@ -37,14 +36,15 @@ OldFiles::OldFiles(const mpi::Communicator& world, const Start& start)
     for (int rank = 0; rank < world.size(); ++rank) {
         const RankPlaces& places = found_.ranks[static_cast<std::size_t>(rank)];
         current_.insert({places.node, places.manifests[static_cast<std::size_t>(set_)]});
-    }
-    partial_ = manifest_path(settings, world.rank(), 1 - set_) + ".partial";
-    const std::vector<std::string> mine = state_files(settings, world.rank(), world.size(), set_);
-    for (const std::string& of_rank : gather_text(world, packed(mine))) {
-        std::vector<std::string> files;
-        unpack(of_rank, files);
+        const std::vector<std::string>& files = places.files[static_cast<std::size_t>(set_)];
         files_.insert(files.begin(), files.end());
     }
+    for (const FoundManifest& one : found_.manifests) {
+        if (!is_left(one) && one.manifest) {
+            states_.emplace(one.path, one.manifest->state);
+        }
+    }
+    partial_ = manifest_path(settings, world.rank(), 1 - set_) + ".partial";
 }
 
 void OldFiles::remove(const std::string& state) const {
@@ -98,14 +98,22 @@ void OldFiles::check() const {
 
 std::vector<std::string> OldFiles::describe() const {
     std::vector<std::string> lines;
+    std::size_t more = 0;
     for (const FoundManifest& one : found_.manifests) {
         if (is_left(one) && !is_seen_twice(one)) {
+            if (lines.size() == kMostNamed) {
+                ++more;
+                continue;
+            }
             lines.push_back(text("removed ", one.path, " and its state files",
                                  one.manifest && !one.manifest->commits.empty()
                                      ? text(" (step ", one.manifest->commits.front().step,
                                             " of run ", one.manifest->line.run, ")")
                                      : ""));
         }
+    }
+    if (more > 0) {
+        lines.push_back(text("removed ", more, " more manifests and their state files"));
     }
     return lines;
 }
@@ -153,10 +161,7 @@ bool OldFiles::names(const std::string& path, const std::string& state) const {
 
 // Whether this is a current manifest that another node sees, too.
 bool OldFiles::is_seen_twice(const FoundManifest& one) const {
-    return std::ranges::any_of(found_.manifests, [&](const FoundManifest& other) {
-        return !is_left(other) && other.path == one.path && other.manifest && one.manifest &&
-               other.manifest->state == one.manifest->state;
-    });
+    return one.manifest && states_.count({one.path, one.manifest->state}) > 0;
 }
 
 }  // namespace nearstep::engine

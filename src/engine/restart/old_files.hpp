@@ -44,8 +44,10 @@ private:
     bool is_first_;                                  // of the node
     std::vector<const FoundManifest*> mine_;         // to remove, if they are left
     std::set<std::pair<int, std::string>> current_;  // node and path of this run's manifests
-    std::set<std::string> files_;                    // state files of this run
-    std::string partial_;  // unfinished manifest of a killed rank in the other set
+    std::set<std::pair<std::string, std::string>>
+        states_;                   // path and state of those that were found
+    std::set<std::string> files_;  // state files of this run
+    std::string partial_;          // unfinished manifest of a killed rank in the other set
 };
 
 }  // namespace nearstep::engine

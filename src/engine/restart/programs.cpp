@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace nearstep::engine {
@@ -14,28 +15,27 @@ namespace {
 class ManifestsOfRanks {
 public:
     ManifestsOfRanks(const Findings& found, const StateGroup& group)
-        : found_(found), group_(group) {}
+        : found_(found), readable_(group.readable.begin(), group.readable.end()) {
+        for (const std::size_t member : group.members) {
+            of_ranks_[found.manifests[member].rank].push_back(member);
+        }
+    }
 
     std::optional<std::size_t> of(int rank, std::size_t reader) const {
-        std::optional<std::size_t> best;
-        for (const std::size_t member : group_.members) {
-            if (found_.manifests[member].rank == rank &&
-                (!best || merit(member, reader) > merit(*best, reader))) {
-                best = member;
-            }
+        const auto members = of_ranks_.find(rank);
+        if (members == of_ranks_.end()) {
+            return std::nullopt;
         }
-        return best;
+        return *std::ranges::max_element(members->second, {}, [&](std::size_t member) {
+            return std::pair(readable_.count(member) > 0,
+                             found_.manifests[member].node == found_.ranks[reader].node);
+        });
     }
 
 private:
-    std::pair<bool, bool> merit(std::size_t member, std::size_t reader) const {
-        const bool is_readable =
-            std::ranges::find(group_.readable, member) != group_.readable.end();
-        return {is_readable, found_.manifests[member].node == found_.ranks[reader].node};
-    }
-
     const Findings& found_;
-    const StateGroup& group_;
+    std::set<std::size_t> readable_;
+    std::map<int, std::vector<std::size_t>> of_ranks_;
 };
 
 // Whether that rank kept something until the step, or nobody can tell any more.

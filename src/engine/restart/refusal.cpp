@@ -2,6 +2,7 @@
 #include "engine/restart/refusal.hpp"
 
 #include "base/error.hpp"
+#include "base/number_list.hpp"
 #include "base/wording.hpp"
 #include "engine/restart/decide.hpp"
 
@@ -197,48 +198,56 @@ std::string describe_lost_programs(std::int64_t step, const std::vector<MissingF
 }
 
 std::string in_words(const std::vector<MissingFile>& missing) {
-    std::string out;
+    std::vector<std::string> names;
     for (const MissingFile& one : missing) {
         if (one.is_program) {
-            out += text(out.empty() ? "" : ", ", "no file rank-", one.rank,
-                        ".program-* has what the manifest ", one.place, " names");
-            continue;
+            names.push_back(text("no file rank-", one.rank, ".program-* has what the manifest ",
+                                 one.place, " names"));
+        } else if (one.name.empty()) {
+            names.push_back(text("the manifest of rank ", one.rank,
+                                 one.place.empty() ? "" : text(" (", one.place, ")")));
+        } else {
+            names.push_back(
+                text("rank ", one.rank, "'s state file ", one.name, " (beside ", one.place, ")"));
         }
-        out += text(out.empty() ? "" : ", ",
-                    one.name.empty() ? text("the manifest of rank ", one.rank,
-                                            one.place.empty() ? "" : text(" (", one.place, ")"))
-                                     : text("rank ", one.rank, "'s state file ", one.name,
-                                            " (beside ", one.place, ")"));
     }
-    return out;
+    return first_of(names);
 }
 
-std::string describe(const Findings& found) {
-    std::string out;
-    for (const FoundManifest& one : found.manifests) {
-        out += text(out.empty() ? "" : ", ", "on host ",
-                    found.hosts[static_cast<std::size_t>(one.node)], " ", one.path);
-        if (!one.manifest) {
-            out += one.is_of_newer_version ? " (of a newer version)" : " (damaged)";
-            continue;
-        }
-        const store::Manifest& manifest = *one.manifest;
-        out +=
-            manifest.commits.empty() ? " (no step" : text(" (step ", manifest.commits.front().step);
-        out += text(" of run ", manifest.line.run, ", rank ", one.rank, " of ",
-                    ranks_of_layout(manifest.layout), ")");
+namespace {
+
+std::string describe(const FoundManifest& one) {
+    if (!one.manifest) {
+        return one.is_of_newer_version ? " (of a newer version)" : " (damaged)";
     }
+    const store::Manifest& manifest = *one.manifest;
+    return text(
+        manifest.commits.empty() ? " (no step" : text(" (step ", manifest.commits.front().step),
+        " of run ", manifest.line.run, ", rank ", one.rank, " of ",
+        ranks_of_layout(manifest.layout), ")");
+}
+
+}  // namespace
+
+std::string describe(const Findings& found) {
+    const auto host = [&](int node) { return found.hosts[static_cast<std::size_t>(node)]; };
+    std::vector<std::string> manifests;
+    for (const FoundManifest& one : found.manifests) {
+        manifests.push_back(text("on host ", host(one.node), " ", one.path, describe(one)));
+    }
+    std::vector<std::string> others;
     for (const FoundRemains& one : found.remains) {
-        out += text(out.empty() ? "" : ", ", "on host ",
-                    found.hosts[static_cast<std::size_t>(one.node)], " ", one.path,
-                    " (state that no manifest names)");
+        others.push_back(
+            text("on host ", host(one.node), " ", one.path, " (state that no manifest names)"));
     }
     for (const FoundCheckpoint& one : found.checkpoints) {
-        out += text(out.empty() ? "" : ", ", one.path,
-                    one.damage.empty() ? text(" (step ", one.step, " of run ", one.line.run, ")")
-                                       : " (damaged)");
+        others.push_back(text(
+            one.path, one.damage.empty() ? text(" (step ", one.step, " of run ", one.line.run, ")")
+                                         : " (damaged)"));
     }
-    return out.empty() ? "nothing" : out;
+    std::vector<std::string> parts = {first_of(manifests), first_of(others)};
+    std::erase(parts, "");
+    return parts.empty() ? "nothing" : joined(parts);
 }
 
 }  // namespace nearstep::engine

@@ -14,6 +14,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 namespace nearstep::engine {
@@ -47,10 +49,14 @@ std::vector<double> known_speeds(const Findings& found, const std::vector<int>& 
     if (found.request.kind == StartRequest::Kind::none || found.request.is_fresh()) {
         return {};
     }
+    std::set<std::pair<int, std::string>> seats;  // node and path
+    for (const RankPlaces& places : found.ranks) {
+        for (const std::string& path : places.manifests) {
+            seats.emplace(places.node, path);
+        }
+    }
     const auto is_of_seat = [&](const FoundManifest& one) {
-        return std::ranges::any_of(found.ranks, [&](const RankPlaces& places) {
-            return places.node == one.node && std::ranges::count(places.manifests, one.path) > 0;
-        });
+        return seats.count({one.node, one.path}) > 0;
     };
     std::int64_t newest = -2;
     std::string layout;

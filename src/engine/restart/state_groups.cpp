@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -40,16 +39,25 @@ bool has_files_in_place(const FoundManifest& one, const RankPlaces& places) {
 
 // The manifests of this run's ranks in their places. Fewer if one is missing or lacks a state file.
 std::vector<std::size_t> seated(const Findings& found, const std::vector<std::size_t>& members) {
+    std::map<std::pair<int, std::string>, std::vector<std::size_t>> at;  // by node and path
+    for (const std::size_t member : members) {
+        const FoundManifest& one = found.manifests[member];
+        at[{one.node, one.path}].push_back(member);
+    }
     std::vector<std::size_t> of_ranks;
     for (const RankPlaces& places : found.ranks) {
-        const auto mine = std::ranges::find_if(members, [&](std::size_t member) {
+        const auto is_own = [&](std::size_t member) {
             const FoundManifest& one = found.manifests[member];
-            return one.node == places.node &&
-                   one.path == places.manifests[static_cast<std::size_t>(one.set)] &&
+            return one.path == places.manifests[static_cast<std::size_t>(one.set)] &&
                    one.manifest->layout == places.layout && has_files_in_place(one, places);
-        });
-        if (mine != members.end()) {
-            of_ranks.push_back(*mine);
+        };
+        for (const std::string& path : places.manifests) {
+            const std::vector<std::size_t>& here = at[{places.node, path}];
+            const auto mine = std::ranges::find_if(here, is_own);
+            if (mine != here.end()) {
+                of_ranks.push_back(*mine);
+                break;
+            }
         }
     }
     return of_ranks;
@@ -64,17 +72,20 @@ std::vector<std::size_t> readable_copy(const Findings& found, const StateGroup& 
             of_rank.emplace(one.rank, member);
         }
     }
+    const store::Manifest* before = nullptr;
     for (const std::size_t member : group.members) {
-        std::vector<int> copy = manifest_in(found, member).copy;
-        if (copy.empty()) {
-            copy.resize(static_cast<std::size_t>(group.ranks));
-            std::iota(copy.begin(), copy.end(), 0);
+        const store::Manifest& manifest = manifest_in(found, member);
+        if (before != nullptr && before->copy == manifest.copy &&
+            before->layout == manifest.layout) {
+            continue;  // the same copy, which is not complete
         }
+        before = &manifest;
+        const std::vector<int> copy = numbers_in(
+            manifest.copy.empty() ? std::vector<NumberRange>{{0, group.ranks - 1}} : manifest.copy);
         std::vector<std::size_t> members;
         for (const int rank : copy) {
             const auto has = of_rank.find(rank);
-            if (has != of_rank.end() &&
-                manifest_in(found, has->second).layout == manifest_in(found, member).layout) {
+            if (has != of_rank.end() && manifest_in(found, has->second).layout == manifest.layout) {
                 members.push_back(has->second);
             }
         }
@@ -92,8 +103,7 @@ StateGroup examine(const Findings& found, const std::string& state,
     for (const std::size_t member : members) {
         const store::Manifest& manifest = manifest_in(found, member);
         group.present.insert(found.manifests[member].rank);
-        group.ranks = std::max({group.ranks, ranks_of_layout(manifest.layout),
-                                static_cast<int>(manifest.places.size())});
+        group.ranks = std::max(group.ranks, ranks_of_layout(manifest.layout));
         group.is_pending = group.is_pending && !manifest.replaces.empty();
         for (const store::Commit& commit : manifest.commits) {
             group.newest_listed = std::max(group.newest_listed, commit.step);

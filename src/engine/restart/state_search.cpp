@@ -7,56 +7,23 @@
 #include "engine/placement/devices.hpp"
 #include "engine/restart/choices.hpp"
 #include "engine/restart/folder_search.hpp"
+#include "engine/restart/shared_findings.hpp"
 #include "mpi/gathered_text.hpp"
 #include "mpi/topology.hpp"
 #include "store/storage_folder.hpp"
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <set>
 #include <utility>
 #include <vector>
-
-namespace nearstep::store {
-
-template <typename Archive>
-void list(Archive& archive, Branch& one) {
-    archive(one.run, one.step);
-}
-
-template <typename Archive>
-void list(Archive& archive, Lineage& one) {
-    archive(one.run, one.parents);
-}
-
-template <typename Archive>
-void list(Archive& archive, Commit& one) {
-    archive(one.step, one.generation, one.loss_scale, one.good_steps, one.norm, one.missed);
-}
-
-template <typename Archive>
-void list(Archive& archive, Manifest& one) {
-    archive(one.line, one.model, one.layout, one.seed, one.data, one.dtype, one.threads, one.steps,
-            one.state, one.replaces, one.files, one.copy, one.places, one.programs, one.commits);
-}
-
-}  // namespace nearstep::store
 
 namespace nearstep::engine {
 
 template <typename Archive>
 void list(Archive& archive, JobRuns& one) {
     archive(one.may_have_begun, one.ids);
-}
-
-template <typename Archive>
-void list(Archive& archive, FoundManifest& one) {
-    archive(one.path, one.rank, one.set, one.manifest, one.damage, one.is_of_newer_version,
-            one.files, one.programs);
-}
-
-template <typename Archive>
-void list(Archive& archive, FoundRemains& one) {
-    archive(one.path, one.generation);
 }
 
 template <typename Archive>
@@ -74,23 +41,10 @@ bool is_first_of_node(const mpi::Communicator& world, const Findings& found) {
 
 namespace {
 
-// The message of a rank to the others: its places and, if it is the first rank of its node, what
-// the node sees.
-struct SeenHere {
-    std::string host = {};
-    RankPlaces places = {};
-    std::vector<FoundManifest> manifests = {};
-    std::vector<FoundRemains> remains = {};
-};
-
-template <typename Archive>
-void list(Archive& archive, SeenHere& one) {
-    archive(one.host, one.places.manifests, one.places.files, one.manifests, one.remains);
-}
-
-SeenHere look_here(const PlacedSettings& settings, int rank, int ranks, bool is_first_of_node,
-                   ProgramUse program) {
-    SeenHere seen{.host = own_host()};
+// What this rank sees. The first rank of a node looks for all of its node.
+SeenByRank look_here(const PlacedSettings& settings, int rank, int ranks, bool is_first_of_node,
+                     ProgramUse program) {
+    SeenByRank seen;
     for (int set = 0; set < kSets; ++set) {
         const auto at = static_cast<std::size_t>(set);
         seen.places.manifests.at(at) = manifest_path(settings, rank, set);
@@ -106,29 +60,53 @@ SeenHere look_here(const PlacedSettings& settings, int rank, int ranks, bool is_
     return seen;
 }
 
+// Whether a state has fewer manifests than ranks wrote it. Only then it matters where they were.
+bool lacks_manifests(const Findings& found) {
+    std::map<std::string, std::set<int>> ranks_of;
+    std::map<std::string, int> wanted;
+    for (const FoundManifest& one : found.manifests) {
+        if (one.manifest) {
+            ranks_of[one.manifest->state].insert(one.rank);
+            int& ranks = wanted[one.manifest->state];
+            ranks = std::max(ranks, ranks_of_layout(one.manifest->layout));
+        }
+    }
+    return std::ranges::any_of(wanted, [&](const auto& one) {
+        return static_cast<int>(ranks_of[one.first].size()) < one.second;
+    });
+}
+
+// Most ranks see the same. Equal texts are sent once, and those that differ only if they matter.
 void look_at_state(const mpi::Communicator& world, const PlacedSettings& settings,
                    Findings& found) {
     const mpi::Topology machines = mpi::discover_nodes(world);
-    std::string mine;
+    const int me = world.rank();
+    const bool is_first = machines.rank_in_group(me) == 0;
+    SeenByRank mine;
+    RankTexts texts;
     world.together([&] {
-        mine = packed(look_here(settings, world.rank(), world.size(),
-                                machines.rank_in_group(world.rank()) == 0, found.program));
+        mine = look_here(settings, me, world.size(), is_first, found.program);
+        texts = texts_of(mine, me, machines.ranks_beside(me));
     });
+    const std::vector<std::string> hosts = gather_text(world, is_first ? own_host() : "");
+    const std::vector<std::string> places = gather_text(world, texts.places);
+    const std::vector<std::string> seen = gather_text(world, texts.seen);
     found.hosts.resize(static_cast<std::size_t>(machines.groups()));
-    for (const std::string& of_rank : gather_text(world, mine)) {
-        SeenHere seen;
-        unpack(of_rank, seen);
-        seen.places.node = machines.group_of[found.ranks.size()];
-        found.hosts[static_cast<std::size_t>(seen.places.node)] = seen.host;
-        for (FoundManifest& one : seen.manifests) {
-            one.node = seen.places.node;
-            found.manifests.push_back(std::move(one));
+    for (std::size_t rank = 0; rank < seen.size(); ++rank) {
+        const int node = machines.group_of[rank];
+        if (!hosts[rank].empty()) {
+            found.hosts[static_cast<std::size_t>(node)] = hosts[rank];
         }
-        for (FoundRemains& one : seen.remains) {
-            one.node = seen.places.node;
-            found.remains.push_back(std::move(one));
-        }
-        found.ranks.push_back(std::move(seen.places));
+        add_rank(found, node, {.places = places[rank], .seen = seen[rank]});
+    }
+    if (found.program != ProgramUse::none) {
+        add_programs(found, gather_text(world, texts.programs));
+    }
+    if (lacks_manifests(found)) {
+        add_manifest_places(found, gather_text(world, texts.manifest_places));
+    }
+    if (is_first) {
+        keep_own(found, machines.group_of[static_cast<std::size_t>(me)], std::move(mine.manifests));
     }
 }
 

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -38,11 +37,8 @@ PlacedSettings run_of(const PlacedSettings& settings, const LayoutValues& layout
 // The old ranks that hold one copy of the state.
 shard::Replica copy_of(const PlacedSettings& old, const store::Manifest& manifest,
                        const LayoutValues& layout, std::size_t parameters) {
-    std::vector<int> of_copy = manifest.copy;
-    if (of_copy.empty()) {
-        of_copy.resize(static_cast<std::size_t>(layout.ranks));
-        std::iota(of_copy.begin(), of_copy.end(), 0);
-    }
+    const std::vector<int> of_copy = numbers_in(
+        manifest.copy.empty() ? std::vector<NumberRange>{{0, layout.ranks - 1}} : manifest.copy);
     shard::Replica copy = make_copy(old, parameters, of_copy, layout.ranks);
     if (digest_of_tiles(copy.partition) != layout.tiles_xxh3) {
         throw ConfigError(

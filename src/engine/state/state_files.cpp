@@ -65,7 +65,8 @@ store::Manifest State::manifest() const {
         .steps = resources_.identity.steps,
         .state = id_,
         .replaces = replaced_,
-        .copy = resources_.owners.copies() > 1 ? resources_.copy.ranks : std::vector<int>(),
+        .copy = resources_.owners.copies() > 1 ? ranges_of(resources_.copy.ranks)
+                                               : std::vector<NumberRange>(),
         .places = resources_.places};
     for (const std::string& file : state_files(resources_.settings, resources_.world.rank(),
                                                resources_.world.size(), resources_.set)) {
@@ -84,13 +85,14 @@ void State::expect_own_programs() const {
 // drive.
 std::string State::expect_room() const {
     const mpi::Communicator& world = resources_.world;
-    const std::vector<std::string> of_ranks =
-        gather_text(world, packed(planned_files(resources_.settings, world.rank(), world.size(),
-                                                resources_.copy, resources_.set)));
+    const mpi::Communicator node =
+        world.split(resources_.nodes.group_of[static_cast<std::size_t>(world.rank())]);
     std::vector<store::PlannedFile> of_node;
-    for (const int rank : resources_.nodes.ranks_beside(world.rank())) {
+    for (const std::string& of_rank :
+         gather_text(node, packed(planned_files(resources_.settings, world.rank(), world.size(),
+                                                resources_.copy, resources_.set)))) {
         std::vector<store::PlannedFile> files;
-        unpack(of_ranks[static_cast<std::size_t>(rank)], files);
+        unpack(of_rank, files);
         of_node.insert(of_node.end(), files.begin(), files.end());
     }
     std::string line;

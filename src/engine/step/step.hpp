@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -65,6 +66,8 @@ public:
     std::vector<std::uint64_t> network_sent_bytes() const;
 
 private:
+    Slowest slowest_node(const std::vector<double>& waited_s) const;
+    void add_up(UpdateReport& report, const std::map<int, double>& waited_s) const;
     bool must_guess() const;
     std::optional<double> early_factor() const;
     double factor() const;

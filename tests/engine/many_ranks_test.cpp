@@ -1,0 +1,186 @@
+// What a restart of many ranks sends, keeps and computes, with the exchange played in one process.
+// Prints a line for each number of ranks: those in docs/results/data/restart_texts.jsonl.
+#include "engine/placement/layout_line.hpp"
+#include "engine/restart/decide.hpp"
+#include "engine/restart/shared_findings.hpp"
+#include "mpi/gathered_text.hpp"
+#include "support/test.hpp"
+
+#include <bit>
+#include <ctime>
+#include <numeric>
+
+namespace nearstep::engine {
+namespace {
+
+constexpr int kRanksPerNode = 8;
+
+std::string layout_of(int ranks) {
+    std::string ones;
+    std::string nodes;
+    for (int rank = 0; rank < ranks; ++rank) {
+        ones += rank == 0 ? "1" : ",1";
+        nodes += text(rank == 0 ? "" : ",", rank / kRanksPerNode);
+    }
+    return brief_layout(text("ranks=", ranks, " devices=", ones, " speeds=", ones,
+                             " subgroup_tiles=4 update=storage state=fp32 nodes=", nodes,
+                             " tiles_xxh3=0123456789abcdef"));
+}
+
+std::string folder_of(int rank) { return text("/mnt/nvme", rank % kRanksPerNode, "/run-of-llama"); }
+
+FoundManifest manifest_of(int rank, int ranks, const std::string& layout) {
+    const std::string name = text("rank-", rank, ".device-0.state");
+    store::Manifest manifest{
+        .line = {.run = "0123456789abcdef"},
+        .model = "kind=llama layers=32 width=4096 heads=32 vocabulary=32000",
+        .layout = layout,
+        .data = "00000000000000dd",
+        .dtype = "bf16",
+        .steps = 1000,
+        .state = "cccccccccccccccc",
+        .files = {name},
+        .commits = {{.step = 7, .generation = 7}, {.step = 6, .generation = 6}}};
+    for (const int other : store::ranks_placed_by(rank, ranks)) {
+        manifest.places[other] = text("node", 1000 + other / kRanksPerNode, " ", folder_of(other));
+    }
+    return {.path = text(folder_of(rank), "/", store::manifest_name(rank, 0)),
+            .rank = rank,
+            .manifest = manifest,
+            .files = {text(folder_of(rank), "/", name)}};
+}
+
+// What each rank would see where `lost` is the rank of a manifest that is gone; -1: none is.
+std::vector<SeenByRank> seen_by(int ranks, int lost) {
+    const std::string layout = layout_of(ranks);
+    std::vector<SeenByRank> seen(static_cast<std::size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+        RankPlaces& places = seen[static_cast<std::size_t>(rank)].places;
+        for (int set = 0; set < kSets; ++set) {
+            const auto at = static_cast<std::size_t>(set);
+            places.manifests.at(at) = text(folder_of(rank), "/", store::manifest_name(rank, set));
+            places.files.at(at) = {
+                text(folder_of(rank), "/", store::state_file_name(rank, 0, set))};
+        }
+        if (rank != lost) {
+            const int first = rank - rank % kRanksPerNode;
+            seen[static_cast<std::size_t>(first)].manifests.push_back(
+                manifest_of(rank, ranks, layout));
+        }
+    }
+    return seen;
+}
+
+// The bytes that the last rank receives in gather_text().
+std::size_t bytes_received(const std::vector<std::string>& of_ranks) {
+    std::size_t bytes = 0;
+    const std::size_t ranks = of_ranks.size();
+    for (std::size_t distance = 1; distance < ranks; distance *= 2) {
+        mpi::SharedTexts sent;
+        for (std::size_t i = 0; i < std::min(distance, ranks - distance); ++i) {
+            sent.add(of_ranks[ranks - 1 - distance - i]);
+        }
+        bytes += sent.packed_first(sent.size()).size();
+    }
+    return bytes;
+}
+
+struct Played {
+    Findings found = {};
+    std::size_t bytes = 0;
+    double cpu_s = 0;  // of one rank, from the texts to the decision
+};
+
+Played play(int ranks, int lost) {
+    std::vector<std::string> hosts;
+    std::vector<std::string> places;
+    std::vector<std::string> seen;
+    std::vector<std::string> manifest_places;
+    std::vector<int> beside(kRanksPerNode);
+    int rank = 0;
+    for (SeenByRank& one : seen_by(ranks, lost)) {
+        std::iota(beside.begin(), beside.end(), rank - rank % kRanksPerNode);
+        RankTexts texts = texts_of(std::move(one), rank, beside);
+        const bool is_first = rank % kRanksPerNode == 0;
+        hosts.push_back(is_first ? text("node", 1000 + rank / kRanksPerNode) : "");
+        places.push_back(std::move(texts.places));
+        seen.push_back(std::move(texts.seen));
+        manifest_places.push_back(std::move(texts.manifest_places));
+        ++rank;
+    }
+    Played played{.bytes = bytes_received(hosts) + bytes_received(places) + bytes_received(seen)};
+    const std::clock_t begin = std::clock();
+    Findings& found = played.found;
+    const std::string layout = layout_of(ranks);
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+        const auto node = static_cast<int>(i) / kRanksPerNode;
+        if (i % kRanksPerNode == 0) {
+            found.hosts.push_back(hosts[i]);
+        }
+        add_rank(found, node, {.places = places[i], .seen = seen[i]});
+        found.ranks.back().layout = layout;
+    }
+    if (lost >= 0) {
+        played.bytes += bytes_received(manifest_places);
+        add_manifest_places(found, manifest_places);
+    }
+    found.model = found.manifests.front().manifest->model;
+    found.request = {.kind = StartRequest::Kind::resume};
+    found.computing = ranks;
+    decide(found);
+    played.cpu_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    return played;
+}
+
+TEST(ManyRanks, ManifestsGrowWithTheLogarithmAndTextsByAFewBytesOfARank) {
+    for (const int ranks : {64, 1024, 4096, 16384}) {
+        const Played played = play(ranks, -1);
+        const std::size_t manifest =
+            store::print_manifest(*manifest_of(0, ranks, layout_of(ranks)).manifest).size();
+        printf(
+            "{\"ranks\": %d, \"manifest_bytes\": %zu, \"bytes_per_rank\": %zu, "
+            "\"cpu_s_per_rank\": %.3f}\n",
+            ranks, manifest, played.bytes, played.cpu_s);
+        EXPECT_LT(manifest, 2048U);
+        // In each round the texts come once; a rank has the number of one, and each node a name.
+        EXPECT_LT(played.bytes,
+                  8'000U * static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(ranks))) +
+                      16U * static_cast<std::size_t>(ranks));
+        const Decision decision = decide(played.found);
+        EXPECT_EQ(decision.action, Action::resume_state);
+        EXPECT_EQ(decision.manifests.size(), static_cast<std::size_t>(ranks));
+    }
+}
+
+TEST(ManyRanks, TheFindingsAreThoseThatTheRanksHad) {
+    std::vector<SeenByRank> seen = seen_by(16, 3);
+    const Findings found = play(16, 3).found;
+    std::vector<FoundManifest> all;
+    for (const SeenByRank& one : seen) {
+        all.insert(all.end(), one.manifests.begin(), one.manifests.end());
+    }
+    ASSERT_EQ(found.manifests.size(), all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(found.manifests[i].path, all[i].path);
+        EXPECT_EQ(found.manifests[i].rank, all[i].rank);
+        EXPECT_EQ(found.manifests[i].files, all[i].files);
+        EXPECT_EQ(found.manifests[i].manifest, all[i].manifest);
+    }
+    for (std::size_t rank = 0; rank < seen.size(); ++rank) {
+        EXPECT_EQ(found.ranks[rank].manifests, seen[rank].places.manifests);
+        EXPECT_EQ(found.ranks[rank].files, seen[rank].places.files);
+    }
+}
+
+TEST(ManyRanks, ALostManifestIsNamedWithItsPlace) {
+    const Findings found = play(1024, 517).found;
+    const Decision decision = decide(found);
+    ASSERT_EQ(decision.refusal.missing.size(), 1U);
+    EXPECT_EQ(decision.refusal.missing[0].place,
+              "node1064 /mnt/nvme5/run-of-llama/rank-517.manifest");
+    EXPECT_THAT(in_words(decision.refusal, found), HasSubstr("and 1015 more"));
+    EXPECT_LT(in_words(decision.refusal, found).size(), 4000U);
+}
+
+}  // namespace
+}  // namespace nearstep::engine
