@@ -256,7 +256,8 @@ class DeepSpeed:
         ):  # a block's parameters are fetched together, and its compiled forward has no hooks inside
             blocks = model.model.layers if "inner" in arguments.shape else model.transformer.h
             deepspeed.utils.set_z3_leaf_modules(model, [type(blocks[0])])
-        rows = arguments.micro_batch * arguments.accumulation
+        self.coalesces, self.coalescing = zero.pop("coalesces", False), None
+        rows = arguments.micro_batch * (1 if self.coalesces else arguments.accumulation)
         settings = {
             "train_batch_size": rows,
             "train_micro_batch_size_per_gpu": arguments.micro_batch,
@@ -275,11 +276,18 @@ class DeepSpeed:
         self.engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
 
     def backward(self, loss):
-        self.engine.backward(loss)
-        self.engine.step()
+        if self.coalesces and self.coalescing is None:
+            self.coalescing = self.engine.coalesce_grad_reduction()
+            self.coalescing.__enter__()
+        self.engine.backward(loss / arguments.accumulation if self.coalesces else loss)
+        if not self.coalesces:
+            self.engine.step()
 
     def step(self):
-        pass
+        if self.coalesces:
+            self.coalescing.__exit__(None, None, None)
+            self.coalescing = None
+            self.engine.step()
 
     def told(self):
         return {}
