@@ -101,8 +101,10 @@ std::vector<std::string> texts_at(const mpi::Communicator& world, const std::vec
     std::vector<std::string> texts;
     texts.reserve(distances.size());
     for (const int distance : distances) {
-        texts.push_back(swap_text(world, mine, (world.rank() - distance + ranks) % ranks,
-                                  (world.rank() + distance) % ranks));
+        const int away = distance % ranks;
+        texts.push_back(away == 0 ? mine
+                                  : swap_text(world, mine, (world.rank() - away + ranks) % ranks,
+                                              (world.rank() + away) % ranks));
     }
     return texts;
 }

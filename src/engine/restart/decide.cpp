@@ -225,17 +225,20 @@ Decision begin_anew_if_allowed(const Findings& found, const Choices& choices) {
                           .remedies = {Remedy::start_without_resume, Remedy::folder_of_run}});
 }
 
-// Whether the missing parts were on nodes outside this job, as far as their places are known. Only
-// a job that restarts by itself falls back to a checkpoint then: its user may be asleep, and the
-// checkpoint is on the same line.
+// Whether all missing parts were on nodes outside this job; a place that no manifest knows may have
+// been on one of its nodes. Only a job that restarts by itself falls back to a checkpoint then: its
+// user may be asleep, and the checkpoint is on the same line.
 bool has_lost_nodes_alone(const Findings& found, const StateGroup& group) {
     const std::set<std::string> hosts(found.hosts.begin(), found.hosts.end());
+    const std::map<int, std::string> places = places_of(found, group);
     bool has_lost = false;
-    for (const auto& [rank, place] : places_of(found, group)) {
+    for (int rank = 0; rank < group.ranks; ++rank) {
         if (group.present.count(rank) > 0) {
             continue;
         }
-        if (hosts.count(place.substr(0, place.find(' '))) > 0) {
+        const auto place = places.find(rank);
+        if (place == places.end() ||
+            hosts.count(place->second.substr(0, place->second.find(' '))) > 0) {
             return false;
         }
         has_lost = true;
