@@ -91,7 +91,7 @@ std::vector<std::string> gather_text(const mpi::Communicator& world, const std::
     std::vector<std::string> texts = known.all();
     // The first text is this rank's, and the one behind it that of the rank before.
     std::ranges::reverse(texts);
-    std::ranges::rotate(texts, texts.begin() + (ranks - 1 - world.rank()));
+    std::rotate(texts.begin(), texts.begin() + (ranks - 1 - world.rank()), texts.end());
     return texts;
 }
 
