@@ -218,10 +218,14 @@ class Sites(program.Scenario):
             with self.subTest(site=site.name):
                 hosts = tomllib.loads((site / "site.toml").read_text()).get("hosts", {})
                 words = self.words("mpirun", site)
-                names, of_host = hosts.get("names", []), hosts.get("ranks", 0)
-                self.assertEqual(words[words.index("-np") + 1], str(max(1, len(names)) * max(1, of_host)))
-                if names:
-                    self.assertEqual(words[words.index("--host") + 1], ",".join(f"{name}:{of_host}" for name in names))
+                slots = [(name, hosts.get("ranks", 0)) for name in hosts.get("names", [])]
+                slots += [(name, 1) for name in hosts.get("storage", [])]
+                ranks = sum(count for _, count in slots) or max(1, hosts.get("ranks", 0))
+                self.assertEqual(words[words.index("-np") + 1], str(ranks))
+                if slots:
+                    self.assertEqual(
+                        words[words.index("--host") + 1], ",".join(f"{name}:{count}" for name, count in slots)
+                    )
                 if "interface" in hosts:
                     self.assertIn(f"OMPI_MCA_btl_tcp_if_include={hosts['interface']}", words)
                 if "cores_per_rank" in hosts:
@@ -261,7 +265,7 @@ class Sites(program.Scenario):
                     f"--nodes={nodes}",
                     f"--ntasks={nodes * ranks}",
                     f"--ntasks-per-node={ranks}",
-                    f"--gres=csd:{ranks * per_rank}",
+                    f"--gres=csd:{per_rank if 'storage' in hosts else ranks * per_rank}",
                     "--time=10",
                     *hosts.get("sbatch_options", []),
                 ):
