@@ -51,7 +51,7 @@ std::string first_of(const Items& items, std::string_view between = ", ") {
 // are one word: "1x4096", and integers that rise by one are "0-511x8". A short list is written out,
 // as version 0.2.0 does. `list` is such a list, brief or not.
 std::string brief_list(std::string_view list);
-// The same list written out; nullopt if it is no such list, or has more than `most` items.
+// Returns the same list written out; nullopt if it is no such list, or has more than `most` items.
 std::optional<std::string> written_out(std::string_view list, std::size_t most);
 
 }  // namespace nearstep

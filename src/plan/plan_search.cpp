@@ -190,7 +190,7 @@ private:
         }
     }
 
-    // Of the plans with the formats and tiers of the first one, takes the one that sends least.
+    // Takes the plan that sends least among those with the formats and tiers of the first one.
     void take_least_traffic_within(double limit) {
         const Choice first = found_.plan->choice;
         for (const Front& front : fronts_) {

@@ -31,6 +31,9 @@ struct PhaseSeconds {
     double total() const { return forward + backward + update - hidden; }
 };
 
+// A rank that took more times the median rank's time than this is named as slow.
+constexpr double kSlow = 1.5;
+
 // One step's results, the same on all ranks. Seconds are the slowest rank's (for `hidden` the
 // least); traffic is the sum over ranks.
 struct StepReport {

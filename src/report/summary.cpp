@@ -140,7 +140,6 @@ void add_optional_parts(json& summary, const RunRecord& record) {
 
 // In how many steps each rank was the slowest by far.
 std::vector<std::uint64_t> slow_steps(const RunRecord& record, Slowest StepReport::*slowest) {
-    constexpr double kSlow = 1.5;  // times the median rank
     std::vector<std::uint64_t> steps(record.hosts.size());
     for (const StepReport& step : record.steps) {
         const Slowest& one = step.*slowest;

@@ -197,15 +197,13 @@ struct Felt {
     bool is_felt = false;
 };
 
-constexpr double kSlow = 1.5;
-
 // Names a rank that was the slowest in most of the steps; empty if there is none. `words` go on
 // behind its name, and `end` behind how often that was.
 std::string slow_rank_line(const Trainer& trainer, const std::vector<Felt>& in_steps,
                            const char* what, const char* words, const char* end) {
     std::map<int, std::vector<double>> slow;  // how slow each rank was, where it was the slowest
     for (const Felt& one : in_steps) {
-        if (one.is_felt && one.slowest.times > kSlow) {
+        if (one.is_felt && one.slowest.times > report::kSlow) {
             slow[one.slowest.rank].push_back(one.slowest.times);
         }
     }
@@ -235,7 +233,7 @@ std::vector<std::string> slow_rank_lines(const Trainer& trainer,
         const bool is_update_felt = step.seconds.update - step.seconds.hidden > least;
         const bool is_network_felt = is_update_felt && step.network_s > least;
         const auto is_slow = [&](const Slowest& slowest, int rank) {
-            return slowest.times > kSlow && slowest.rank == rank;
+            return slowest.times > report::kSlow && slowest.rank == rank;
         };
         const int sender = step.sender.rank;
         computed.push_back({step.computed, true});
