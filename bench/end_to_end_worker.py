@@ -1,7 +1,8 @@
-"""One row of bench/end_to_end, of the job that it gets as JSON: trains a GPT-2 or a Llama of transformers for some
-steps and prints a line of JSON.
+"""One row of bench/end_to_end, of the job that it gets as JSON: trains a GPT-2, a Llama or another model of
+transformers for some steps and prints a line of JSON.
 """
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -15,6 +16,7 @@ os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # else 
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", os.environ["PYTORCH_ALLOC_CONF"])  # its name in older versions
 
 import torch
+import transformers
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import gpu_runs
@@ -45,11 +47,25 @@ def places():
     return nearstep.empty(DEVICE)
 
 
-def compute_in_float8(layers):
-    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+def compile_model(model, blocks):
+    if COMPILED and arguments.compiles == "whole":
+        model.compile()
+    elif COMPILED:
+        for block in blocks:
+            compile_block(block)
 
+
+def compute_in_float8(model):
+    from torchao.float8 import Float8GemmConfig, Float8LinearConfig, convert_to_float8_training
+
+    recipe, has_head = arguments.float8
+    config = Float8LinearConfig.from_recipe_name("tensorwise" if recipe == "fast" else recipe)
+    if recipe == "fast":
+        fast = Float8GemmConfig(use_fast_accum=True)
+        config = dataclasses.replace(config, gemm_config_grad_input=fast, gemm_config_grad_weight=fast)
     has_float8 = DEVICE.type == "cuda" and torch.cuda.get_device_capability() >= (8, 9)
-    convert_to_float8_training(layers, config=Float8LinearConfig(emulate=not has_float8))
+    config = dataclasses.replace(config, emulate=not has_float8)
+    convert_to_float8_training(model if has_head else model.model.layers, config=config)
 
 
 def make_llama():
@@ -69,10 +85,8 @@ def make_llama():
     with places():
         model = LlamaForCausalLM._from_config(config, dtype=torch.bfloat16)
     if "fp8" in arguments.row:
-        compute_in_float8(model.model.layers)
-    if COMPILED:
-        for block in model.model.layers:
-            compile_block(block)
+        compute_in_float8(model)
+    compile_model(model, model.model.layers)
     if "lora" in arguments.row:
         import peft
 
@@ -82,7 +96,22 @@ def make_llama():
     return model.train()
 
 
+def make_other():
+    """A model of another kind, with random weights as its class makes them."""
+    torch.manual_seed(1)
+    kind = arguments.shape["kind"]
+    task = transformers.AutoModelForImageClassification if kind == "vit" else transformers.AutoModelForCausalLM
+    with places():
+        model = task.from_config(
+            transformers.AutoConfig.for_model(kind, **arguments.shape["config"]), dtype=torch.bfloat16
+        )
+    compile_model(model, next(part for name, part in model.named_modules() if name.endswith(".layers")))
+    return model.train()
+
+
 def make_model():
+    if "kind" in arguments.shape:
+        return make_other()
     if "inner" in arguments.shape:
         return make_llama()
     shape = arguments.shape
@@ -108,22 +137,29 @@ def make_model():
             if arguments.weights
             else GPT2LMHeadModel(config).to(torch.bfloat16)
         )
-    if COMPILED:
-        for block in model.transformer.h:
-            compile_block(block)
+    compile_model(model, model.transformer.h)
     return model.train()
 
 
 def batches(is_held_out=False):
-    """Rows from random places of the text, the same for all rows of the table."""
+    """Rows from random places of the text, the same for all rows of the table, as the model takes them. The bytes are
+    the pixels of an image, too.
+    """
     text = torch.frombuffer(bytearray(pathlib.Path(arguments.text).read_bytes()), dtype=torch.uint8)
     border = int(len(text) * (1 - HELD_OUT))
     text = text[border:] if is_held_out else text[:border]
     generator = torch.Generator().manual_seed(3 if is_held_out else 2)
-    context = arguments.shape["context"]
+    is_image = arguments.shape.get("kind") == "vit"
+    side = arguments.shape["config"]["image_size"] if is_image else 0
+    length = 3 * side * side or arguments.shape["context"]
     while True:
-        places = torch.randint(len(text) - context, (arguments.micro_batch, 1), generator=generator)
-        yield text[places + torch.arange(context)].long().to(DEVICE)
+        places = torch.randint(len(text) - length, (arguments.micro_batch, 1), generator=generator)
+        row = text[places + torch.arange(length)].long().to(DEVICE)
+        if is_image:
+            pixels = (row.view(-1, 3, side, side) / 128 - 1).bfloat16()
+            yield {"pixel_values": pixels, "labels": row[:, 0]}
+        else:
+            yield {"input_ids": row, "labels": row}
 
 
 class Memory:
@@ -332,8 +368,7 @@ def main():
         begin = time.perf_counter()
         total = 0
         for _ in range(arguments.accumulation):
-            tokens = next(source)
-            loss = module(input_ids=tokens, labels=tokens).loss
+            loss = module(**next(source)).loss
             note(parts, "forward", begin)
             trainer.backward(loss)
             note(parts, "backward", begin)
@@ -350,7 +385,7 @@ def main():
     told = trainer.told() | trace
     source = batches(is_held_out=True)
     with torch.no_grad():
-        held_out = [module(input_ids=tokens, labels=tokens).loss.item() for tokens in (next(source) for _ in range(2))]
+        held_out = [module(**next(source)).loss.item() for _ in range(2)]
     # The first steps compile and allocate. An update that continues into the next step counts in that step's time.
     first = 2 if arguments.steps > 2 else 0
     steady = seconds[first:]

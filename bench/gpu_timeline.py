@@ -1,9 +1,10 @@
 """Where the time of a step on a GPU goes, from PyTorch's profiler. Used by end_to_end_worker.py (--trace).
 
-traced(work) does the work and returns a summary: per stream the milliseconds of each kind of work, and the gaps of the
-stream that has most kernels, with what other streams did meanwhile. Sums of kinds of two programs show what is slower
-where; gaps show what waits. Short gaps are the time between two kernels. A pass begins where that stream copies
-something to the GPU: the same products take longer where other kernels have a part of the GPU.
+traced(work) does the work and returns a summary: per stream the milliseconds of each kind of work, the kernels that
+take most of all, and the gaps of the stream that has most kernels, with what other streams did meanwhile. Sums of kinds
+of two programs show what is slower where; gaps show what waits. Short gaps are the time between two kernels. A pass
+begins where that stream copies something to the GPU: the same products take longer where other kernels have a part of
+the GPU.
 """
 
 import collections
@@ -24,6 +25,7 @@ KINDS = {
 }
 SHORT_MS = 0.2
 MOST_GAPS = 12
+MOST_KERNELS = 16
 
 
 def kind_of(name):
@@ -57,9 +59,10 @@ def passes(events, last):
 
 def summary(events):
     """``events``: stream, name, begin and end in ns, of one GPU."""
-    streams = collections.defaultdict(collections.Counter)
+    streams, kernels = collections.defaultdict(collections.Counter), collections.Counter()
     for stream, name, begin, end in events:
         streams[stream][kind_of(name)] += (end - begin) / 1e6
+        kernels[name[:100]] += (end - begin) / 1e6
     if not streams:
         return {}
     first, last = min(event[2] for event in events), max(event[3] for event in events)
@@ -94,6 +97,7 @@ def summary(events):
             if ms >= SHORT_MS * 1e6
         ],
         "passes": passes(of_model, last),
+        "kernels": dict(kernels.most_common(MOST_KERNELS)),
         "streams": {stream: dict(kinds.most_common()) for stream, kinds in streams.items()},
     }
 
