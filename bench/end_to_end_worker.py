@@ -105,7 +105,7 @@ def make_other():
         model = task.from_config(
             transformers.AutoConfig.for_model(kind, **arguments.shape["config"]), dtype=torch.bfloat16
         )
-    compile_model(model, next(part for name, part in model.named_modules() if name.endswith(".layers")))
+    compile_model(model, max((part for part in model.modules() if isinstance(part, torch.nn.ModuleList)), key=len))
     return model.train()
 
 

@@ -1,5 +1,5 @@
 """Ranks that PyTorch starts: every form of parallelism beside torch.optim.AdamW, kills, and restarts on other ranks
-and meshes."""
+and meshes. NEARSTEP_TEST_DEVICE=cuda: on one GPU by NCCL, each form on a mesh of one rank."""
 
 import re
 import shutil
@@ -25,6 +25,15 @@ OF_TWO = (
 FORMS = {2: OF_ALL + OF_TWO, 4: (*OF_ALL, "hsdp", "tensor_parallel_in_shards"), 1: ("fsdp", "ddp", "replaced")}
 # Forms that compute the same with the same division of the parameters.
 EQUAL = {2: (("plain", "ddp"), ("fsdp", "recomputed", "compiled", "from_meta", "replaced")), 4: (("hsdp", "compiled"),)}
+ONCE_MORE = ("experts", "mixed", "replicated", "tensor_parallel")
+KILLS = (("fsdp", "0@2@after"), ("ddp", "1@2@before"))
+IS_ON_GPU = launcher.DEVICE != "cpu"
+if IS_ON_GPU:  # a GPU is one rank's
+    NEED_MORE = ("experts", "saved", "refused", "left")
+    FORMS = {1: tuple(form for form in FORMS[2] if form not in NEED_MORE)}
+    EQUAL = {1: (("plain", "ddp"), ("fsdp", "recomputed", "from_meta", "replaced"))}
+    ONCE_MORE = ("fsdp", "ddp", "mixed", "tensor_parallel")
+    KILLS = (("fsdp", "0@2@after"), ("ddp", "0@2@before"))
 MOVES = (  # the first one process has a state of the whole model
     (1, "plain"),
     (2, "fsdp"),
@@ -33,7 +42,6 @@ MOVES = (  # the first one process has a state of the whole model
     (2, "ddp"),
 )
 MOVES_OF_CHECKPOINTS = ((1, "fsdp"), (2, "nearstep-run"), (2, "fsdp"), (1, "plain"))
-ONCE_MORE = ("experts", "mixed", "replicated", "tensor_parallel")
 
 
 class Local(launcher.FolderTest):
@@ -69,15 +77,17 @@ class Local(launcher.FolderTest):
         for ranks, groups in EQUAL.items():
             for first, *others in groups:
                 self.assertEqual({found[ranks, form][1] for form in others}, {found[ranks, first][1]}, (ranks, first))
-        again = self.train("again", 2, ",".join(ONCE_MORE), 4)
-        self.assertEqual(again, [found[2, form] for form in ONCE_MORE])
-        for form, kill in (("fsdp", "0@2@after"), ("ddp", "1@2@before")):
+        ranks = min(2, max(FORMS))
+        again = self.train("again", ranks, ",".join(ONCE_MORE), 4)
+        self.assertEqual(again, [found[ranks, form] for form in ONCE_MORE])
+        for form, kill in KILLS:
             with self.subTest(form=form, kill=kill):
-                self.train(kill, 2, form, 4, kill, fails=True)
-                [(start, *rest)] = self.train(kill, 2, form, 4)
+                self.train(kill, ranks, form, 4, kill, fails=True)
+                [(start, *rest)] = self.train(kill, ranks, form, 4)
                 self.assertIn(start, (1, 2))  # a step that has ended may not be durable yet when the next one begins
-                self.assertEqual(rest, list(found[2, form][1:]))
+                self.assertEqual(rest, list(found[ranks, form][1:]))
 
+    @unittest.skipIf(IS_ON_GPU, "it needs several ranks")
     def test_goes_on_on_other_ranks_and_meshes_and_under_other_launchers(self):
         for number, (ranks, form) in enumerate(MOVES):
             self.move(number, ranks, form, "save")
@@ -125,6 +135,7 @@ class Local(launcher.FolderTest):
         self.assertEqual(done.returncode, 0, done.stderr[-4000:])
         return done.stdout
 
+    @unittest.skipIf(IS_ON_GPU, "it needs several ranks")
     def test_the_loop_with_fully_shard_learns_and_goes_on_on_other_ranks(self):
         loop, losses = launcher.HERE.parents[1] / "examples/fsdp_loop.py", []
         for ranks, steps in ((2, 4), (1, 6)):
@@ -133,6 +144,7 @@ class Local(launcher.FolderTest):
         self.assertEqual([step for step, _ in losses[0] + losses[1]], [1, 2, 3, 4, 5, 6])
         self.assertLess(losses[1][-1][1], losses[0][0][1] - 2)
 
+    @unittest.skipIf(IS_ON_GPU, "it needs several ranks")
     @unittest.skipIf(launcher.missing("accelerate"), "accelerate is not installed")
     def test_accelerate_launch(self):
         script = self.folder / "train.py"

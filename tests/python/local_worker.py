@@ -5,6 +5,7 @@
 Prints the first step, the digest, and by how much the parameters differ from those of torch.optim.AdamW on one rank at
 most. FORM: of _FORMS. KILL: RANK@STEP@WHERE; that rank kills itself in that step, before it meets the others or when
 they have agreed. save: writes a checkpoint at the end; from: goes on from that one before, in place of the state.
+NEARSTEP_TEST_DEVICE=cuda: on a GPU, by NCCL; else on the CPU, by gloo.
 """
 
 import os
@@ -22,6 +23,8 @@ import nearstep
 from nearstep._local import optimizer as local
 from nearstep._local import parts, waits
 
+DEVICE = os.environ.get("NEARSTEP_TEST_DEVICE", "cpu")
+BACKEND = {"cpu": "gloo", "cuda": "nccl"}[DEVICE]
 WIDTH, ROWS = 184, 8  # a layer is a block of the optimizer's
 CLIP = 0.4
 EPS = 1e-3  # larger than usual, where gradients of bf16 or all elements are compared: see Reference
@@ -74,8 +77,13 @@ class Mixture(Net):
         return super().forward(x + self.experts(x))
 
 
+def made(form=""):
+    return (Mixture() if form == "experts" else Net()).to(DEVICE)
+
+
 def loss_of(model, step, share=0, shares=1):
-    x, y = torch.randn(2, ROWS, WIDTH, generator=torch.Generator().manual_seed(step)).chunk(shares, 1)[share]
+    both = torch.randn(2, ROWS, WIDTH, generator=torch.Generator().manual_seed(step)).to(DEVICE)
+    x, y = both.chunk(shares, 1)[share]
     return (model(x) - y[:, :5]).square().mean()
 
 
@@ -101,7 +109,7 @@ def _shard(model, mesh, **settings):
 def _mesh(*shape, names=None):
     from torch.distributed.device_mesh import init_device_mesh
 
-    return init_device_mesh("cpu", shape, mesh_dim_names=names)
+    return init_device_mesh(DEVICE, shape, mesh_dim_names=names)
 
 
 def fsdp(model, ranks, **settings):
@@ -119,7 +127,7 @@ def from_meta(model, ranks):
     with torch.device("meta"):
         empty = Net()
     _shard(empty, _mesh(ranks))
-    empty.to_empty(device="cpu")
+    empty.to_empty(device=DEVICE)
     for p, value in zip(empty.parameters(), model.parameters()):
         p.data.copy_(distribute_tensor(value.detach(), p.device_mesh, p.placements))
     empty.seen.zero_()
@@ -267,12 +275,12 @@ class Reference:
     """
 
     def __init__(self, form, rank, ranks):
-        self.model, shares = Mixture() if form == "experts" else Net(), 1
+        self.model, shares = made(form), 1
         if form == "mixed":
             self.model, shares = _FORMS[form](self.model, ranks)
         self.share = (rank if shares > 1 else 0, shares)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, eps=_eps_of(form), weight_decay=0.1)
-        self.least = [torch.full(p.shape, torch.inf) for p in self.model.parameters()]
+        self.least = [torch.full(p.shape, torch.inf, device=DEVICE) for p in self.model.parameters()]
 
     def step(self, step):
         loss_of(self.model, step, *self.share).backward()
@@ -321,11 +329,11 @@ def _expect_overlap(model, is_expected):
 
 def train(rank, folder, ranks, form, steps, kill):
     reference = Reference(form, rank, ranks)
-    ours = Mixture() if form == "experts" else Net()
-    model, shares, *made = replaced(ours, ranks, folder) if form == "replaced" else _FORMS[form](ours, ranks)
+    ours = made(form)
+    model, shares, *optimizer = replaced(ours, ranks, folder) if form == "replaced" else _FORMS[form](ours, ranks)
     share = rank // (ranks // shares)
     clip_norm = None if form == "own_clipping" else CLIP
-    opt = made[0] if made else make_optimizer(model, folder, clip_norm, _eps_of(form))
+    opt = optimizer[0] if optimizer else make_optimizer(model, folder, clip_norm, _eps_of(form))
     start = opt.resume((folder / "checkpoint").read_text() if kill == "from" else None)
     expect(kill != "from" or opt.extra == {"rows": start}, f"{opt.extra} rows")
     kill_at, where = _kill_when(kill, rank)
@@ -362,7 +370,7 @@ def checkpointed(rank, folder, ranks):
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
     def make(form, kind, **settings):
-        model, _ = form(Net(), ranks)
+        model, _ = form(made(), ranks)
         return model, kind(model if settings else model.parameters(), lr=1e-3, eps=EPS, weight_decay=0.1, **settings)
 
     def train(model, opt, steps):
@@ -404,7 +412,7 @@ def saved(rank, folder, ranks):
     differ are refused."""
 
     def make(name):
-        model, _ = ddp(Net(), ranks)
+        model, _ = ddp(made(), ranks)
         return model, nearstep.AdamW(model, lr=1e-2, path=folder / name)
 
     def train(model, opt, steps, spoilt=False):
@@ -518,7 +526,7 @@ def refused(rank, folder, ranks):
 
 def left(rank, folder, ranks):
     """A program ends its process groups while ranks bring each other new values, and never closes its optimizer."""
-    model, reference = Net(), Reference("ddp", rank, ranks)
+    model, reference = made(), Reference("ddp", rank, ranks)
     opt = make_optimizer(ddp(model, ranks)[0], folder)
     loss_of(model, 0).backward()
     reference.step(0)
@@ -564,7 +572,7 @@ def main(folder, ranks, form, steps, kill=""):
                 MASTER_PORT=str(port),
             )
             if ranks > 1 or form != "plain":
-                dist.init_process_group("gloo")
+                dist.init_process_group(BACKEND)
             for one in filter(None, form.split(",")):
                 if one in _OTHERS:
                     _OTHERS[one](rank, pathlib.Path(folder) / one, ranks)
