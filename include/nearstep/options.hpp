@@ -62,6 +62,7 @@ struct EngineOptions {
     std::size_t gpu_work_bytes = 0;  // that the client's network will take of it; 0: unknown
     Grant grant = {};
     ParameterHome parameters = ParameterHome::vector;
+    bool may_go_back = false;  // Run::keep_to() may name the step before the newest
     // Tensors in GPU memory of a client on one rank. From Run::update() on, the GPU may write
     // new parameters to them instead of to Run::parameters(). They outlive the engine; null: all
     // new parameters go to Run::parameters().

@@ -163,10 +163,14 @@ public:
     // before all collective calls below. Not collective.
     bool is_under_way() const;
     UpdateReport finish();
-    // What the client has with the step that finish() ended, beside the state; empty: nothing. With
-    // csd.durability "step" it survives any crash, and the commit that comes next names it. Nothing
-    // is written if it is as before. Not collective.
-    void keep_program(std::span<const std::byte> bytes);
+    // What the client has with a step, beside the state; empty: nothing. Comes after the finish()
+    // of that step or, if commits_early(), before its update(). With csd.durability "step" it
+    // survives any crash, and the commit that comes next names it. Nothing is written if it is as
+    // before. Not collective.
+    void keep_program(std::int64_t step, std::span<const std::byte> bytes);
+    // Whether update() makes the step durable before it writes the state. commit() then has nothing
+    // to do after a step that took place. Not collective.
+    bool commits_early() const;
     // On return all steps done survive any crash, with csd.durability "step".
     void commit();
     // Ends a step whose update backward may have begun: on return this rank's own parameters are

@@ -152,6 +152,7 @@ void OptimizerSession::open(const engine::StartRequest& request) {
          .fills_gpu = plan_.fills_gpu,
          .grant = grant_,
          .parameters = plan_.parameters,
+         .may_go_back = acts_alone(),
          .tensors = tensors_ ? &*tensors_ : nullptr,
          .program = plan_.program,
          .steps_of = [](const std::string&, const std::string&) { return kNoEnd; },

@@ -159,6 +159,7 @@ private:
     void use_places(const GpuPlaces& places);
     void write_gradients(const PutCall& call);
     void pass_blocks();
+    void keep_program(std::int64_t step);
     void make_durable(std::int64_t step);
     void end_void_step(bool is_given_up);
 

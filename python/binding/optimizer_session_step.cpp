@@ -76,11 +76,17 @@ void OptimizerSession::keep(const std::string& about,
     }
 }
 
+void OptimizerSession::keep_program(std::int64_t step) {
+    engine().keep_program(step, std::as_bytes(std::span(program_)));
+    program_.clear();
+}
+
 // The step counts as durable when all ranks name it, which a rank learns by waiting for them. They
 // wait for each other at the next step's begin, too.
 void OptimizerSession::make_durable(std::int64_t step) {
-    engine().keep_program(std::as_bytes(std::span(program_)));
-    program_.clear();
+    if (!engine().commits_early()) {
+        keep_program(step);
+    }
     engine().commit();
     if (run_.csd.durability == config::Durability::step) {
         world_->barrier();
@@ -147,6 +153,9 @@ void OptimizerSession::run(const EndStepCall& call) {
     stats.misses = misses_;
     stats.gradients_s = begun_.lap();
     use_places(call.places);
+    if (engine().commits_early() && !is_void) {
+        keep_program(engine().steps_done() + 1);
+    }
     engine().update();
     stats.step = engine().steps_done();
     stats.is_of_step = true;

@@ -42,7 +42,8 @@ CpuDevice::CpuDevice(const DeviceSettings& settings, trace::Traffic& traffic)
         staging_.emplace(state_.volume(), layout().gradient_offset(0));
     } else {
         payloads_.emplace(*settings.codec, settings.most_payload_bytes, layout().tiles(),
-                          static_cast<std::size_t>(settings.sources));
+                          static_cast<std::size_t>(settings.sources),
+                          keeps_log() ? PayloadMemory::Place::given : PayloadMemory::Place::own);
         if (settings.links != nullptr) {
             gradients_.emplace(settings.links->to_storage(), settings.links->clock());
         }
@@ -139,19 +140,45 @@ void CpuDevice::reserve() {
 }
 
 void CpuDevice::expect_updates() {
+    hold_payloads();
     if (gpu_) {
         std::vector<std::span<const std::byte>> pieces;
         for (auto rest = payloads_->span(); !rest.empty();) {
             pieces.push_back(rest.first(std::min(rest.size(), kPinnedAtOnce)));
             rest = rest.subspan(pieces.back().size());
         }
-        for (std::size_t s = 0; s < layout().subgroups(); ++s) {
+        for (std::size_t place = 0; has_spare() && place < layout().places(); ++place) {
+            pieces.emplace_back(
+                state_.volume().map(layout().place_offset(place), layout().most_extent_bytes()));
+        }
+        for (std::size_t s = 0; !has_spare() && s < layout().subgroups(); ++s) {
             for (int place = 0; place < StateLayout::kPlaces; ++place) {
-                pieces.emplace_back(state_.map(s, place));
+                pieces.emplace_back(state_.map(s, layout().extent_offset(s, place)));
             }
         }
         gpu_->pin(std::move(pieces));
     }
+}
+
+// Payloads lie in the log, where they are as durable as the state. A restart reads the log first.
+void CpuDevice::hold_payloads() {
+    if (keeps_log()) {
+        std::call_once(holds_payloads_, [this] { state_.log()->hold(*payloads_); });
+    }
+}
+
+void CpuDevice::keep_update(std::int64_t generation, const StepScalars& scalars) {
+    if (keeps_log()) {
+        hold_payloads();
+        state_.keep_update(generation, *payloads_, scalars, settings_.groups, *settings_.executor);
+    }
+}
+
+Ticket CpuDevice::flush() {
+    if (keeps_log()) {
+        state_.log()->flush();
+    }
+    return StoredDevice::flush();
 }
 
 void CpuDevice::use_codec(const codec::Codec& codec) {
@@ -166,6 +193,7 @@ void CpuDevice::put_gradient(std::size_t tile, Payloads payloads, std::span<cons
         staging_->put(local, sum);
         traffic_->add(Counter::host_gradients_write, kTileBytes);
     } else {
+        hold_payloads();
         const std::size_t bytes = payloads_->put(local, payloads);
         traffic_->add(Counter::host_gradients_write, bytes);
         if (gradients_) {
@@ -192,6 +220,9 @@ void CpuDevice::allocate_slot(int slot) {
     made.gradients = all.subspan(bytes.extent, bytes.gradients);
     made.message = all.last(bytes.message);
     made.parameters = all.last(bytes.message + bytes.parameters).first(bytes.parameters);
+    if (has_spare() && slot < ahead_slots()) {
+        made.waiting = memory::Buffer::untouched(layout().most_extent_bytes());
+    }
     made.is_allocated = true;
 }
 
@@ -200,9 +231,9 @@ void CpuDevice::release_slot(int slot) { slots_.at(static_cast<std::size_t>(slot
 Ticket CpuDevice::read(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
     Ticket reading;
+    s.generation = generation;
     if (is_mapped()) {
-        s.old = state_.map(subgroup, generation);
-        s.updated = state_.map(subgroup, generation + 1);
+        s.old = state_.map(subgroup, state_.place_of(subgroup, generation));
         if (gpu_) {
             expect_updates();  // where nobody did before
             const auto state = state_.payload_of(s.old, subgroup);
@@ -216,7 +247,7 @@ Ticket CpuDevice::read(int slot, std::size_t subgroup, std::int64_t generation) 
         s.kept = kNone;
         s.old = s.extent.first(layout().extent_bytes(subgroup));
         s.updated = s.old;
-        reading = state_.volume().read(s.old, layout().extent_offset(subgroup, generation));
+        reading = state_.volume().read(s.old, state_.place_of(subgroup, generation));
     }
     if (is_on_host()) {
         reading.add(state_.volume().read(s.gradients.first(layout().gradient_bytes(subgroup)),
@@ -272,18 +303,33 @@ void CpuDevice::cross_host_link(std::size_t bytes) {
 // Extents are sealed while others are updated and written; with a GPU, when no update needs help.
 Ticket CpuDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
-    Ticket here = gpu_ ? gpu_->write(static_cast<std::size_t>(slot)) : Ticket();
+    Ticket here;
+    if (gpu_) {
+        here = gpu_->write(static_cast<std::size_t>(slot),
+                           [this, &s, subgroup] { return leave_waiting(s, subgroup); });
+    }
     const auto seal_and_write = [this, &s, subgroup, generation] {
         state_.seal(s.updated, subgroup, generation);
         sealed_[subgroup] = generation;
         if (!is_mapped()) {
-            return state_.volume().write(s.updated, layout().extent_offset(subgroup, generation));
+            return state_.volume().write(s.updated, s.place);
         }
         state_.volume().note_written(s.updated.size());
         return Ticket();
     };
-    Ticket written = settings_.executor->after(
-        std::move(here), seal_and_write, gpu_ ? Executor::Place::last : Executor::Place::in_turn);
+    const Completion done;
+    Ticket written = done.ticket();
+    settings_.executor
+        ->after(std::move(here), seal_and_write,
+                gpu_ ? Executor::Place::last : Executor::Place::in_turn)
+        .on_complete([this, done, &s, subgroup, generation](const std::exception_ptr& error) {
+            if (error) {
+                state_.fail(error);
+            } else {
+                state_.finish(subgroup, generation);
+            }
+            done.complete(error);
+        });
     return written.then([this, &s, subgroup, generation] {
         s.kept = generation;
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,6 +31,11 @@ public:
     void reserve() override;
     void expect_updates() override;
     void use_codec(const codec::Codec& codec) override;
+    std::size_t most_unsettled() const override {
+        return layout().has_spare() ? layout().spare() : layout().subgroups();
+    }
+    void keep_update(std::int64_t generation, const StepScalars& scalars) override;
+    Ticket flush() override;
     void deliver_to(GpuTensors* tensors) override { tensors_ = tensors; }
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
     bool takes_sums() const override { return is_on_host(); }
@@ -64,6 +70,13 @@ private:
         // places in mapped storage.
         std::span<std::byte> old;
         std::span<std::byte> updated;
+        std::int64_t generation = 0;  // of `old`
+        std::int64_t place = 0;       // of the new state in the storage
+        // With spare places, for state that leaves a GPU late and takes its place then: memory
+        // laid out like the extent, and the tiles that the host has updated in it.
+        memory::Buffer waiting;
+        std::vector<std::size_t> waiting_tiles;
+        bool waits_for_place = false;
         std::span<std::byte> message;  // with deltas
         std::size_t message_bytes = 0;
         // The generation of the subgroup's state that both this slot and the storage hold; kNone
@@ -85,6 +98,11 @@ private:
     SlotSizes sizes_of_slot() const;
     Slot& allocated(int slot);
     bool is_on_host() const { return settings_.place == UpdatePlace::on_host; }
+    bool has_spare() const { return layout().has_spare(); }
+    bool keeps_log() const { return settings_.keeps_log && has_spare(); }
+    void hold_payloads();
+    void take_place(Slot& slot, std::size_t subgroup);
+    std::ptrdiff_t leave_waiting(Slot& slot, std::size_t subgroup);
     bool is_mapped() const { return !is_on_host() && state_.volume().is_mapped(); }
     std::size_t parameter_bytes(std::size_t subgroup) const {
         return layout().tiles_in(subgroup) * tile_parameter_bytes();
@@ -110,6 +128,7 @@ private:
 
     const UpdateEngine* engine_;
     std::optional<PayloadMemory> payloads_;  // near_storage only
+    std::once_flag holds_payloads_;          // in the log
     std::vector<Slot> slots_;
     std::size_t kept_slots_ = 0;
     // For each subgroup the last generation that write() sealed; kNone: none.

@@ -113,13 +113,43 @@ void CpuDevice::update_to_deltas(Slot& slot, std::size_t subgroup, const StepSca
     slot.message_bytes = writer.finish();
 }
 
+// The place of the new state in the storage. Waits while all spare ones are in use.
+void CpuDevice::take_place(Slot& slot, std::size_t subgroup) {
+    slot.place = state_.new_place_of(subgroup, slot.generation + 1);
+    if (is_mapped()) {
+        slot.updated = state_.map(subgroup, slot.place);
+        // Also copies the zeros that pad the arrays to whole pages.
+        std::ranges::copy(slot.old.last(store::kPageBytes),
+                          slot.updated.last(store::kPageBytes).begin());
+    }
+}
+
+// Takes the place of state that waits in a GPU, and moves there what the host has updated. Returns
+// how far the place is from the memory in which the state waited.
+std::ptrdiff_t CpuDevice::leave_waiting(Slot& slot, std::size_t subgroup) {
+    if (!std::exchange(slot.waits_for_place, false)) {
+        return 0;
+    }
+    const std::span<std::byte> waited = slot.updated;
+    take_place(slot, subgroup);
+    for (const std::size_t tile : slot.waiting_tiles) {
+        copy_state(settings_.state, tile_of(waited, subgroup, tile), shard::kTileElems,
+                   tile_of(slot.updated, subgroup, tile));
+    }
+    return slot.updated.data() - waited.data();
+}
+
 void CpuDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars,
                        std::span<std::byte> landing) {
     Slot& s = allocated(slot);
     s.kept = kNone;
-    if (is_mapped()) {
-        // Also copies the zeros that pad the arrays to whole pages.
-        std::ranges::copy(s.old.last(store::kPageBytes), s.updated.last(store::kPageBytes).begin());
+    const bool is_on_gpu = gpu_ && !has_deltas() && settings_.delivery != Delivery::none &&
+                           gpu_->takes(static_cast<std::size_t>(slot), landing);
+    s.waits_for_place = has_spare() && is_on_gpu && gpu_->was_read(static_cast<std::size_t>(slot));
+    if (s.waits_for_place) {
+        s.updated = s.waiting.span().first(layout().extent_bytes(subgroup));
+    } else {
+        take_place(s, subgroup);
     }
     const auto begin = std::chrono::steady_clock::now();
     if (has_deltas()) {
@@ -131,10 +161,13 @@ void CpuDevice::update(int slot, std::size_t subgroup, const StepScalars& scalar
                 : place_of(landing, subgroup, parameter_bytes(subgroup));
         std::vector<std::size_t> tiles(layout().tiles_in(subgroup));
         std::iota(tiles.begin(), tiles.end(), std::size_t{0});
-        if (gpu_ && gpu_->takes(static_cast<std::size_t>(slot), landing)) {
+        if (is_on_gpu) {
             tiles = begin_on_gpu(static_cast<std::size_t>(slot), subgroup, scalars, parameters);
         }
         update_tiles(s, subgroup, tiles, scalars, parameters);
+        if (s.waits_for_place) {
+            s.waiting_tiles = std::move(tiles);
+        }
     }
     if (settings_.updates_per_s > 0) {
         const double seconds =

@@ -47,8 +47,9 @@ private:
     std::vector<float> floats_;
 };
 
-// Subgroups are numbered within the device, in forward order. Each has two places: generation g
-// lies at place g modulo 2, so writing g+1 keeps g intact. Calls on different slots may come from
+// Subgroups are numbered within the device, in forward order. Writing generation g+1 of one keeps g
+// intact: each has two places, which take turns, or all share spare ones and settle() says when g
+// is not needed any more. Calls on different slots may come from
 // different threads. Gradient calls come one at a time, except put_gradient() if tiles need no
 // order, and never during an update of the same subgroup.
 class Device {
@@ -99,6 +100,19 @@ public:
     virtual void reserve() = 0;
     // The space is there and updates follow: the device may prepare for them in the background.
     virtual void expect_updates() {}
+    // How many subgroups an update may have begun with before settle() names its generation. Others
+    // would wait for places that still hold the state before it.
+    virtual std::size_t most_unsettled() const { return subgroups().size(); }
+    // The run goes on from this generation: no other one is needed of a subgroup that has it, and
+    // from here on an update to it may overwrite what was before. Newer state is given up. Not
+    // while state is written.
+    virtual void settle(std::int64_t /*generation*/) {}
+    // Stores the gradients and scalars of the next update, to this generation, so that a restart
+    // can repeat it once settle() has named it. Only of devices that keep a log, and not during an
+    // update.
+    virtual void keep_update(std::int64_t /*generation*/, const StepScalars& /*scalars*/) {}
+    // Throws DamageError if state of this generation needs the log, which has it damaged.
+    virtual void check_log(std::int64_t /*generation*/) {}
     // All state written and waited for so far survives a power cut once the ticket is complete.
     // Returns at once.
     virtual Ticket flush() = 0;

@@ -192,7 +192,8 @@ Ticket GpuEngine::deliver(std::size_t lane, std::function<void()> landed) {
 }
 
 // Arrays that are neighbours in both places go in one copy.
-void GpuEngine::copy_state(const Leaving& tiles, const memory::Stream& stream) {
+void GpuEngine::copy_state(const Leaving& tiles, std::ptrdiff_t away,
+                           const memory::Stream& stream) {
     const std::size_t elems = tiles.from.tiles * shard::kTileElems;
     const auto from = arrays_of(tiles.from.format, tiles.from.updated, elems);
     const auto to = arrays_of(tiles.to.format, tiles.to.updated, elems);
@@ -204,26 +205,27 @@ void GpuEngine::copy_state(const Leaving& tiles, const memory::Stream& stream) {
                to.at(next).data() == to.at(first).data() + bytes) {
             bytes += from.at(next++).size();
         }
-        copy_to_host({to.at(first).data(), bytes}, {from.at(first).data(), bytes}, stream);
+        copy_to_host({to.at(first).data() + away, bytes}, {from.at(first).data(), bytes}, stream);
     }
 }
 
-Ticket GpuEngine::write(std::size_t lane) {
+Ticket GpuEngine::write(std::size_t lane, Leave leave) {
     GpuLane& of = lanes_.at(lane);
     if (!of.is_updated) {
         return {};
     }
-    if (of.leaving.empty()) {  // the update has written it
+    if (!of.is_read) {  // the update has written it
         return waits_.submit([&of] { of.updated.wait(); });
     }
-    return copies_.submit([this, &of] {
+    return copies_.submit([this, &of, leave = std::move(leave)] {
         memory::use_gpu(settings_.gpu);
         for (int waiting = to_deliver_; waiting > 0; waiting = to_deliver_) {
             to_deliver_.wait(waiting);
         }
         writes_.wait_for(of.updated);
+        const std::ptrdiff_t away = leave();
         for (const Leaving& tiles : of.leaving) {
-            copy_state(tiles, writes_);
+            copy_state(tiles, away, writes_);
         }
         of.written.record(writes_);
         of.written.wait();

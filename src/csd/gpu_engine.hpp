@@ -88,8 +88,10 @@ public:
     Ticket deliver(std::size_t lane, std::function<void()> landed);
     // After any update, and its deliver() if the GPU began it. State in the lane's memory begins to
     // leave for its place once no parameters wait to leave, because the next forward waits for
-    // those. The ticket is complete when all state is there. Returns at once.
-    Ticket write(std::size_t lane);
+    // those. The ticket is complete when all state is there. Returns at once. `leave` is called
+    // before state leaves the lane's memory, and says how far its place is from that of begin().
+    using Leave = std::function<std::ptrdiff_t()>;
+    Ticket write(std::size_t lane, Leave leave);
 
 private:
     // One that computes on each stream, and those that follow while the host has its turn, which
@@ -122,7 +124,7 @@ private:
     static void use_tensors(GpuTensors& tensors, GpuTiles& run, GpuLane& lane,
                             const memory::Stream& stream);
     void deliver_now(GpuLane& lane);
-    static void copy_state(const Leaving& tiles, const memory::Stream& stream);
+    static void copy_state(const Leaving& tiles, std::ptrdiff_t away, const memory::Stream& stream);
 
     GpuEngineSettings settings_;
     std::atomic<bool> is_ready_ = false;

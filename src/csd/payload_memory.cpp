@@ -5,6 +5,7 @@
 #include "base/units.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace nearstep::csd {
 
@@ -14,12 +15,23 @@ constexpr std::size_t kCacheLine = 64;
 
 }  // namespace
 
+std::size_t PayloadMemory::tile_bytes(std::size_t most_payload_bytes, std::size_t sources) {
+    return sources * round_up(most_payload_bytes, kCacheLine);
+}
+
 PayloadMemory::PayloadMemory(const codec::Codec& codec, std::size_t most_payload_bytes,
-                             std::size_t tiles, std::size_t sources)
+                             std::size_t tiles, std::size_t sources, Place place)
     : codec_(&codec),
+      tiles_(tiles),
       sources_(sources),
       stride_(round_up(std::max(most_payload_bytes, codec.payload_bytes()), kCacheLine)),
-      memory_(tiles * sources * stride_) {}
+      memory_(place == Place::own ? bytes() : 0) {}
+
+void PayloadMemory::lie_in(memory::Buffer memory, std::size_t begin) {
+    expects(memory.size() >= begin + bytes(), "there is room for all payloads");
+    memory_ = std::move(memory);
+    begin_ = begin;
+}
 
 void PayloadMemory::use(const codec::Codec& codec) {
     expects(codec.payload_bytes() <= stride_, "there is room for the codec's payloads");

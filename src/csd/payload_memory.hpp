@@ -1,4 +1,5 @@
-// The part of an emulated device's own memory that holds the gradient payloads of the next update.
+// The part of a device's memory, or of its log, that holds the gradient payloads of the next
+// update.
 #pragma once
 
 #include "codec/codec.hpp"
@@ -14,10 +15,19 @@ using Payloads = std::span<const std::span<const std::byte>>;
 // Holds `sources` payloads for each tile of the device. Different threads may use different tiles.
 class PayloadMemory {
 public:
+    // own: this has memory of its own. given: lie_in() gives it before the first put().
+    enum class Place { own, given };
+
     // The codec outlives this. `most_payload_bytes` is the largest among the codecs that use() may
     // name.
     PayloadMemory(const codec::Codec& codec, std::size_t most_payload_bytes, std::size_t tiles,
-                  std::size_t sources);
+                  std::size_t sources, Place place = Place::own);
+
+    // Bytes for the payloads of one tile.
+    static std::size_t tile_bytes(std::size_t most_payload_bytes, std::size_t sources);
+
+    // Payloads lie in `memory`, which has room for bytes() from `begin` on.
+    void lie_in(memory::Buffer memory, std::size_t begin);
 
     // Sets the codec of all payloads put from now on; it outlives this.
     void use(const codec::Codec& codec);
@@ -31,11 +41,20 @@ public:
     const codec::Codec& codec() const { return *codec_; }
 
     // All payloads: of each tile, one per source, stride() bytes apart.
-    std::span<const std::byte> span() const { return memory_.span(); }
+    std::span<const std::byte> span() const { return memory_.span().subspan(begin_, bytes()); }
+    // The same in whole pages, in memory that this does not share.
+    std::span<const std::byte> pages() const { return memory_.span(); }
     std::size_t stride() const { return stride_; }
+    std::size_t tiles() const { return tiles_; }
+    std::size_t sources() const { return sources_; }
+    std::size_t bytes() const { return tiles_ * sources_ * stride_; }
 
     std::span<const std::byte> of(std::size_t tile, std::size_t source) const {
         return memory_.span().subspan(offset_of(tile, source), codec_->payload_bytes());
+    }
+    // All payloads of a tile, with what lies between them.
+    std::span<const std::byte> of_tile(std::size_t tile) const {
+        return memory_.span().subspan(offset_of(tile, 0), sources_ * stride_);
     }
 
     // Writes the sum of a tile's payloads from element `first` on to `sum`, in whole pieces.
@@ -43,13 +62,15 @@ public:
 
 private:
     std::size_t offset_of(std::size_t tile, std::size_t source) const {
-        return (tile * sources_ + source) * stride_;
+        return begin_ + (tile * sources_ + source) * stride_;
     }
 
     const codec::Codec* codec_;
+    std::size_t tiles_;
     std::size_t sources_;
     std::size_t stride_;  // bytes from one payload to the next
     memory::Buffer memory_;
+    std::size_t begin_ = 0;  // in the memory
 };
 
 }  // namespace nearstep::csd

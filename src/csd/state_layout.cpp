@@ -11,8 +11,9 @@
 namespace nearstep::csd {
 
 StateLayout::StateLayout(const std::vector<shard::Subgroup>& subgroups, StateFormat format,
-                         bool has_gradients)
-    : format_(format) {
+                         bool has_gradients, std::size_t spare)
+    : format_(format), spare_(std::min(spare, subgroups.size())) {
+    expects(spare == 0 || !has_gradients, "state that shares places has no gradients beside it");
     for (const shard::Subgroup& subgroup : subgroups) {
         first_tile_.push_back(first_tile_.back() + subgroup.tiles.size());
         most_tiles_ = std::max(most_tiles_, subgroup.tiles.size());
@@ -20,7 +21,8 @@ StateLayout::StateLayout(const std::vector<shard::Subgroup>& subgroups, StateFor
                                 state_bytes(format, subgroup.tiles.size()));
     }
     gradient_region_ = kPlaces * bytes_before_.back();
-    total_bytes_ = gradient_region_ + (has_gradients ? tiles() * kTileBytes : 0);
+    total_bytes_ = has_spare() ? places() * most_extent_bytes()
+                               : gradient_region_ + (has_gradients ? tiles() * kTileBytes : 0);
 }
 
 std::size_t StateLayout::payload_bytes(std::size_t subgroup) const {
@@ -37,6 +39,7 @@ std::size_t StateLayout::most_extent_bytes() const {
 
 std::int64_t StateLayout::extent_offset(std::size_t subgroup, std::int64_t generation) const {
     expects(generation >= 0, "generations count from 0");
+    expects(!has_spare(), "each subgroup has two places of its own");
     const std::size_t before = kPlaces * bytes_before_[subgroup];
     const std::size_t place = static_cast<std::size_t>(generation) % kPlaces;
     return static_cast<std::int64_t>(before + place * extent_bytes(subgroup));

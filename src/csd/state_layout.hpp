@@ -17,22 +17,39 @@ constexpr std::size_t kTileBytes = shard::kTileElems * sizeof(float);  // of fp3
 class StateLayout {
 public:
     // The subgroups of one device in forward order. `has_gradients` adds a region for fp32
-    // gradients.
+    // gradients. `spare`: places that the subgroups share beside one each, at most as many as there
+    // are subgroups; 0: each subgroup has two of its own.
     StateLayout(const std::vector<shard::Subgroup>& subgroups, StateFormat format,
-                bool has_gradients);
+                bool has_gradients, std::size_t spare = 0);
 
-    // A subgroup's generations take turns in its places.
+    // Without spare places a subgroup's generations take turns in its own.
     static constexpr int kPlaces = 2;
 
     StateFormat format() const { return format_; }
 
     std::size_t subgroups() const { return first_tile_.size() - 1; }
 
+    // Bytes that are reserved.
     std::size_t total_bytes() const { return total_bytes_; }
+
+    // With spare places: how many there are, and how many more are lent while a program changes
+    // masters. All have the same size.
+    bool has_spare() const { return spare_ > 0; }
+    std::size_t spare() const { return spare_; }
+    std::size_t places() const { return subgroups() + spare_; }
+    std::size_t places_with_lent() const { return kPlaces * subgroups(); }
+    std::int64_t place_offset(std::size_t place) const {
+        return static_cast<std::int64_t>(place * most_extent_bytes());
+    }
+    // The bytes that offsets may have.
+    std::size_t addressed_bytes() const {
+        return has_spare() ? places_with_lent() * most_extent_bytes() : total_bytes_;
+    }
 
     // Header and payload of one place of the subgroup.
     std::size_t extent_bytes(std::size_t subgroup) const;
     std::size_t payload_bytes(std::size_t subgroup) const;
+    // Requires that there are no spare places.
     std::int64_t extent_offset(std::size_t subgroup, std::int64_t generation) const;
 
     std::size_t gradient_bytes(std::size_t subgroup) const;
@@ -61,6 +78,7 @@ public:
 
 private:
     StateFormat format_;
+    std::size_t spare_;
     // Bytes of one place of all earlier subgroups; one more entry than subgroups.
     std::vector<std::size_t> bytes_before_ = {0};
     std::vector<std::size_t> first_tile_ = {0};  // one more entry than subgroups

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/wording.hpp"
 #include "csd/state_format.hpp"
+#include "store/names.hpp"
 
 #include <utility>
 
@@ -12,12 +13,13 @@ namespace nearstep::csd {
 namespace {
 
 StateLayout layout_of(const StateVolumeSettings& settings) {
-    return {settings.subgroups, settings.state, settings.has_gradients};
+    return {settings.subgroups, settings.state, settings.has_gradients, settings.spare};
 }
 
 store::VolumeSettings volume_of(const StateVolumeSettings& settings, const StateLayout& layout) {
     store::VolumeSettings volume = settings.volume;
     volume.bytes = layout.total_bytes();
+    volume.more_bytes = layout.addressed_bytes() - layout.total_bytes();
     return volume;
 }
 
@@ -32,11 +34,45 @@ StateVolume::StateVolume(const StateVolumeSettings& settings, trace::Traffic& tr
     if (settings.checks_masters) {
         masters_.emplace(layout_);
     }
+    if (layout_.has_spare()) {
+        places_.emplace(layout_.subgroups(), layout_.places_with_lent(), layout_.places());
+        log_.emplace(store::log_of_state(settings.volume.files.front()), settings.volume.storage);
+    }
+}
+
+void StateVolume::claim() {
+    volume_.claim();
+    if (settings_.log_bytes > 0) {
+        log_->claim();
+    }
+}
+
+void StateVolume::withdraw() {
+    volume_.withdraw();
+    if (log_) {
+        log_->withdraw();
+    }
+}
+
+void StateVolume::reserve() {
+    volume_.reserve();
+    if (places_) {
+        places_->clear();
+        has_looked_ = true;
+        read_log_ = std::nullopt;
+        update_ = std::nullopt;
+    }
+    if (settings_.log_bytes > 0) {
+        log_->reserve(settings_.log_bytes);
+    } else if (log_) {
+        log_->remove();
+    }
 }
 
 std::size_t StateVolume::storage_bytes(const StateVolumeSettings& settings) {
     return settings.volume.files.size() *
-           store::Volume::file_bytes(volume_of(settings, layout_of(settings)));
+               store::Volume::file_bytes(volume_of(settings, layout_of(settings))) +
+           (settings.log_bytes > 0 ? GradientLog::file_bytes(settings.log_bytes) : 0);
 }
 
 std::size_t StateVolume::local_tile(std::size_t tile) const {
@@ -60,20 +96,28 @@ void StateVolume::verify(std::span<const std::byte> extent, std::size_t subgroup
 
 void StateVolume::refuse(const std::string& fault, std::size_t subgroup,
                          std::int64_t generation) const {
+    const auto place = places_ ? places_->find(subgroup, generation) : std::nullopt;
+    refuse_at(!places_ ? layout_.extent_offset(subgroup, generation)
+              : place  ? layout_.place_offset(*place)
+                       : 0,
+              fault, subgroup);
+}
+
+void StateVolume::refuse_at(std::int64_t offset, const std::string& fault,
+                            std::size_t subgroup) const {
     throw DamageError(text("The state of subgroup ", subgroup, " of device \"", settings_.name,
-                           "\" at ",
-                           volume_.describe_place(layout_.extent_offset(subgroup, generation)),
-                           " cannot be used: ", fault, ". Start again with ", Term::resume,
+                           "\" at ", volume_.describe_place(offset), " cannot be used: ", fault,
+                           ". Start again with ", Term::resume,
                            "; if it happens again, replace the drive."));
 }
 
 // What comes in place of a damaged state would be written over the other one.
 void StateVolume::refuse_other_state(std::span<const std::byte> extent, std::size_t subgroup,
-                                     std::int64_t generation) const {
+                                     std::int64_t generation, std::int64_t offset) const {
     if (store::is_of_other_state(header_of(subgroup, generation), extent)) {
         throw ConfigError(text(
             "The state of subgroup ", subgroup, " of device \"", settings_.name, "\" at ",
-            volume_.describe_place(layout_.extent_offset(subgroup, generation)),
+            volume_.describe_place(offset),
             " belongs to another run, or to an earlier start of this one: put this run's own file "
             "back and use ",
             Term::resume, " again; to give that up, go on from a checkpoint with ", Term::from,
@@ -114,13 +158,36 @@ private:
     memory::Buffer memory_;
 };
 
+// A version that lies whole in its place, or that the log can repeat.
+void StateVolume::load(std::size_t subgroup, std::int64_t generation, std::span<std::byte> extent) {
+    const std::optional<std::string> fault = read_extent(subgroup, generation, extent);
+    if (!fault) {
+        return;
+    }
+    const LoggedUpdate* update = places_ ? update_to(generation) : nullptr;
+    if (update == nullptr || read_extent(subgroup, generation - 1, extent)) {
+        refuse(*fault, subgroup, generation);
+    }
+    repeat(subgroup, generation, *update, extent);
+}
+
+// Says what is wrong with the version; nullopt if it is there, whole.
+std::optional<std::string> StateVolume::read_extent(std::size_t subgroup, std::int64_t generation,
+                                                    std::span<std::byte> extent) {
+    const auto offset = find_place(subgroup, generation);
+    if (!offset) {
+        return text("no place holds its generation ", generation);
+    }
+    volume_.read(extent, *offset, store::Speed::full).wait();
+    refuse_other_state(extent, subgroup, generation, *offset);
+    return store::find_fault(header_of(subgroup, generation), extent, settings_.digest);
+}
+
 void StateVolume::read_state(std::size_t subgroup, std::int64_t generation,
                              const StateArrays& state) {
     Transit transit(*this);
     const std::span<std::byte> extent = transit.extent(subgroup);
-    volume_.read(extent, layout_.extent_offset(subgroup, generation), store::Speed::full).wait();
-    refuse_other_state(extent, subgroup, generation);
-    verify(extent, subgroup, generation);
+    load(subgroup, generation, extent);
     if (masters_ && !masters_->know(subgroup, generation)) {
         masters_->note(subgroup, generation, payload_of(extent, subgroup));
     }
@@ -136,8 +203,7 @@ void StateVolume::write_state(std::size_t subgroup, std::int64_t generation,
     if (settings_.state != StateFormat::fp32) {
         widen(settings_.state, payload_of(extent, subgroup), state);
     }
-    seal(extent, subgroup, generation);
-    volume_.write(extent, layout_.extent_offset(subgroup, generation), store::Speed::full).wait();
+    store_extent(subgroup, generation, extent);
     traffic_->add(trace::Counter::checkpoint, layout_.payload_bytes(subgroup));
 }
 
@@ -146,8 +212,8 @@ Ticket StateVolume::read_masters(std::size_t subgroup, std::int64_t generation, 
                                  std::span<std::byte> to) {
     const std::size_t begin = first * size_bytes(master_dtype(settings_.state));
     expects(begin + to.size() <= layout_.payload_bytes(subgroup), "the subgroup has these masters");
-    const std::int64_t offset = layout_.extent_offset(subgroup, generation) +
-                                static_cast<std::int64_t>(store::kHeaderBytes + begin);
+    const std::int64_t offset =
+        place_of(subgroup, generation) + static_cast<std::int64_t>(store::kHeaderBytes + begin);
     return volume_.read(to, offset).then([this, subgroup, generation, begin, to] {
         traffic_->add(trace::Counter::host_masters_read, to.size());
         if (masters_ && !masters_->match(subgroup, generation, begin, to)) {

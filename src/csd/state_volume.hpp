@@ -2,8 +2,10 @@
 #pragma once
 
 #include "csd/device.hpp"
+#include "csd/gradient_log.hpp"
 #include "csd/master_digests.hpp"
 #include "csd/state_layout.hpp"
+#include "csd/state_places.hpp"
 #include "csd/update_engine.hpp"
 #include "memory/buffer.hpp"
 #include "store/subgroup_header.hpp"
@@ -12,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <semaphore>
@@ -25,7 +28,10 @@ struct StateVolumeSettings {
     std::string name;  // of the device
     std::vector<shard::Subgroup> subgroups;
     StateFormat state = StateFormat::fp32;
-    bool has_gradients = false;  // a region for fp32 gradients
+    bool has_gradients = false;   // a region for fp32 gradients
+    std::size_t spare = 0;        // see StateLayout; without has_gradients
+    std::size_t log_bytes = 0;    // for payloads of a log beside the only file; 0: none is written
+    bool keeps_repeated = false;  // stores what read_state() has repeated from the log
     store::PayloadDigest digest = store::PayloadDigest::present;
     bool checks_masters = false;   // keeps digests in memory for read_masters()
     store::VolumeSettings volume;  // without `bytes`, which the constructor fills in
@@ -62,10 +68,30 @@ public:
                 .generation = generation,
                 .state = state_};
     }
+    // Where a version lies, and where it is written next. new_place_of() waits for a spare place,
+    // and rethrows an error of fail(). place_of() throws DamageError if no place has the version,
+    // and ConfigError if the state is another one.
+    std::int64_t place_of(std::size_t subgroup, std::int64_t generation);
+    std::int64_t new_place_of(std::size_t subgroup, std::int64_t generation);
+    // A version is stored in its new place, or could not be.
+    void finish(std::size_t subgroup, std::int64_t generation);
+    void fail(const std::exception_ptr& error);
+    // See Device::settle() and Device::check_log().
+    void settle(std::int64_t generation);
+    void check_log(std::int64_t generation);
+    // Null without one.
+    GradientLog* log() { return log_ ? &*log_ : nullptr; }
+    // Stores an update to this generation in the log.
+    void keep_update(std::int64_t generation, const PayloadMemory& payloads,
+                     const StepScalars& scalars, const GroupMap& groups, Executor& executor);
+
+    void claim();
+    void withdraw();
+    void reserve();
+
     // Header and payload within the mapped file. Requires volume().is_mapped().
-    std::span<std::byte> map(std::size_t subgroup, std::int64_t generation) {
-        return volume_.map(layout_.extent_offset(subgroup, generation),
-                           layout_.extent_bytes(subgroup));
+    std::span<std::byte> map(std::size_t subgroup, std::int64_t offset) {
+        return volume_.map(offset, layout_.extent_bytes(subgroup));
     }
     void seal(std::span<std::byte> extent, std::size_t subgroup, std::int64_t generation);
     // Throws DamageError if an extent that was read is damaged or not the expected one.
@@ -77,6 +103,7 @@ public:
 
     // These do what csd::Device says of them; read_masters() needs `checks_masters`. Up to three
     // calls run at once and others wait. Each running call keeps the memory of one extent.
+    // read_state() repeats the update that the log has, if no place holds that generation whole.
     void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
@@ -87,7 +114,21 @@ private:
 
     // Throws ConfigError.
     void refuse_other_state(std::span<const std::byte> extent, std::size_t subgroup,
-                            std::int64_t generation) const;
+                            std::int64_t generation, std::int64_t offset) const;
+    [[noreturn]] void refuse_at(std::int64_t offset, const std::string& fault,
+                                std::size_t subgroup) const;
+    store::SubgroupHeader header_of_log(std::int64_t generation) const;
+    shard::ElementRange range() const;
+    void look_for_places();
+    std::optional<std::int64_t> find_place(std::size_t subgroup, std::int64_t generation);
+    const LoggedUpdate* update_to(std::int64_t generation);
+    void load(std::size_t subgroup, std::int64_t generation, std::span<std::byte> extent);
+    std::optional<std::string> read_extent(std::size_t subgroup, std::int64_t generation,
+                                           std::span<std::byte> extent);
+    void repeat(std::size_t subgroup, std::int64_t generation, const LoggedUpdate& update,
+                std::span<std::byte> extent);
+    void store_extent(std::size_t subgroup, std::int64_t generation, std::span<std::byte> extent);
+    void move_back();
 
     StateVolumeSettings settings_;
     trace::Traffic* traffic_;
@@ -96,6 +137,13 @@ private:
     std::uint64_t state_ = 0;
     std::optional<MasterDigests> masters_;
     store::Volume volume_;
+    // With spare places.
+    std::optional<StatePlaces> places_;
+    std::optional<GradientLog> log_;
+    std::mutex looking_;
+    bool has_looked_ = false;               // for what the places hold
+    std::optional<std::int64_t> read_log_;  // the generation for which the log was read
+    std::optional<LoggedUpdate> update_;    // what it had
     std::counting_semaphore<> calls_{3};
     std::mutex lock_;
     std::vector<memory::Buffer>

@@ -6,15 +6,30 @@
 #include "codec/delta.hpp"
 #include "store/storage_folder.hpp"
 
+#include <algorithm>
+
 namespace nearstep::csd {
 
 namespace {
+
+std::size_t log_bytes_of(const DeviceSettings& settings) {
+    std::size_t tiles = 0;
+    for (const shard::Subgroup& subgroup : settings.subgroups) {
+        tiles += subgroup.tiles.size();
+    }
+    return tiles * PayloadMemory::tile_bytes(
+                       std::max(settings.most_payload_bytes, settings.codec->payload_bytes()),
+                       static_cast<std::size_t>(settings.sources));
+}
 
 StateVolumeSettings unshaped_volume_of(const DeviceSettings& settings) {
     return {.name = settings.name,
             .subgroups = settings.subgroups,
             .state = settings.state,
             .has_gradients = settings.place == UpdatePlace::on_host,
+            .spare = settings.spare,
+            .log_bytes = settings.keeps_log ? log_bytes_of(settings) : 0,
+            .keeps_repeated = true,
             .digest = settings.digest,
             .checks_masters = settings.delivery == Delivery::none,
             .volume = {.files = settings.files, .io = settings.io, .storage = settings.storage}};
@@ -47,6 +62,10 @@ void prepare_storage(const DeviceSettings& settings) {
     expects(settings.slots >= 1, "a device has a slot");
     expects(is_on_host || (settings.codec != nullptr && settings.sources >= 1),
             "a device near storage has a codec and a source of gradients");
+    expects(settings.spare == 0 ||
+                (!is_on_host && settings.delivery != Delivery::none && settings.links == nullptr),
+            "places are shared near storage, where nobody reads old state during an update");
+    expects(!settings.keeps_log || settings.spare > 0, "a log replaces a second place");
     expects(settings.delivery != Delivery::deltas ||
                 (!is_on_host && size_bytes(settings.parameter_dtype) == sizeof(std::uint16_t)),
             "deltas leave devices near storage and are of 16-bit parameters");

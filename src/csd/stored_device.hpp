@@ -41,6 +41,8 @@ struct DeviceSettings {
     const codec::Codec* codec = nullptr;  // outlives the device
     std::size_t most_payload_bytes = 0;   // largest among the codecs that use_codec() will name
     int sources = 1;                      // payloads per tile
+    std::size_t spare = 0;                // places, see StateLayout; near storage only
+    bool keeps_log = false;               // with spare places: see Device::keep_update()
     int slots = 3;
     Delivery delivery = Delivery::parameters;  // deltas: near_storage and 16-bit parameters only
     store::IoKind io = store::IoKind::automatic;
@@ -84,11 +86,13 @@ public:
     std::vector<std::uint64_t> written_bytes() const override {
         return state_.volume().written_bytes();
     }
-    void claim() override { state_.volume().claim(); }
-    void withdraw() override { state_.volume().withdraw(); }
+    void claim() override { state_.claim(); }
+    void withdraw() override { state_.withdraw(); }
     void belong_to(std::uint64_t state) override { state_.belong_to(state); }
-    void reserve() override { state_.volume().reserve(); }
+    void reserve() override { state_.reserve(); }
     Ticket flush() override { return state_.volume().sync(); }
+    void settle(std::int64_t generation) override { state_.settle(generation); }
+    void check_log(std::int64_t generation) override { state_.check_log(generation); }
     void use_groups(const GroupMap& groups) override { settings_.groups = groups; }
     void read_state(std::size_t subgroup, std::int64_t generation,
                     const StateArrays& state) override {

@@ -127,13 +127,18 @@ void Run::add_gradient(std::size_t block, std::span<const float> gradient) {
 
 void Run::put_gradient(std::size_t block) { parts_->step.put_gradient(block); }
 GradientFacts Run::end_gradients(const StepEnd& end) { return parts_->step.end_gradients(end); }
-void Run::update() { parts_->step.update(); }
+void Run::update() {
+    parts_->step.update([this](const store::Commit& position) { parts_->state.commit(position); });
+}
+
 bool Run::is_under_way() const { return parts_->step.is_under_way(); }
 UpdateReport Run::finish() { return parts_->step.finish(); }
 
-void Run::keep_program(std::span<const std::byte> bytes) {
-    parts_->state.keep_program(steps_done(), bytes);
+void Run::keep_program(std::int64_t step, std::span<const std::byte> bytes) {
+    parts_->state.keep_program(step, bytes);
 }
+
+bool Run::commits_early() const { return parts_->resources.keeps_updates(); }
 
 void Run::commit() { parts_->state.commit(position()); }
 void Run::abandon_step() { parts_->step.abandon(); }
@@ -144,6 +149,8 @@ void Run::change_masters(const MasterChange& change) {
     parts_->state.change_masters(change);
     parts_->step.miss_update();
     commit();
+    parts_->resources.world.barrier();  // no rank gives up the masters that another one still names
+    parts_->resources.pipeline->settle();
 }
 
 void Run::see_state(shard::ElementRange range, const StateSight& see) {

@@ -154,12 +154,18 @@ public:
     void read_ahead(csd::ReadAhead order);
     void drop_read_ahead();
 
+    // Stores on this rank what the update to the next generation needs, see
+    // csd::Device::keep_update(). Only when no update has begun, or when the one that has is the
+    // same. Not collective.
+    void keep_update(const csd::StepScalars& scalars);
+
     // Starts to update the state from generation() to the next, as gradients become final. Returns
     // at once. With deltas the vector holds the parameters of generation(), after a first gather().
     // `after` runs on another thread when all state of an accepted update is written.
     // finish_step() rethrows its errors and those of the devices.
     void begin_update(const csd::StepScalars& scalars, std::function<void()> after);
-    // All gradients are there and finite: new parameters now go to the ranks.
+    // All gradients are there and finite: new parameters now go to the ranks. Devices may overwrite
+    // the state of generation() where they keep the update.
     void accept_update();
     // Drops the update. Tiles whose gradients were final may have new parameters in the vector,
     // except with deltas. The state of generation() stays intact. Not collective.
@@ -200,8 +206,11 @@ public:
     // Counts the deltas that this rank's devices have delivered so far. Not collective.
     codec::DeltaTally delta_tally() const { return gather_.tally(); }
     std::int64_t generation() const { return generation_; }
-    // Call after the state was written from outside. Not collective.
+    // Call after the state was written from outside. Devices keep the generation before, if they
+    // hold it, until settle(). Not collective.
     void set_generation(std::int64_t generation) { generation_ = generation; }
+    // See csd::Device::settle(), with generation(). Not collective.
+    void settle() { settle(generation_); }
     // The ranks that hold a copy of the optimizer state together with this one.
     const mpi::Communicator& copy_ranks() const { return copy_ranks_; }
     // This rank's, in the order of its copy's device map.
@@ -249,6 +258,7 @@ private:
     std::size_t message_room_bytes(std::size_t device) const;
     std::span<const std::byte> find_message(std::size_t subgroup);
     void release(std::size_t first);
+    void settle(std::int64_t generation);
     void advance(std::size_t end);
     void meet(std::size_t end);
     void note_gathered();

@@ -166,7 +166,13 @@ void StepPipeline::release(std::size_t first) {
         const auto whole = std::partition_point(
             subgroups.begin(), subgroups.end(),
             [&](const auto& subgroup) { return subgroup.tiles.begin < first; });
-        handlers_[device]->release(static_cast<std::size_t>(whole - subgroups.begin()));
+        // Later ones wait until the update is accepted.
+        const std::size_t begins =
+            state_.update() == UpdateStage::accepted
+                ? 0
+                : subgroups.size() - std::min(subgroups.size(), devices_[device]->most_unsettled());
+        handlers_[device]->release(
+            std::max(begins, static_cast<std::size_t>(whole - subgroups.begin())));
     }
     if (!began_ && first < copy_.partition.tiles()) {
         began_ = Clock::now();
@@ -177,6 +183,7 @@ void StepPipeline::accept_update() {
     state_.enter(UpdateStage::accepted);
     state_.enter(Stage::ending);
     scatter_.accept();
+    settle(generation_ + 1);
     release(0);
     if (has_deltas()) {
         gather_.begin_deltas(settings_.vector->span(),
@@ -193,6 +200,19 @@ void StepPipeline::cancel_update() {
     }
     ending_.wait();
     state_.enter(UpdateStage::none);
+    settle(generation_);
+}
+
+void StepPipeline::settle(std::int64_t generation) {
+    for (const auto& device : devices_) {
+        device->settle(generation);
+    }
+}
+
+void StepPipeline::keep_update(const csd::StepScalars& scalars) {
+    for (const auto& device : devices_) {
+        device->keep_update(generation_ + 1, scalars);
+    }
 }
 
 bool StepPipeline::skip_update() {

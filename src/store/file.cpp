@@ -182,7 +182,7 @@ void File::reserve(std::size_t bytes) {
         refuse_full_folder(folder, bytes, free_bytes);
     }
     if (bytes > 0) {
-        allocate(bytes, free_bytes);
+        allocate(0, bytes, free_bytes);
     }
     sync();
     if (storage_->flush_folder(folder) != 0) {
@@ -190,13 +190,23 @@ void File::reserve(std::size_t bytes) {
     }
 }
 
-void File::allocate(std::size_t bytes, std::size_t free_bytes) {
+void File::allocate(std::int64_t offset, std::size_t bytes) {
+    allocate(offset, bytes, free_bytes_of(folder_of(path_)).value_or(bytes));
+}
+
+// A file system that cannot give space back keeps it until the file is emptied.
+void File::free(std::int64_t offset, std::size_t bytes) {
+    ::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+                static_cast<off_t>(bytes));
+}
+
+void File::allocate(std::int64_t offset, std::size_t bytes, std::size_t free_bytes) {
     // Without filesystem support the C library writes single bytes, which direct I/O refuses.
     const bool was_direct = is_direct_;
     bypass_page_cache(false);
     int reason = EINTR;
     while (reason == EINTR) {
-        reason = ::posix_fallocate(descriptor_.get(), 0, static_cast<off_t>(bytes));
+        reason = ::posix_fallocate(descriptor_.get(), offset, static_cast<off_t>(bytes));
     }
     bypass_page_cache(was_direct);
     if (reason == ENOSPC || reason == EDQUOT) {
@@ -207,9 +217,16 @@ void File::allocate(std::size_t bytes, std::size_t free_bytes) {
     }
 }
 
+std::size_t File::held_bytes() const {
+    struct stat facts {};
+    return descriptor_ && ::fstat(descriptor_.get(), &facts) == 0
+               ? static_cast<std::size_t>(facts.st_size)
+               : 0;
+}
+
 void File::sync() { transfer(IoRequest::flush()); }
 
-memory::Buffer File::map(std::size_t bytes) {
+memory::Buffer File::map(std::size_t bytes, std::size_t more) {
     if (!descriptor_) {
         refuse_absence("map");
     }
@@ -220,9 +237,13 @@ memory::Buffer File::map(std::size_t bytes) {
     // A restart has read what it needs by now. The rest of the file is written before it is read,
     // as on a drive, so reserving the space is enough.
     if (static_cast<std::size_t>(status.st_size) < bytes) {
-        allocate(bytes, 0);
+        allocate(0, bytes, 0);
     }
-    return memory::Buffer::of_file(descriptor_.get(), bytes);
+    if (static_cast<std::size_t>(status.st_size) < bytes + more &&
+        ::ftruncate(descriptor_.get(), static_cast<off_t>(bytes + more)) != 0) {
+        fail("enlarge", static_cast<std::int64_t>(bytes), errno);
+    }
+    return memory::Buffer::of_file(descriptor_.get(), bytes + more);
 }
 
 void File::prepare(IoRequest& request) {

@@ -80,9 +80,17 @@ public:
     static void prepare(IoRequest& request);
     void settle(IoRequest& request, bool was_direct, std::int64_t result);
 
-    // Maps the first `bytes` of a file that lies in memory. A shorter one grows; what it lacked is
-    // zeros.
-    memory::Buffer map(std::size_t bytes);
+    // Reserves space in the file, or gives it back: then it holds zeros. allocate() throws as
+    // reserve() does.
+    void allocate(std::int64_t offset, std::size_t bytes);
+    void free(std::int64_t offset, std::size_t bytes);
+
+    // Maps the first `bytes` of a file that lies in memory, and `more` after them, which have no
+    // space yet. A shorter file grows; what it lacked is zeros.
+    memory::Buffer map(std::size_t bytes, std::size_t more = 0);
+
+    // Bytes that the file has now; 0 if it is not there.
+    std::size_t held_bytes() const;
 
     // Returns when all written data would survive a power cut.
     void sync();
@@ -97,7 +105,7 @@ private:
     bool hold(PlainFile opened);
     void lock();
     void bypass_page_cache(bool yes);
-    void allocate(std::size_t bytes, std::size_t free_bytes);
+    void allocate(std::int64_t offset, std::size_t bytes, std::size_t free_bytes);
     [[noreturn]] void refuse_absence(const char* verb) const;
     [[noreturn]] void fail(const char* verb, std::int64_t offset, int reason) const;
 

@@ -67,7 +67,19 @@ std::optional<RankFileName> parse_manifest_name(const std::string& name) {
                     [](const RankFileName& file) { return manifest_name(file.rank, file.set); });
 }
 
+namespace {
+
+constexpr std::string_view kLogSuffix = ".log";
+
+}  // namespace
+
+std::string log_of_state(const std::string& state_file) { return text(state_file, kLogSuffix); }
+
 bool is_state_name(const std::string& name) {
+    if (name.ends_with(kLogSuffix) &&
+        parse_state_file_name(name.substr(0, name.size() - kLogSuffix.size()))) {
+        return true;
+    }
     int rank = -1;
     Scanner scanner(name);
     scanner.number_after("rank-", rank);

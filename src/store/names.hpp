@@ -33,7 +33,10 @@ struct RankFileName {
 std::optional<RankFileName> parse_state_file_name(const std::string& name);
 std::optional<RankFileName> parse_manifest_name(const std::string& name);
 
-// True for the name of a state file, a manifest or a program's state.
+// The path or name of the log beside a state file.
+std::string log_of_state(const std::string& state_file);
+
+// True for the name of a state file, its log, a manifest or a program's state.
 bool is_state_name(const std::string& name);
 
 }  // namespace nearstep::store

@@ -4,7 +4,10 @@
 #include "base/error.hpp"
 #include "base/plain_file.hpp"
 #include "base/wording.hpp"
+#include "store/names.hpp"
 #include "store/subgroup_header.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <string_view>
@@ -63,6 +66,14 @@ bool is_removable_state(const std::string& path, const std::vector<std::string>&
                                   std::ranges::any_of(beside, [](const std::string& other) {
                                       return is_state(start_of(other));
                                   }));
+}
+
+void remove_state(const std::string& path) {
+    const std::string log = log_of_state(path);
+    if (is_removable_state(log, {})) {
+        ::unlink(log.c_str());
+    }
+    ::unlink(path.c_str());
 }
 
 void refuse_foreign_files(const RankFiles& files) {

@@ -23,6 +23,9 @@ std::vector<std::string> foreign_files(const RankFiles& files);
 bool is_removable_manifest(const std::string& path);
 bool is_removable_state(const std::string& path, const std::vector<std::string>& beside);
 
+// Removes a state file, and the log beside it if a restart may remove that.
+void remove_state(const std::string& path);
+
 // Throws ConfigError if there are foreign files. Call it before the rank's files are emptied.
 void refuse_foreign_files(const RankFiles& files);
 

@@ -115,6 +115,15 @@ std::int64_t newest_generation_in(const std::string& path) {
     return std::max(generation(first), is_header(second) ? generation(second) : 0);
 }
 
+std::optional<StoredVersion> version_in(std::span<const std::byte> page, std::uint64_t layout) {
+    if (!is_header(page) || get(page, kVersionAt) != kFormatVersion ||
+        get(page, kLayoutAt) != layout) {
+        return std::nullopt;
+    }
+    return StoredVersion{get(page, kSubgroupAt),
+                         static_cast<std::int64_t>(get(page, kGenerationAt))};
+}
+
 bool is_of_other_state(const SubgroupHeader& expected, std::span<const std::byte> page) {
     const std::uint64_t state = get(page, kStateAt);
     return is_header(page.first(kHeaderBytes)) && get(page, kVersionAt) == kFormatVersion &&

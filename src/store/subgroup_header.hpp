@@ -55,6 +55,14 @@ bool is_of_other_state(const SubgroupHeader& expected, std::span<const std::byte
 // is no extent that this user may read.
 bool holds_other_state(const std::string& path, std::uint64_t state);
 
+// What a page says that it is the header of, if it is a whole one of this layout. The state that it
+// belongs to is not looked at.
+struct StoredVersion {
+    std::uint64_t subgroup = 0;
+    std::int64_t generation = 0;
+};
+std::optional<StoredVersion> version_in(std::span<const std::byte> page, std::uint64_t layout);
+
 // Says what is wrong with an extent that should match `expected`, as a phrase ("it holds generation
 // 6 instead of 7"); nullopt if nothing is.
 std::optional<std::string> find_fault(const SubgroupHeader& expected,

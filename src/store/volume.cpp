@@ -20,14 +20,16 @@ std::size_t bytes_of(const IoRequest& request) {
 
 Volume::Volume(const VolumeSettings& settings)
     // A single file is one endless chunk.
-    : bytes_(settings.bytes),
+    : bytes_(settings.bytes + settings.more_bytes),
       bytes_of_file_(file_bytes(settings)),
-      chunk_bytes_(settings.files.size() == 1 ? std::max(settings.bytes, kPageBytes)
+      more_bytes_(settings.more_bytes),
+      chunk_bytes_(settings.files.size() == 1 ? std::max(bytes_, kPageBytes)
                                               : settings.chunk_bytes),
       paths_(settings.paths),
       pacer_(settings.pacer),
       written_(settings.files.size()) {
     expects(!settings.files.empty(), "a volume has a file");
+    expects(settings.files.size() == 1 || more_bytes_ == 0, "one file may have more bytes");
     expects(settings.chunk_bytes > 0 && settings.chunk_bytes % kPageBytes == 0,
             "chunks are whole pages");
     std::vector<File*> files;
@@ -62,6 +64,12 @@ void Volume::reserve() {
         file->reserve(bytes_of_file_);
     }
 }
+
+void Volume::allocate(std::int64_t offset, std::size_t bytes) {
+    files_.front()->allocate(offset, bytes);
+}
+
+void Volume::free(std::int64_t offset, std::size_t bytes) { files_.front()->free(offset, bytes); }
 
 std::size_t Volume::file_bytes(const VolumeSettings& settings) {
     if (settings.files.size() == 1) {
@@ -127,7 +135,8 @@ Ticket Volume::write(std::span<const std::byte> from, std::int64_t offset, Speed
 
 std::span<std::byte> Volume::map(std::int64_t offset, std::size_t bytes) {
     expects(is_mapped_, "the file lies in memory");
-    std::call_once(is_first_map_, [this] { mapping_ = files_.front()->map(bytes_of_file_); });
+    std::call_once(is_first_map_,
+                   [this] { mapping_ = files_.front()->map(bytes_of_file_, more_bytes_); });
     return mapping_.span().subspan(static_cast<std::size_t>(offset), bytes);
 }
 

@@ -22,6 +22,7 @@ namespace nearstep::store {
 struct VolumeSettings {
     std::vector<std::string> files;  // at least one
     std::size_t bytes = 0;
+    std::size_t more_bytes = 0;           // after them, of one file: not reserved, see allocate()
     std::size_t chunk_bytes = 128 * KiB;  // size of a stripe chunk
     IoKind io = IoKind::automatic;
     ResultFilter filter = {};
@@ -51,8 +52,15 @@ public:
     // Replaces the files' content by zeros and reserves their space. Throws as File does.
     void reserve();
 
-    // Bytes of each file.
+    // Reserves space after the reserved bytes, and gives it back. Throws as reserve().
+    void allocate(std::int64_t offset, std::size_t bytes);
+    void free(std::int64_t offset, std::size_t bytes);
+
+    // Bytes of each file that are reserved.
     static std::size_t file_bytes(const VolumeSettings& settings);
+
+    // Bytes that the first file has now.
+    std::size_t held_bytes() const { return files_.front()->held_bytes(); }
 
     Ticket read(std::span<std::byte> to, std::int64_t offset, Speed speed = Speed::shaped);
     Ticket write(std::span<const std::byte> from, std::int64_t offset, Speed speed = Speed::shaped);
@@ -60,8 +68,8 @@ public:
     // True if map() may be called: the only file lies in memory (tmpfs), `io` is automatic, and
     // transfers are neither shaped nor filtered.
     bool is_mapped() const { return is_mapped_; }
-    // Bytes of the mapped file, valid once it was reserved; their address is fixed. Changing them
-    // changes the file; call note_written() to count that.
+    // Bytes of the mapped file, valid once they were reserved; their address is fixed. Changing
+    // them changes the file; call note_written() to count that.
     std::span<std::byte> map(std::int64_t offset, std::size_t bytes);
     void note_written(std::size_t bytes) { written_.front().fetch_add(bytes); }
 
@@ -88,6 +96,7 @@ private:
 
     std::size_t bytes_;
     std::size_t bytes_of_file_;
+    std::size_t more_bytes_;
     std::size_t chunk_bytes_;
     std::vector<shaping::DrivePaths> paths_;  // empty: not shaped
     shaping::Pacer* pacer_;

@@ -64,6 +64,7 @@ struct SmallDeviceSettings {
     GroupMap groups = {};
     std::optional<int> gpu = std::nullopt;
     std::size_t gpu_read_ahead_bytes = 0;
+    std::size_t spare = 0;  // places; with some the device keeps a log
     bool is_in_gpu_memory = false;
     std::string parent = testing::TempDir();  // of the device's folder
     std::vector<shard::Subgroup> subgroups = small_subgroups();
@@ -93,6 +94,8 @@ struct SmallDevice {
         settings.groups = wanted.groups;
         settings.gpu = wanted.gpu;
         settings.gpu_read_ahead_bytes = wanted.gpu_read_ahead_bytes;
+        settings.spare = wanted.spare;
+        settings.keeps_log = wanted.spare > 0;
         device = wanted.is_in_gpu_memory ? make_gpu_device(settings, traffic)
                                          : make_cpu_device(settings, traffic);
         device->reserve();
@@ -192,6 +195,10 @@ struct HandledDevice : SmallDevice {
     }
 
     void start(std::int64_t step, const StepScalars& scalars = test_scalars()) {
+        if (settings.keeps_log) {
+            device->keep_update(step + 1, scalars);
+            device->settle(step + 1);
+        }
         handler->start(scalars, step, vector);
     }
     // With gradients of this step.

@@ -87,7 +87,7 @@ public:
         EXPECT_TRUE(engine.begin(kLane, run, GroupMap(), scalars_).empty());
         EXPECT_TRUE(engine.has_updated(kLane));
         engine.deliver(kLane, [] {}).wait();
-        engine.write(kLane).wait();
+        engine.write(kLane, [] { return std::ptrdiff_t{0}; }).wait();
     }
 
     void update_on_host() {
@@ -268,6 +268,7 @@ private:
 struct HelpCase {
     std::size_t lanes = 0;
     bool has_client = false;
+    std::size_t spare = 0;
 };
 
 class GpuDevices : public testing::TestWithParam<HelpCase> {};
@@ -291,13 +292,15 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
     HandledDevice on_host(settings);
     settings.gpu = 0;
     settings.gpu_read_ahead_bytes = GetParam().lanes * kLaneBytes;
+    settings.spare = GetParam().spare;
     HandledDevice with_gpu(settings);
     const memory::PinnedRange pinned{std::span<const std::byte>(with_gpu.vector)};
     Client client;
     std::uint64_t gpu_bytes = 0;
     // The first steps pin the memory meanwhile.
     int helped = 0;
-    for (std::int64_t step = 0; helped < 20; ++step) {
+    std::int64_t step = 0;
+    for (; helped < 20; ++step) {
         ASSERT_LT(step, 5000) << "the GPU never helped";
         scalars.random_key = static_cast<std::uint64_t>(step);
         // Sometimes the client uses its parameters during the update, or has written them.
@@ -328,14 +331,24 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
     // Of its six tiles, two are not of one group that is updated.
     EXPECT_LE(gpu_bytes, 20 * state_bytes(StateFormat::compact, 64) / 16);
     EXPECT_EQ(client.has_any(), GetParam().has_client);
+    if (GetParam().spare > 0) {  // a restart repeats on the host what the GPU would have done
+        on_host.take_step(step, scalars);
+        with_gpu.put_gradients(step);
+        with_gpu.device->keep_update(step + 1, scalars);
+        with_gpu.device->settle(step + 1);
+        EXPECT_EQ(on_host.states(step + 1), with_gpu.states(step + 1));
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(LanesOnGpu, GpuDevices,
                          testing::Values(HelpCase{0}, HelpCase{2}, HelpCase{5}, HelpCase{0, true},
-                                         HelpCase{2, true}, HelpCase{5, true}),
+                                         HelpCase{2, true}, HelpCase{5, true},
+                                         HelpCase{0, false, 1}, HelpCase{2, true, 1},
+                                         HelpCase{5, true, 2}),
                          [](const auto& of) {
                              return std::to_string(of.param.lanes) +
-                                    (of.param.has_client ? "_to_a_client" : "");
+                                    (of.param.has_client ? "_to_a_client" : "") +
+                                    (of.param.spare > 0 ? "_with_spare_places" : "");
                          });
 
 }  // namespace

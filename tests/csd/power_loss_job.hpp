@@ -30,6 +30,7 @@ struct JobSettings {
     HandlerKind handler = HandlerKind::naive;
     std::string folder = {};
     store::Storage* storage = nullptr;
+    std::size_t spare = 0;  // places; devices with some keep a log
 };
 
 // What the program of a rank has at a step, over several sectors. It changes in two of three steps.
@@ -131,6 +132,10 @@ public:
 
     void go_on_from(const store::Commit& commit_to_use) {
         at_ = commit_to_use;
+        if (settings_.spare > 0) {
+            digest(at_.generation);  // repeats what the log has
+            settle();
+        }
         for (const auto& rank : ranks_) {
             const auto kept = rank->program_at(at_.step);
             rank->log.begin({.line = {.run = "job"}, .steps = 1000});
@@ -147,6 +152,10 @@ public:
     // Skips every fifth step. `order` permutes the ranks.
     void step(std::uint64_t order) {
         const bool is_skipped = at_.step % 5 == 4;
+        if (settings_.spare > 0 && !is_skipped) {
+            step_by_log(order);
+            return;
+        }
         for (const std::size_t rank : permuted(order)) {
             if (!is_skipped) {
                 update(*ranks_[rank]);
@@ -178,6 +187,8 @@ public:
     const store::Commit& at() const { return at_; }
 
 private:
+    static constexpr UpdateScalars kScalars{.step_size = 1e-3F};
+
     void add_device(int rank, int device, std::size_t tile) {
         DeviceSettings settings;
         settings.name = text("rank ", rank, " device ", device);
@@ -186,27 +197,61 @@ private:
         settings.codec = codec_.get();
         settings.storage = settings_.storage;
         settings.executor = &executor_;
+        settings.spare = settings_.spare;
+        settings.keeps_log = settings_.spare > 0;
         Rank& owner = *ranks_[static_cast<std::size_t>(rank)];
         owner.devices.push_back(make_cpu_device(settings, traffic_));
         owner.handlers.push_back(
             std::make_unique<TransferHandler>(settings_.handler, *owner.devices.back()));
     }
 
-    void update(Rank& rank) {
-        std::vector<std::byte> payload(codec_->payload_bytes());
-        const std::vector<std::span<const std::byte>> payloads = {payload};
-        for (std::size_t d = 0; d < rank.devices.size(); ++d) {
-            for (const shard::Subgroup& subgroup : rank.devices[d]->subgroups()) {
-                const std::vector<float> gradient(kTileElems,
-                                                  static_cast<float>(at_.generation % 7 + 1) *
-                                                      static_cast<float>(subgroup.tiles.begin + 1));
-                codec_->encode(gradient, payload);
-                rank.devices[d]->put_gradient(subgroup.tiles.begin, payloads, gradient);
+    // The step is durable before its state is written.
+    void step_by_log(std::uint64_t order) {
+        for (const std::size_t rank : permuted(order)) {
+            for (const auto& device : ranks_[rank]->devices) {
+                put_gradients(*device);
+                device->keep_update(at_.generation + 1, kScalars);
             }
-            rank.devices[d]->finish_gradients();
-            rank.handlers[d]->start(UpdateScalars{.step_size = 1e-3F}, at_.generation, vector_);
+        }
+        ++at_.generation;
+        ++at_.step;
+        commit(order / 7);
+        settle();
+        for (const std::size_t rank : permuted(order)) {
+            for (const auto& handler : ranks_[rank]->handlers) {
+                handler->start(kScalars, at_.generation - 1, vector_);
+                handler->finish();
+            }
+        }
+    }
+
+    void settle() {
+        for (const auto& rank : ranks_) {
+            for (const auto& device : rank->devices) {
+                device->settle(at_.generation);
+            }
+        }
+    }
+
+    void update(Rank& rank) {
+        for (std::size_t d = 0; d < rank.devices.size(); ++d) {
+            put_gradients(*rank.devices[d]);
+            rank.handlers[d]->start(kScalars, at_.generation, vector_);
             rank.handlers[d]->finish();
         }
+    }
+
+    void put_gradients(Device& device) {
+        std::vector<std::byte> payload(codec_->payload_bytes());
+        const std::vector<std::span<const std::byte>> payloads = {payload};
+        for (const shard::Subgroup& subgroup : device.subgroups()) {
+            const std::vector<float> gradient(kTileElems,
+                                              static_cast<float>(at_.generation % 7 + 1) *
+                                                  static_cast<float>(subgroup.tiles.begin + 1));
+            codec_->encode(gradient, payload);
+            device.put_gradient(subgroup.tiles.begin, payloads, gradient);
+        }
+        device.finish_gradients();
     }
 
     void commit(std::uint64_t order) {

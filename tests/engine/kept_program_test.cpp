@@ -37,7 +37,7 @@ protected:
         engine.update();
         engine.finish();
         const std::string content = program_content(world_.rank(), engine.steps_done());
-        engine.keep_program(std::as_bytes(std::span(content)));
+        engine.keep_program(engine.steps_done(), std::as_bytes(std::span(content)));
         engine.commit();
     }
 

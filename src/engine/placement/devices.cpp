@@ -8,6 +8,7 @@
 #include "csd/card_device.hpp"
 #include "csd/cpu_device.hpp"
 #include "csd/gpu_device.hpp"
+#include "csd/gradient_log.hpp"
 #include "csd/state_layout.hpp"
 #include "engine/placement/tier_shares.hpp"
 #include "fpga/host/pairing.hpp"
@@ -129,11 +130,16 @@ std::vector<store::PlannedFile> planned_files(const PlacedSettings& settings, in
             continue;
         }
         const csd::StateLayout layout(subgroups_of(copy, rank, local), settings.csd.state,
-                                      is_on_host(settings));
+                                      is_on_host(settings), settings.spare_places);
         const store::VolumeSettings volume{.files = files_of(settings, files, local),
                                            .bytes = layout.total_bytes()};
         for (const std::string& file : volume.files) {
             planned.push_back({file, store::Volume::file_bytes(volume)});
+        }
+        if (settings.log_tile_bytes > 0) {
+            planned.push_back(
+                {store::log_of_state(volume.files.front()),
+                 csd::GradientLog::file_bytes(layout.tiles() * settings.log_tile_bytes)});
         }
     }
     if (planned.empty()) {
@@ -142,8 +148,8 @@ std::vector<store::PlannedFile> planned_files(const PlacedSettings& settings, in
     return planned;
 }
 
-std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings& settings,
-                                                    int rank, const shard::Replica& copy,
+std::vector<csd::StateVolumeSettings> state_volumes(const PlacedSettings& settings, int rank,
+                                                    const shard::Replica& copy,
                                                     const std::vector<std::string>& files) {
     std::vector<csd::StateVolumeSettings> volumes;
     for (int local = 0; local < devices_in(copy, rank).count; ++local) {
@@ -152,6 +158,7 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
              .subgroups = subgroups_of(copy, rank, local),
              .state = settings.csd.state,
              .has_gradients = is_on_host(settings),
+             .spare = settings.spare_places,
              .volume = {.files = files_of(settings, files, local), .io = settings.csd.io}});
     }
     return volumes;
@@ -186,8 +193,12 @@ std::array<std::string, 2> program_state_paths(const PlacedSettings& settings, i
 
 store::RankFiles files_of_rank(const PlacedSettings& settings, const mpi::Communicator& world,
                                int set) {
-    return {.states = state_files(settings, world.rank(), world.size(), set),
-            .manifest = manifest_path(settings, world.rank(), set)};
+    std::vector<std::string> states = state_files(settings, world.rank(), world.size(), set);
+    for (std::size_t i = 0, count = settings.log_tile_bytes > 0 ? states.size() : 0; i < count;
+         ++i) {
+        states.push_back(store::log_of_state(states[i]));
+    }
+    return {.states = std::move(states), .manifest = manifest_path(settings, world.rank(), set)};
 }
 
 config::Placement placement_on(const mpi::Topology& nodes, const config::EngineSettings& settings) {
@@ -348,6 +359,8 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.codec = &first.to_devices();
         device.most_payload_bytes = route.most_handed_bytes();
         device.sources = route.sources();
+        device.spare = settings.spare_places;
+        device.keeps_log = settings.log_tile_bytes > 0;
         device.slots = settings.csd.slots > 0 ? settings.csd.slots : config::kLeastSlots;
         device.io = settings.csd.io;
         device.storage = around.storage;

@@ -80,8 +80,8 @@ std::vector<store::PlannedFile> planned_files(const PlacedSettings& settings, in
 
 // The state of each of the rank's devices in its copy, in device order. `files` are their files in
 // the same order; in mode base all files belong to one device.
-std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings& settings,
-                                                    int rank, const shard::Replica& copy,
+std::vector<csd::StateVolumeSettings> state_volumes(const PlacedSettings& settings, int rank,
+                                                    const shard::Replica& copy,
                                                     const std::vector<std::string>& files);
 
 // The file that says what the rank's state files hold. It lies beside the first of them.

@@ -94,6 +94,7 @@ std::string layout_line(const PlacedSettings& settings, int ranks, const shard::
         " state=", name_of(settings.csd.state),
         settings.nodes.empty() ? "" : text(" nodes=", brief_list(joined(settings.nodes, ","))),
         together == static_cast<std::size_t>(ranks) ? "" : text(" copy_ranks=", together),
+        settings.spare_places == 0 ? "" : text(" spare_places=", settings.spare_places),
         " tiles_xxh3=", digest_of_tiles(copy.partition));
 }
 
@@ -110,6 +111,17 @@ std::string brief_layout(const std::string& layout) {
     return out;
 }
 
+std::string without_spare_places(const std::string& layout) {
+    std::string out;
+    std::istringstream words(layout);
+    for (std::string word; words >> word;) {
+        if (!word.starts_with("spare_places=")) {
+            out += text(out.empty() ? "" : " ", word);
+        }
+    }
+    return out;
+}
+
 std::optional<LayoutValues> parse_layout(const std::string& layout) {
     LayoutValues values{.devices = numbers_of<int>(layout, "devices"),
                         .speeds = numbers_of<double>(layout, "speeds"),
@@ -119,6 +131,7 @@ std::optional<LayoutValues> parse_layout(const std::string& layout) {
     const std::vector<std::size_t> tiles = numbers_of<std::size_t>(layout, "subgroup_tiles");
     const std::string update = value_in(layout, "update");
     const auto state = parse_word<csd::StateFormat>(value_in(layout, "state"));
+    const std::vector<std::size_t> spare = numbers_of<std::size_t>(layout, "spare_places");
     const bool has_nodes = !value_in(layout, "nodes").empty();
     if (ranks.size() != 1 || tiles.size() != 1 || !state || values.tiles_xxh3.empty() ||
         (update != "host" && update != "storage") ||
@@ -126,6 +139,7 @@ std::optional<LayoutValues> parse_layout(const std::string& layout) {
         !are_within(tiles, config::between(1, config::kMostTiles)) ||
         values.devices.size() != static_cast<std::size_t>(ranks.front()) ||
         // Two more than config accepts may be in memory.
+        spare.size() > 1 || !are_within(spare, config::between(1, config::kMostTiles)) ||
         !are_within(values.devices, config::between(0, config::kMostDevices + 2)) ||
         values.nodes.size() != (has_nodes ? values.devices.size() : 0) ||
         !are_within(values.nodes, config::between(0, config::kMostRanks)) ||
@@ -141,6 +155,7 @@ std::optional<LayoutValues> parse_layout(const std::string& layout) {
     }
     values.ranks = ranks.front();
     values.subgroup_tiles = tiles.front();
+    values.spare_places = spare.empty() ? 0 : spare.front();
     values.is_on_host = update == "host";
     values.state = *state;
     return values;

@@ -23,6 +23,9 @@ std::string layout_line(const PlacedSettings& settings, int ranks, const shard::
 // The line as layout_line() writes it. Version 0.2.0 wrote a number for each rank and device.
 std::string brief_layout(const std::string& layout);
 
+// The line of the same layout in which each subgroup has two places of its own.
+std::string without_spare_places(const std::string& layout);
+
 // The values in a layout line. All of them are numbers that a run may have.
 struct LayoutValues {
     int ranks = 0;
@@ -30,6 +33,7 @@ struct LayoutValues {
     std::vector<double> speeds = {};  // of each device
     std::vector<int> nodes = {};      // of each rank; empty: all are in one
     std::size_t subgroup_tiles = 0;
+    std::size_t spare_places = 0;
     bool is_on_host = false;  // where the update happens
     csd::StateFormat state = csd::StateFormat::fp32;
     std::string tiles_xxh3 = {};

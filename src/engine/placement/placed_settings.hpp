@@ -3,6 +3,7 @@
 
 #include "config/engine_settings.hpp"
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@ struct PlacedSettings : config::EngineSettings {
     std::vector<int> places = {};     // in csd.path, of this rank's drives
     std::vector<double> speeds = {};  // of each device of all ranks; empty: as csd.speed says
     std::vector<int> nodes = {};      // of each rank; empty: all are in one
+    // Of each device: places that its subgroups share beside one each, see csd::StateLayout; 0:
+    // each has two of its own.
+    std::size_t spare_places = 0;
+    std::size_t log_tile_bytes = 0;  // of a tile's payloads in the log of a device; 0: none has one
 };
 
 }  // namespace nearstep::engine

@@ -318,6 +318,7 @@ void Resources::load_into_vector(const offload::OwnedSubgroup& of, const csd::St
 
 void Resources::go_on_from(std::int64_t generation) {
     pipeline->set_generation(generation);
+    pipeline->settle();
     if (reader) {
         reader->use(generation);
     }

@@ -53,6 +53,8 @@ struct Resources {
     bool has_parts() const { return kind == offload::VectorKind::parts; }
     // Whether a checkpoint, which contains one copy of the state, has this rank's.
     bool is_in_first_copy() const { return owners.copy_of(world.rank()) == 0; }
+    // Whether devices keep what a step's update needs, so that the step is durable before it ends.
+    bool keeps_updates() const { return is_durable_by_step() && settings.spare_places > 0; }
     bool is_durable_by_step() const { return settings.csd.durability == config::Durability::step; }
 
     // Calls `work` for each subgroup of this rank with memory for its state. The pool's threads

@@ -63,7 +63,7 @@ void OldFiles::remove(const std::string& state) const {
         for (const FoundRemains& one : found_.remains) {
             if (is_first_ && one.node == node_ && files_.count(one.path) == 0 &&
                 store::folder_of(one.path) == memory_ && is_own_plain(one.path)) {
-                ::unlink(one.path.c_str());
+                store::remove_state(one.path);
             }
         }
         if (is_first_ && store::is_private_folder(memory_)) {
@@ -71,7 +71,7 @@ void OldFiles::remove(const std::string& state) const {
         }
         for (const std::string& file : others_) {
             if (store::is_removable_state(file, {})) {
-                ::unlink(file.c_str());
+                store::remove_state(file);
             }
         }
         if (store::is_removable_manifest(partial_)) {
@@ -141,7 +141,7 @@ void OldFiles::remove_files_of(const FoundManifest& one) const {
         }
     }
     for (const std::string& file : removable) {
-        ::unlink(file.c_str());
+        store::remove_state(file);
     }
 }
 

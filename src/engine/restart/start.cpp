@@ -6,6 +6,7 @@
 #include "engine/placement/device_speeds.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
+#include "engine/placement/spare_places.hpp"
 #include "engine/placement/tier_shares.hpp"
 #include "engine/restart/folder_search.hpp"
 #include "engine/restart/state_search.hpp"
@@ -33,6 +34,21 @@ void name_layouts(const mpi::Communicator& world, const PlacedSettings& settings
             found.ranks[static_cast<std::size_t>(rank)].layout = layout;
         }
     }
+}
+
+// Whether a state goes on in place that differs from this run's layout in its places alone, such as
+// one of version 0.2.0.
+bool has_two_places(const Findings& found) {
+    if (found.request.kind == StartRequest::Kind::none || found.request.is_fresh()) {
+        return false;
+    }
+    const auto lacks_places = [&](const FoundManifest& one) {
+        return one.manifest && !one.is_of_other_job && !one.manifest->commits.empty() &&
+               std::ranges::any_of(found.ranks, [&](const RankPlaces& places) {
+                   return without_spare_places(places.layout) == brief_layout(one.manifest->layout);
+               });
+    };
+    return std::ranges::any_of(found.manifests, lacks_places);
 }
 
 Decision decide_or_throw(const Findings& found) {
@@ -84,8 +100,13 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
     double search_s = watch.lap();
     settle_speeds(world, placed, layout,
                   known_speeds(found, config::devices_per_rank(placed, world.size())));
+    settle_places(world, placed, layout, options);
     watch.lap();
     name_layouts(world, placed, layout.elems, found);
+    if (placed.spare_places > 0 && has_two_places(found)) {
+        keep_two_places(placed);
+        name_layouts(world, placed, layout.elems, found);
+    }
     find_checkpoints(world, placed, options.steps_of, found);
     Decision decision = decide_or_throw(found);
     if (decision.action != Action::resume_state) {

@@ -215,6 +215,12 @@ store::MissedUpdates ScalarSets::missed() const {
     return missed;
 }
 
+store::MissedUpdates ScalarSets::missed_after_step() const {
+    ScalarSets next = *this;
+    next.end_step();
+    return next.missed();
+}
+
 void ScalarSets::restore(const store::MissedUpdates& missed) {
     expects(missed.size() <= missed_.size(), "only tensors of the model missed updates");
     std::ranges::fill(missed_, 0);

@@ -57,6 +57,7 @@ public:
     const std::vector<ScalarSet>& sets() const { return sets_; }
 
     store::MissedUpdates missed() const;
+    store::MissedUpdates missed_after_step() const;  // that end_step() will make
     // Returns how many updates each tensor has missed.
     const std::vector<std::int64_t>& missed_of_tensors() const { return missed_; }
     void restore(const store::MissedUpdates& missed);

@@ -31,6 +31,7 @@ PlacedSettings run_of(const PlacedSettings& settings, const LayoutValues& layout
     old.nodes = layout.nodes;
     old.csd.state = layout.state;
     old.csd.subgroup_tiles = layout.subgroup_tiles;
+    old.spare_places = layout.spare_places;
     return old;
 }
 

@@ -263,8 +263,20 @@ ReadState State::resume(std::size_t number) {
     name(decision.state);
     resources_.world.together([&] {
         try {
+            for (const auto& device : resources_.pipeline->devices()) {
+                device->check_log(commit.generation);
+            }
+        } catch (const DamageError& found) {
+            damage = found.what();
+        }
+    });
+    const bool can_repeat = resources_.world.agree(damage.empty());
+    resources_.world.together([&] {
+        try {
             move_all({}, [&](const auto& of, const csd::StateArrays& state) {
-                of.read(commit.generation, state);
+                if (can_repeat) {
+                    of.read(commit.generation, state);
+                }
             });
         } catch (const DamageError& found) {
             damage = found.what();
@@ -281,7 +293,7 @@ ReadState State::resume(std::size_t number) {
     return {.origin = Origin{commit, decision.writer, std::move(program)}};
 }
 
-// The new generation lies in the places of the one before the last, as an update's does.
+// The old generation stays until the manifests name the new one and the caller settles it.
 void State::change_masters(const MasterChange& change) {
     expects(resources_.pipeline->stage() == offload::Stage::idle,
             "masters change between two steps");
@@ -298,7 +310,10 @@ void State::change_masters(const MasterChange& change) {
     if (resources_.options.tensors != nullptr) {
         resources_.options.tensors->forget();
     }
-    resources_.go_on_from(old + 1);
+    resources_.pipeline->set_generation(old + 1);
+    if (resources_.reader) {
+        resources_.reader->use(old + 1);
+    }
     resources_.pipeline->gather();
 }
 

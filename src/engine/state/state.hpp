@@ -150,7 +150,8 @@ private:
     store::ProgramState program_;           // that the run goes on with
     std::int64_t kept_step_ = 0;            // of the last keep_program()
     double commit_seconds_ = 0;
-    Executor alone_{0};  // the caller's thread: of files that no other may use
+    std::optional<store::Commit> committed_;  // the last one
+    Executor alone_{0};                       // the caller's thread: of files that no other may use
 };
 
 }  // namespace nearstep::engine

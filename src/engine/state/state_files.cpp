@@ -169,7 +169,7 @@ void State::empty_files(const std::string& replaced, const Claimed& claimed) {
 void State::remove_files() {
     for (const std::string& file : state_files(resources_.settings, resources_.world.rank(),
                                                resources_.world.size(), resources_.set)) {
-        ::unlink(file.c_str());
+        store::remove_state(file);
     }
 }
 
@@ -219,10 +219,13 @@ void State::keep_program(std::int64_t step, std::span<const std::byte> bytes) {
 }
 
 void State::commit(const store::Commit& position) {
-    expects(!resources_.pipeline->is_updating(), "a step is finished before it is committed");
-    if (!resources_.is_durable_by_step()) {
+    expects(resources_.keeps_updates() || !resources_.pipeline->is_updating(),
+            "a step is finished before it is committed");
+    if (!resources_.is_durable_by_step() ||
+        (resources_.keeps_updates() && committed_ == position)) {
         return;
     }
+    committed_ = position;
     expects(resources_.options.program == ProgramUse::none || kept_step_ == position.step,
             "what the client keeps is durable before the manifests name the step");
     Stopwatch watch;

@@ -248,7 +248,12 @@ void Step::judge_guess() {
 
 // --- The update ---
 
-// Commits are prepared after the update.
+csd::StepScalars Step::scalars_of(double factor) const {
+    return step_scalars(scalar_sets_.sets(), resources_.identity.seed, pipeline_.generation() + 1,
+                        factor / loss_scale_.value());
+}
+
+// Commits are prepared after the update, unless the devices have kept it.
 void Step::begin_update(double factor) {
     begun_factor_ = factor;
     if (resources_.options.tensors != nullptr) {
@@ -257,13 +262,11 @@ void Step::begin_update(double factor) {
     if (resources_.timeline != nullptr) {
         resources_.timeline->begin_update(done_ + 1);
     }
-    pipeline_.begin_update(step_scalars(scalar_sets_.sets(), resources_.identity.seed,
-                                        pipeline_.generation() + 1, factor / loss_scale_.value()),
-                           [&resources = resources_] {
-                               if (resources.is_durable_by_step()) {
-                                   resources.prepare_commit();
-                               }
-                           });
+    pipeline_.begin_update(scalars_of(factor), [&resources = resources_] {
+        if (resources.is_durable_by_step() && !resources.keeps_updates()) {
+            resources.prepare_commit();
+        }
+    });
 }
 
 // Undoes an update that began before the step was found not to take place. The devices wrote beside
@@ -307,17 +310,28 @@ void Step::deliver_to(csd::GpuTensors* tensors) {
 
 // The devices still have the step's gradients and the previous state. An update with a wrong factor
 // is cancelled, and the right one overwrites what it wrote.
-void Step::begin_right_update() {
-    const double right = factor();
-    const bool has_begun = pipeline_.is_updating() && begun_factor_ == right;
-    if (pipeline_.is_updating() && !has_begun) {
+void Step::cancel_wrong_update() {
+    if (pipeline_.is_updating() && begun_factor_ != factor()) {
         pipeline_.cancel_update();
         resources_.faults.pass(FaultPhase::after_undo);
     }
-    deliver_to(resources_.options.tensors);
-    if (!has_begun) {
-        begin_update(right);
-    }
+}
+
+// Makes the step durable before its state is written: from here on, a restart can repeat the
+// update. No rank overwrites old state before all name the step.
+void Step::commit_update(const Commit& commit) {
+    pipeline_.keep_update(scalars_of(factor()));
+    LossScale next = loss_scale_;
+    next.after_step(true);
+    store::Commit position = this->position();
+    ++position.step;
+    ++position.generation;
+    position.loss_scale = next.value();
+    position.good_steps = next.good_steps();
+    position.norm = resources_.options.clips_by_last_norm ? gradients_.norm : 0;
+    position.missed = scalar_sets_.missed_after_step();
+    commit(position);
+    resources_.world.barrier();
 }
 
 // The update begins anew if it began with other tensors.
@@ -330,9 +344,16 @@ void Step::leave_out(const std::vector<std::size_t>& skipped) {
     use_scalars();
 }
 
-void Step::update() {
+void Step::update(const Commit& commit) {
     if (takes_place()) {
-        begin_right_update();
+        cancel_wrong_update();
+        if (resources_.keeps_updates()) {
+            commit_update(commit);
+        }
+        deliver_to(resources_.options.tensors);
+        if (!pipeline_.is_updating()) {
+            begin_update(factor());
+        }
         pipeline_.accept_update();
         if (resources_.reader) {
             resources_.reader->use(pipeline_.generation() + 1);  // of blocks that were awaited
@@ -367,80 +388,6 @@ void Step::wait_for_update() {
     }
 }
 
-// Waits are compared as if each were this much longer, since short ones differ by chance.
-constexpr double kShortWait = 1e-3;
-
-// Ranks of a node share its link. Gives the first rank of the slowest node.
-Slowest Step::slowest_node(const std::vector<double>& waited_s) const {
-    std::vector<double> of_first_ranks(waited_s.size());
-    for (const std::vector<int>& ranks : resources_.nodes.ranks_of) {
-        double& sum = of_first_ranks[static_cast<std::size_t>(ranks.front())];
-        sum = kShortWait;
-        for (const int rank : ranks) {
-            sum += waited_s[static_cast<std::size_t>(rank)];
-        }
-    }
-    return slowest_of(of_first_ranks);
-}
-
-// Adds up the ranks' traffic and, with the same message, how long others waited for each rank.
-void Step::add_up(UpdateReport& report, const std::map<int, double>& waited_s) const {
-    constexpr double kMicro = 1e6;
-
-    std::vector<std::uint64_t> sums(trace::kCounters +
-                                    static_cast<std::size_t>(resources_.world.size()));
-    std::ranges::copy(report.traffic.bytes, sums.begin());
-    for (const auto& [rank, seconds] : waited_s) {
-        sums[trace::kCounters + static_cast<std::size_t>(rank)] =
-            static_cast<std::uint64_t>(seconds * kMicro);
-    }
-    resources_.world.sum(std::span(sums));
-    std::copy_n(sums.begin(), trace::kCounters, report.traffic.bytes.begin());
-    std::vector<double> of_senders;
-    std::transform(sums.begin() + static_cast<std::ptrdiff_t>(trace::kCounters), sums.end(),
-                   std::back_inserter(of_senders),
-                   [](std::uint64_t sum) { return static_cast<double>(sum) / kMicro; });
-    report.sender = slowest_node(of_senders);
-}
-
-UpdateReport Step::finish() {
-    wait_for_update();
-    const offload::UpdateTimes times = pipeline_.finish_step();
-    flush_seconds_ += times.after_s;
-    UpdateReport report;
-    const double hidden = std::max(times.update_s + times.after_s - times.waited_s, 0.0);
-    const double devices_s = pipeline_.devices().empty() ? 0 : times.devices_s;
-    const std::array mine{times.update_s, -hidden, devices_s, times.waits.all};
-    const std::vector<double> of_ranks = resources_.world.all_gather(mine);
-    report.update_s = times.update_s;
-    report.hidden_s = hidden;
-    std::vector<double> of_devices;
-    std::vector<double> of_receivers;
-    for (std::size_t i = 0; i < of_ranks.size(); i += mine.size()) {
-        report.update_s = std::max(report.update_s, of_ranks[i]);
-        report.hidden_s = std::min(report.hidden_s, -of_ranks[i + 1]);
-        of_devices.push_back(of_ranks[i + 2]);
-        of_receivers.push_back(of_ranks[i + 3]);
-    }
-    report.devices = slowest_of(of_devices);
-    report.receiver = slowest_node(of_receivers);
-    report.network_s = std::max(report.update_s - std::ranges::max(of_devices), 0.0);
-    // Traffic since the previous report, without what the next step brought.
-    const trace::TrafficSnapshot now =
-        resources_.traffic.snapshot() - std::exchange(brought_, trace::TrafficSnapshot());
-    report.traffic = now - std::exchange(counted_, now);
-    network_sent_bytes_ +=
-        report.traffic[Counter::network_gradients] + report.traffic[Counter::network_parameters];
-    add_up(report, times.waits.for_late);
-    if (delivery(resources_.settings, resources_.options.parameters) == csd::Delivery::deltas) {
-        const codec::DeltaTally deltas = pipeline_.delta_tally();
-        report.deltas = deltas - std::exchange(counted_deltas_, deltas);
-        resources_.world.sum(std::span(report.deltas.tiles));
-        resources_.world.sum(std::span(report.deltas.bytes));
-    }
-    return report;
-}
-
 // --- From step to step ---
 
 store::Commit Step::position() const {
@@ -473,14 +420,6 @@ std::vector<std::int64_t> Step::updates() const {
         updates.push_back(pipeline_.generation() - missed);
     }
     return updates;
-}
-
-std::vector<std::uint64_t> Step::network_sent_bytes() const {
-    const mpi::Communicator& world = resources_.world;
-    std::vector<std::uint64_t> sent(static_cast<std::size_t>(world.size()), 0);
-    sent[static_cast<std::size_t>(world.rank())] = network_sent_bytes_;
-    world.sum(std::span(sent));
-    return sent;
 }
 
 }  // namespace nearstep::engine

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -46,7 +47,10 @@ public:
     void put_gradient(std::size_t block);
     GradientFacts end_gradients(const StepEnd& end);
 
-    void update();
+    // Where devices keep the update, `commit` is called with the position behind it when all of
+    // them have.
+    using Commit = std::function<void(const store::Commit& position)>;
+    void update(const Commit& commit);
     bool is_under_way() const { return pipeline_.stage() == offload::Stage::ending; }
     UpdateReport finish();
     void abandon();
@@ -79,7 +83,9 @@ private:
     void read_ahead();
     void use_scalars();
     void begin_update(double factor);
-    void begin_right_update();
+    csd::StepScalars scalars_of(double factor) const;
+    void cancel_wrong_update();
+    void commit_update(const Commit& commit);
     void deliver_to(csd::GpuTensors* tensors);
     void leave_out(const std::vector<std::size_t>& skipped);
     bool takes_place() const { return gradients_.is_finite && !gradients_.is_given_up; }

@@ -1,0 +1,87 @@
+// The log of a device: what its last update needs, stored before old state gives up its place. A
+// restart repeats the update where it had not come to its end. See docs/formats/gradient-log.md.
+#pragma once
+
+#include "base/executor.hpp"
+#include "codec/codec.hpp"
+#include "csd/group_map.hpp"
+#include "csd/payload_memory.hpp"
+#include "csd/state_layout.hpp"
+#include "csd/step_scalars.hpp"
+#include "store/file.hpp"
+#include "store/subgroup_header.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace nearstep::csd {
+
+// An update that was read from a log. It makes the state of `generation` from the one before.
+class LoggedUpdate {
+public:
+    // `payloads` uses the codec.
+    LoggedUpdate(const StepScalars& scalars, GroupMap groups, std::unique_ptr<codec::Codec> codec,
+                 PayloadMemory payloads);
+
+    // Updates the state of a subgroup in place. Any thread may call.
+    void apply(const StateLayout& layout, const std::vector<shard::Subgroup>& subgroups,
+               std::size_t subgroup, std::span<std::byte> payload) const;
+
+private:
+    StepScalars scalars_;
+    GroupMap groups_;
+    std::unique_ptr<codec::Codec> codec_;
+    PayloadMemory payloads_;
+};
+
+class GradientLog {
+public:
+    // Opens and locks the file if it is there; throws as store::File.
+    explicit GradientLog(std::string path, store::Storage* storage = nullptr);
+
+    // Bytes of the file for payloads of so many bytes, without the groups' and tiles' facts.
+    static std::size_t file_bytes(std::size_t payload_bytes);
+
+    void claim() { file_.claim(); }
+    void withdraw() { file_.withdraw(); }
+    // Empties the log and reserves space for payloads. Throws as store::File.
+    void reserve(std::size_t payload_bytes);
+    // Removes the file's name.
+    void remove();
+
+    // Memory for the payloads: of the file, if it lies in memory and the system moves its data.
+    // Keeps what the file holds until put() replaces it.
+    void hold(PayloadMemory& payloads);
+
+    // Stores the update to header.generation. On return it outlives this process and, after
+    // flush(), a power cut. `range`: the elements of the device.
+    void put(const store::SubgroupHeader& header, const PayloadMemory& payloads,
+             const StepScalars& scalars, const GroupMap& groups, shard::ElementRange range,
+             Executor& executor);
+    void flush() { file_.sync(); }
+
+    // The update to header.generation, of a device with so many tiles; nullopt if the log has
+    // another. Throws DamageError if it is damaged or cannot be one.
+    std::optional<LoggedUpdate> read(const store::SubgroupHeader& header, std::size_t tiles,
+                                     shard::ElementRange range);
+
+private:
+    bool is_mapped() const;
+    struct Directory;
+    struct Facts;
+    void read_into(std::span<std::byte> pages, std::size_t offset);
+    void write(std::span<const std::byte> pages, std::size_t offset);
+    Facts read_facts(const Directory& directory);
+    PayloadMemory read_payloads(const Facts& facts, const codec::Codec& codec);
+    [[noreturn]] void refuse(const std::string& fault) const;
+
+    store::File file_;
+    bool has_storage_;  // of a caller
+};
+
+}  // namespace nearstep::csd

@@ -1,0 +1,147 @@
+// Lends places to versions of subgroups. Used by StateVolume.
+#include "csd/state_places.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace nearstep::csd {
+
+StatePlaces::StatePlaces(std::size_t subgroups, std::size_t places, std::size_t lent)
+    : places_(places), lent_(lent), of_subgroup_(subgroups) {
+    clear();
+}
+
+void StatePlaces::clear() {
+    const std::lock_guard lock(lock_);
+    for (std::vector<Version>& versions : of_subgroup_) {
+        versions.clear();
+    }
+    for (std::size_t place = 0; place < places_; ++place) {
+        free_.insert(free_.end(), place);
+    }
+    settled_ = 0;
+}
+
+void StatePlaces::note(std::size_t subgroup, std::int64_t generation, std::size_t place) {
+    const std::lock_guard lock(lock_);
+    if (version(subgroup, generation) == nullptr && free_.erase(place) > 0) {
+        of_subgroup_.at(subgroup).push_back({generation, place});
+    }
+}
+
+const StatePlaces::Version* StatePlaces::version(std::size_t subgroup,
+                                                 std::int64_t generation) const {
+    const std::vector<Version>& versions = of_subgroup_.at(subgroup);
+    const auto found = std::ranges::find(versions, generation, &Version::generation);
+    return found == versions.end() ? nullptr : &*found;
+}
+
+std::optional<std::size_t> StatePlaces::find(std::size_t subgroup, std::int64_t generation) const {
+    const std::lock_guard lock(lock_);
+    const Version* found = version(subgroup, generation);
+    return found == nullptr ? std::nullopt : std::optional(found->place);
+}
+
+std::size_t StatePlaces::take(std::size_t subgroup, std::int64_t generation) {
+    std::unique_lock lock(lock_);
+    if (const Version* found = version(subgroup, generation)) {
+        return found->place;
+    }
+    is_free_.wait(lock, [this] { return error_ || (!free_.empty() && *free_.begin() < lent_); });
+    if (error_) {
+        std::rethrow_exception(error_);
+    }
+    const std::size_t place = *free_.begin();
+    free_.erase(free_.begin());
+    of_subgroup_.at(subgroup).push_back({generation, place});
+    return place;
+}
+
+std::size_t StatePlaces::take_any(std::size_t subgroup, std::int64_t generation) {
+    const std::lock_guard lock(lock_);
+    if (const Version* found = version(subgroup, generation)) {
+        return found->place;
+    }
+    expects(!free_.empty(), "there are two places for each subgroup");
+    const std::size_t place = *free_.begin();
+    free_.erase(free_.begin());
+    of_subgroup_.at(subgroup).push_back({generation, place});
+    return place;
+}
+
+void StatePlaces::drop_others(std::size_t subgroup, std::int64_t generation) {
+    std::erase_if(of_subgroup_.at(subgroup), [&](const Version& one) {
+        if (one.generation != generation) {
+            free_.insert(one.place);
+        }
+        return one.generation != generation;
+    });
+}
+
+void StatePlaces::finish(std::size_t subgroup, std::int64_t generation) {
+    const std::lock_guard lock(lock_);
+    if (generation == settled_) {
+        drop_others(subgroup, generation);
+        is_free_.notify_all();
+    }
+}
+
+void StatePlaces::forget_before(std::int64_t generation) {
+    for (std::size_t subgroup = 0; subgroup < of_subgroup_.size(); ++subgroup) {
+        forget_before(generation, subgroup);
+    }
+}
+
+void StatePlaces::forget_before(std::int64_t generation, std::size_t subgroup) {
+    const std::lock_guard lock(lock_);
+    std::erase_if(of_subgroup_.at(subgroup), [&](const Version& one) {
+        if (one.generation < generation) {
+            free_.insert(one.place);
+        }
+        return one.generation < generation;
+    });
+    is_free_.notify_all();
+}
+
+void StatePlaces::fail(std::exception_ptr error) {
+    const std::lock_guard lock(lock_);
+    error_ = std::move(error);
+    is_free_.notify_all();
+}
+
+std::vector<std::size_t> StatePlaces::settle(std::int64_t generation) {
+    const std::lock_guard lock(lock_);
+    settled_ = generation;
+    std::vector<std::size_t> given_up;
+    for (std::size_t subgroup = 0; subgroup < of_subgroup_.size(); ++subgroup) {
+        for (const Version& one : of_subgroup_[subgroup]) {
+            if (one.generation > generation) {
+                given_up.push_back(one.place);
+            }
+        }
+        const bool has_it = version(subgroup, generation) != nullptr;
+        drop_others(subgroup, has_it ? generation : generation - 1);
+    }
+    is_free_.notify_all();
+    return given_up;
+}
+
+std::optional<StatePlaces::Move> StatePlaces::take_back() {
+    const std::lock_guard lock(lock_);
+    for (std::size_t subgroup = 0; subgroup < of_subgroup_.size(); ++subgroup) {
+        for (Version& one : of_subgroup_[subgroup]) {
+            if (one.place >= lent_ && !free_.empty() && *free_.begin() < lent_) {
+                const Move move{subgroup, one.generation, one.place, *free_.begin()};
+                free_.erase(free_.begin());
+                free_.insert(move.from);
+                one.place = move.to;
+                return move;
+            }
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace nearstep::csd

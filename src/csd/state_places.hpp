@@ -1,0 +1,76 @@
+// Which place of a device's storage holds which version of a subgroup, where the subgroups share a
+// few spare places instead of having two each.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace nearstep::csd {
+
+// A version is a subgroup's state of one generation. Any thread may call.
+class StatePlaces {
+public:
+    // Places from `lent` on are used only where no other is free, and not by take().
+    StatePlaces(std::size_t subgroups, std::size_t places, std::size_t lent);
+
+    // The storage holds no version.
+    void clear();
+    // The storage was found to hold this version.
+    void note(std::size_t subgroup, std::int64_t generation, std::size_t place);
+
+    std::optional<std::size_t> find(std::size_t subgroup, std::int64_t generation) const;
+
+    // Returns the place where this version is written next: its own, or a free one. Waits until one
+    // is free. Rethrows what fail() was given.
+    std::size_t take(std::size_t subgroup, std::int64_t generation);
+    // Does the same, and takes a place that is lent rather than wait.
+    std::size_t take_any(std::size_t subgroup, std::int64_t generation);
+    // The version is stored. Frees the subgroup's others if settle() named this generation.
+    void finish(std::size_t subgroup, std::int64_t generation);
+    // What subgroups hold of generations before this one is free.
+    void forget_before(std::int64_t generation);
+    void forget_before(std::int64_t generation, std::size_t subgroup);
+    // A write failed, so that its place is never free.
+    void fail(std::exception_ptr error);
+
+    // The run goes on from this generation: what a subgroup holds beside it is free. A subgroup
+    // that does not have it yet keeps the version before. Returns the places of newer versions,
+    // which were given up and must not be found again.
+    std::vector<std::size_t> settle(std::int64_t generation);
+
+    // A version in a place that is lent, and the free place to which it was moved; none is left if
+    // nullopt. Only after settle() and while nothing is written.
+    struct Move {
+        std::size_t subgroup = 0;
+        std::int64_t generation = 0;
+        std::size_t from = 0;
+        std::size_t to = 0;
+    };
+    std::optional<Move> take_back();
+
+private:
+    struct Version {
+        std::int64_t generation = 0;
+        std::size_t place = 0;
+    };
+
+    const Version* version(std::size_t subgroup, std::int64_t generation) const;
+    void drop_others(std::size_t subgroup, std::int64_t generation);
+
+    const std::size_t places_;
+    const std::size_t lent_;
+    mutable std::mutex lock_;
+    std::condition_variable is_free_;
+    std::vector<std::vector<Version>> of_subgroup_;
+    std::set<std::size_t> free_;
+    std::int64_t settled_ = 0;
+    std::exception_ptr error_;
+};
+
+}  // namespace nearstep::csd

@@ -1,0 +1,20 @@
+// Whether a run's devices keep one place for each subgroup and a log, or two places.
+#pragma once
+
+#include "engine/placement/placed_settings.hpp"
+#include "mpi/communicator.hpp"
+#include "nearstep/layout.hpp"
+#include "nearstep/options.hpp"
+
+namespace nearstep::engine {
+
+// Sets spare_places and log_tile_bytes. Subgroups share spare places where all state lies in
+// memory, unless somebody needs what was before: cards, mode base and shaped links have two places,
+// and so has a client that reads parameters from the state or may go back a step. Collective.
+void settle_places(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
+                   const EngineOptions& options);
+
+// Two places each, without a log.
+void keep_two_places(PlacedSettings& settings);
+
+}  // namespace nearstep::engine

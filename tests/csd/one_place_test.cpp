@@ -1,0 +1,282 @@
+// State with one place for each subgroup and a log: what is left when a write fails, and what a
+// restart repeats.
+#include "csd/device_fixture.hpp"
+#include "csd/power_loss_job.hpp"
+#include "csd/state_places.hpp"
+#include "store/storage.hpp"
+#include "support/test.hpp"
+
+#include <set>
+
+namespace nearstep::csd {
+namespace {
+
+TEST(StatePlacesTest, FreesAVersionWhenTheNextOneIsStoredAndSettled) {
+    StatePlaces places(2, 4, 3);
+    EXPECT_EQ(places.take(0, 0), 0U);
+    EXPECT_EQ(places.take(1, 0), 1U);
+    EXPECT_EQ(places.take(0, 1), 2U);
+    places.finish(0, 1);  // generation 0 is not given up yet
+    EXPECT_EQ(places.find(0, 0), 0U);
+    EXPECT_THAT(places.settle(1), testing::IsEmpty());
+    EXPECT_EQ(places.find(0, 0), std::nullopt);
+    EXPECT_EQ(places.find(1, 0), 1U);
+    EXPECT_EQ(places.take(1, 1), 0U);
+    places.finish(1, 1);
+    EXPECT_EQ(places.find(1, 0), std::nullopt);
+}
+
+TEST(StatePlacesTest, GivesUpNewerVersions) {
+    StatePlaces places(2, 4, 3);
+    places.take(0, 0);
+    places.take(1, 0);
+    EXPECT_EQ(places.take(1, 1), 2U);
+    EXPECT_THAT(places.settle(0), testing::ElementsAre(2U));
+    EXPECT_EQ(places.find(1, 1), std::nullopt);
+    EXPECT_EQ(places.find(1, 0), 1U);
+}
+
+TEST(StatePlacesTest, LendsPlacesAndTakesThemBack) {
+    StatePlaces places(2, 4, 3);
+    places.take(0, 0);
+    places.take(1, 0);
+    EXPECT_EQ(places.take_any(0, 1), 2U);
+    EXPECT_EQ(places.take_any(1, 1), 3U);
+    EXPECT_EQ(places.take_back(), std::nullopt);
+    places.settle(1);
+    const auto move = places.take_back();
+    ASSERT_TRUE(move);
+    EXPECT_EQ(move->from, 3U);
+    EXPECT_EQ(move->to, 0U);
+    EXPECT_EQ(places.find(1, 1), 0U);
+    EXPECT_EQ(places.take_back(), std::nullopt);
+}
+
+TEST(StatePlacesTest, ThrowsTheErrorOfAWriteInPlaceOfWaiting) {
+    StatePlaces places(1, 2, 1);
+    places.take(0, 0);
+    places.fail(std::make_exception_ptr(IoError("no space")));
+    EXPECT_EQ(message_of<IoError>([&] { places.take(0, 1); }), "no space");
+}
+
+class Reference {
+public:
+    Reference() : job_({.ranks = 2, .devices = 1, .folder = folder_.path(), .spare = 1}) {
+        job_.start();
+    }
+    std::uint64_t digest(std::int64_t generation) {
+        while (std::ssize(digests_) <= generation) {
+            digests_.push_back(job_.digest(job_.at().generation));
+            job_.step(0);
+        }
+        return digests_[static_cast<std::size_t>(generation)];
+    }
+
+private:
+    ScratchFolder folder_;
+    Job job_;
+    std::vector<std::uint64_t> digests_;
+};
+
+// A job without a log has the same bits.
+TEST(OnePlaceTest, UpdatesLikeStateWithTwoPlaces) {
+    const ScratchFolder folder;
+    Job two({.ranks = 2, .devices = 1, .folder = folder.path()});
+    two.start();
+    Reference one;
+    for (int step = 0; step < 4; ++step) {
+        EXPECT_EQ(two.digest(step), one.digest(step)) << step;
+        two.step(0);
+    }
+}
+
+struct SpareCase {
+    SmallDeviceSettings settings;
+    const char* name;
+};
+
+class SparePlaces : public testing::TestWithParam<SpareCase> {};
+
+// In memory and not, with slots that keep state, deltas, and groups of which one is skipped.
+TEST_P(SparePlaces, LeaveBitsAsTheyAreAndRepeatAStep) {
+    SmallDeviceSettings settings = GetParam().settings;
+    const std::array runs{GroupRun{shard::kTileElems + 777, 0}, GroupRun{kParameters, 1}};
+    settings.groups = GroupMap(runs);
+    StepScalars scalars(test_scalars());
+    scalars.of_group[1].optimizer = arith::Optimizer::lion;
+    HandledDevice one(settings);
+    settings.spare = 0;
+    HandledDevice two(settings);
+    std::int64_t step = 0;
+    for (; step < 4; ++step) {
+        scalars.is_skipped[0] = step == 2;
+        scalars.random_key = static_cast<std::uint64_t>(step);
+        one.take_step(step, scalars);
+        two.take_step(step, scalars);
+        ASSERT_EQ(one.states(step + 1), two.states(step + 1)) << step;
+        ASSERT_EQ(one.vector, two.vector) << step;
+    }
+    one.put_gradients(step);
+    one.device->keep_update(step + 1, scalars);
+    one.device->settle(step + 1);
+    two.take_step(step, scalars);
+    EXPECT_EQ(one.states(step + 1), two.states(step + 1));
+    EXPECT_THROW(one.states(step), DamageError);
+    // An update that is given up leaves what was before.
+    ++step;
+    one.handler->begin(scalars, step, one.vector);
+    one.handler->release(one.settings.subgroups.size() - 1);
+    one.handler->cancel();
+    one.handler->finish();
+    one.device->settle(step);
+    EXPECT_EQ(one.states(step), two.states(step));
+    one.take_step(step, scalars);
+    two.take_step(step, scalars);
+    EXPECT_EQ(one.states(step + 1), two.states(step + 1));
+    // A program changes all masters: both generations are there until the new one is settled.
+    ++step;
+    for (std::size_t s = 0; s < one.settings.subgroups.size(); ++s) {
+        for (HandledDevice* device : {&one, &two}) {
+            State state(device->settings.subgroups[s].tiles.size());
+            device->device->read_state(s, step, state.arrays());
+            state.master[1] = 0.5F;
+            device->device->write_state(s, step + 1, state.arrays());
+        }
+    }
+    EXPECT_EQ(one.states(step), two.states(step));
+    one.device->settle(step + 1);
+    EXPECT_EQ(one.states(step + 1), two.states(step + 1));
+    one.take_step(step + 1, scalars);
+    two.take_step(step + 1, scalars);
+    EXPECT_EQ(one.states(step + 2), two.states(step + 2));
+}
+
+SmallDeviceSettings with_spare(std::size_t spare, SmallDeviceSettings settings) {
+    settings.spare = spare;
+    return settings;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Devices, SparePlaces,
+    testing::Values(
+        SpareCase{with_spare(1, {.codec = "q4", .state = StateFormat::compact}), "compact"},
+        SpareCase{with_spare(1, {.codec = "q4", .parent = "/dev/shm"}), "mapped"},
+        SpareCase{with_spare(2, {.state = StateFormat::q8, .parent = "/dev/shm"}), "mapped_q8"},
+        SpareCase{with_spare(1, {.codec = "topk",
+                                 .delivery = Delivery::deltas,
+                                 .parent = "/dev/shm",
+                                 .subgroups = many_subgroups()}),
+                  "deltas"},
+        SpareCase{with_spare(3, {.read_ahead_bytes = room_for(12), .subgroups = many_subgroups()}),
+                  "kept"},
+        SpareCase{with_spare(1, {.sources = 1, .parent = "/dev/shm"}), "one_source"}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+// Each operation of two steps, and of the restart before them, fails once.
+class OnePlace : public testing::TestWithParam<const char*> {};
+
+TEST_P(OnePlace, LeavesTheNamedStepWhereverAnOperationFails) {
+    Reference reference;
+    std::set<std::int64_t> left;
+    bool has_failed = true;
+    for (int count = 1; has_failed; ++count) {
+        const ScratchFolder folder;
+        JobSettings settings{.ranks = 2, .devices = 1, .folder = folder.path(), .spare = 1};
+        {
+            Job job(settings);
+            job.start();
+            job.step(3);
+        }
+        FaultPoints points(text("count=", count, " action=fail phase=", GetParam()), 0);
+        store::FaultyStorage storage(points);
+        settings.storage = &storage;
+        has_failed = false;
+        std::int64_t done = 1;
+        try {
+            Job job(settings);
+            job.go_on_from(job.offered().front());
+            for (int step = 0; step < 2; ++step) {
+                job.step(static_cast<std::uint64_t>(count));
+                ++done;
+            }
+        } catch (const IoError&) {
+            has_failed = true;
+        }
+        settings.storage = nullptr;
+        Job again(settings);
+        const store::Commit newest = again.offered().front();
+        ASSERT_GE(newest.generation, done) << count;
+        ASSERT_LE(newest.generation, done + 1) << count;
+        left.insert(newest.generation);
+        ASSERT_EQ(again.digest(newest.generation), reference.digest(newest.generation)) << count;
+        again.go_on_from(newest);
+        again.step(1);
+        ASSERT_EQ(again.digest(newest.generation + 1), reference.digest(newest.generation + 1))
+            << count;
+        ASSERT_LT(count, 200);
+    }
+    EXPECT_GE(left.size(), 2U);  // the steps were cut at different places
+}
+
+INSTANTIATE_TEST_SUITE_P(Phases, OnePlace,
+                         testing::Values("mid_write", "before_flush", "after_flush",
+                                         "before_rename"),
+                         [](const auto& one) { return std::string(one.param); });
+
+// Cuts the first step when it is named and none of its state is stored. Returns the folder.
+std::string cut_first_step(const ScratchFolder& scratch) {
+    for (int count = 1; count < 100; ++count) {
+        const std::string folder = scratch.file(text("cut-", count));
+        fs::create_directories(folder);
+        JobSettings settings{.ranks = 1, .devices = 1, .folder = folder, .spare = 1};
+        {
+            Job job(settings);
+            job.start();
+        }
+        FaultPoints points(text("count=", count, " action=fail phase=mid_write"), 0);
+        store::FaultyStorage storage(points);
+        settings.storage = &storage;
+        Job job(settings);
+        EXPECT_THROW(
+            {
+                job.go_on_from(job.offered().front());
+                job.step(0);
+            },
+            IoError);
+        if (job.offered().front().generation == 1) {
+            return folder;
+        }
+    }
+    return "";
+}
+
+TEST(OnePlaceTest, RepeatsAStepFromItsLogAlone) {
+    const ScratchFolder scratch;
+    const std::string cut = cut_first_step(scratch);
+    ASSERT_FALSE(cut.empty());
+    const auto copy = [&](const std::string& name) {
+        fs::copy(cut, scratch.file(name));
+        return JobSettings{.ranks = 1, .devices = 1, .folder = scratch.file(name), .spare = 1};
+    };
+    const std::string log = "/rank-0.device-0.state.log";
+    {
+        Job whole(copy("whole"));
+        EXPECT_NO_THROW(whole.digest(1));
+    }
+    // The header of the log, its directory, and gradients.
+    for (const std::int64_t at : {100, 4096 + 2, 8192 + 7}) {
+        const JobSettings settings = copy(text("flipped-", at));
+        flip_bit(settings.folder + log, at);
+        Job job(settings);
+        EXPECT_THROW(job.digest(1), DamageError) << at;
+        EXPECT_NO_THROW(job.digest(0)) << at;
+    }
+    const JobSettings settings = copy("absent");
+    fs::remove(settings.folder + log);
+    Job job(settings);
+    EXPECT_THROW(job.digest(1), DamageError);
+    EXPECT_NO_THROW(job.digest(0));
+}
+
+}  // namespace
+}  // namespace nearstep::csd
