@@ -301,7 +301,8 @@ class Reference:
 
 
 def _whole(tensor):
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor.detach()
+    there = tensor.detach().to(DEVICE)
+    return there.full_tensor() if hasattr(there, "full_tensor") else there
 
 
 def _local(p):
