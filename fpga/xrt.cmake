@@ -10,7 +10,8 @@ find_library(XRT_COREUTIL_LIBRARY NAMES xrt_coreutil libxrt_coreutil.so.2 HINTS 
 find_path(UUID_INCLUDE_DIR uuid/uuid.h)
 find_path(BOOST_INCLUDE_DIR boost/any.hpp)
 
-if(NEARSTEP_XRT AND XRT_INCLUDE_DIR AND UUID_INCLUDE_DIR AND BOOST_INCLUDE_DIR AND CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64)
+if(NEARSTEP_XRT AND XRT_INCLUDE_DIR AND UUID_INCLUDE_DIR AND BOOST_INCLUDE_DIR AND CMAKE_SYSTEM_PROCESSOR STREQUAL
+    x86_64)
     set(has_xrt TRUE)
     file(STRINGS ${XRT_INCLUDE_DIR}/version.h xrt_version REGEX "xrt_build_version\\[\\]")
     string(REGEX REPLACE ".*\"([0-9.]+)\".*" "\\1" xrt_version "${xrt_version}")
@@ -20,8 +21,10 @@ if(NEARSTEP_XRT AND XRT_INCLUDE_DIR AND UUID_INCLUDE_DIR AND BOOST_INCLUDE_DIR A
         set(has_emulated_cards TRUE)
         message(STATUS "XRT ${xrt_version}: cards and emulated cards")
     else()
-        message(STATUS "XRT ${xrt_version} is not Debian's 2.13 for amd64: cards, but no emulated cards and none of their tests")
+        message(STATUS
+            "XRT ${xrt_version} is not Debian's 2.13 for amd64: cards, but no emulated cards and none of their tests")
     endif()
 else()
-    message(STATUS "No XRT (launch/setup installs it on Debian 12): a program without csd.device = \"xrt\", and none of its tests")
+    message(STATUS
+        "No XRT (launch/setup installs it on Debian 12): a program without csd.device = \"xrt\", and none of its tests")
 endif()

@@ -1,7 +1,8 @@
 """Checks that docs/source-index.md says what each source does, in the words of the source's first comment; that the
 sources which docs/architecture.md names exist; that the targets of links in documents exist: files, and headings in
 them; that docs/environment.md has the variables that the code reads, and no more than are allowed; and that lines of
-documents, except rows of tables, have at most 120 columns. With --write, writes the index first.
+all files that people write have at most 120 columns, except rows of tables in documents and pragmas, which have no
+second line. With --write, writes the index first.
 
     check_docs.py ROOT [--write]
 """
@@ -16,6 +17,7 @@ import textwrap
 INDEXED = ("include", "src", "mpi", "fpga", "python")
 HEADERS, SOURCES = (".hpp", ".cuh"), (".cpp", ".cu")
 MOST_VARIABLES = 28
+WIDER = (":!src/csd/CMakeLists.txt", ":!src/engine/CMakeLists.txt")  # files that are not wrapped yet
 HEAD = """# Source index
 
 What each source does, and who calls it, in the words of its own first comment. [architecture.md](architecture.md) tells
@@ -158,20 +160,28 @@ def check_variables():
 
 
 def check_columns():
-    for name in tracked("*.md"):
-        for number, line in enumerate((root / name).read_text().splitlines(), 1):
-            if len(line) > 120 and not line.lstrip().startswith("|"):
+    written = tracked(":!docs/results/data", ":!docs/figures", *WIDER)
+    one_line = {".md": "|", ".cpp": "#pragma", ".hpp": "#pragma"}
+    for name in written:
+        try:
+            text = (root / name).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # no text
+        whole = one_line.get(pathlib.Path(name).suffix)
+        for number, line in enumerate(text.splitlines(), 1):
+            if len(line) > 120 and not (whole and line.lstrip().startswith(whole)):
                 faults.append(f"{name}:{number} has {len(line)} columns: wrap it at 120.")
+    return len(written)
 
 
 entries = check_index("--write" in sys.argv[2:])
 sources = check_named_sources()
 links, documents = check_links()
 variables = check_variables()
-check_columns()
+files = check_columns()
 print(
     f"{variables} variables, {entries} entries of the index, {sources} sources in architecture.md, {links} links in "
-    f"{documents} documents"
+    f"{documents} documents, {files} files within 120 columns"
 )
 print("\n".join(faults))
 sys.exit(bool(faults))

@@ -1,7 +1,7 @@
 # Tests on emulated cards.
 if(NOT has_emulated_cards)
     nearstep_register_test(fpga.cards_are_skipped COMMAND ${CMAKE_COMMAND} -E echo
-        "The tests of cards are skipped: they want emulated cards, which want Debian's XRT 2.13 on amd64 (launch/setup)."
+        "The tests of cards are skipped: they want emulated cards, and these Debian's XRT 2.13 on amd64 (launch/setup)."
         LABELS fpga TIMEOUT 60 PROPERTIES SKIP_REGULAR_EXPRESSION skipped)
     return()
 endif()
@@ -23,7 +23,9 @@ function(nearstep_card_test path)
 endfunction()
 
 foreach(test emulated_card_test card_device_test card_test)
-    nearstep_card_test(fpga/${test} CARDS 4 LINKS nearstep::csd nearstep_xclbin_writer ${CMAKE_DL_LIBS} TIMEOUT 900 NEEDS emulated_cards)
+    nearstep_card_test(fpga/${test} CARDS 4 LINKS nearstep::csd nearstep_xclbin_writer ${CMAKE_DL_LIBS} TIMEOUT 900
+        NEEDS emulated_cards)
 endforeach()
-nearstep_register_test(fpga.first_run COMMAND ${NEARSTEP_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/check_first_run.py $<TARGET_FILE:nearstep>
-    ${CMAKE_BINARY_DIR}/emulated-card LABELS fpga TIMEOUT 900 NEEDS emulated_cards READS . ENVIRONMENT ${test_environment})
+nearstep_register_test(fpga.first_run COMMAND ${NEARSTEP_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/check_first_run.py
+    $<TARGET_FILE:nearstep> ${CMAKE_BINARY_DIR}/emulated-card LABELS fpga TIMEOUT 900 NEEDS emulated_cards READS .
+    ENVIRONMENT ${test_environment})
