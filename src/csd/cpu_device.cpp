@@ -43,7 +43,7 @@ CpuDevice::CpuDevice(const DeviceSettings& settings, trace::Traffic& traffic)
     } else {
         payloads_.emplace(*settings.codec, settings.most_payload_bytes, layout().tiles(),
                           static_cast<std::size_t>(settings.sources),
-                          keeps_log() ? PayloadMemory::Place::given : PayloadMemory::Place::own);
+                          keeps_log() ? PayloadMemory::Place::logged : PayloadMemory::Place::own);
         if (settings.links != nullptr) {
             gradients_.emplace(settings.links->to_storage(), settings.links->clock());
         }
@@ -170,7 +170,7 @@ void CpuDevice::hold_payloads() {
 void CpuDevice::keep_update(std::int64_t generation, const StepScalars& scalars) {
     if (keeps_log()) {
         hold_payloads();
-        state_.keep_update(generation, *payloads_, scalars, settings_.groups, *settings_.executor);
+        state_.keep_update(generation, *payloads_, scalars, settings_.groups);
     }
 }
 
@@ -300,7 +300,8 @@ void CpuDevice::cross_host_link(std::size_t bytes) {
     }
 }
 
-// Extents are sealed while others are updated and written; with a GPU, when no update needs help.
+// Extents are sealed while others are updated and written; with a GPU, when no update needs help,
+// unless others wait for the places of the old ones.
 Ticket CpuDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
     Ticket here;
@@ -321,7 +322,7 @@ Ticket CpuDevice::write(int slot, std::size_t subgroup, std::int64_t generation)
     Ticket written = done.ticket();
     settings_.executor
         ->after(std::move(here), seal_and_write,
-                gpu_ ? Executor::Place::last : Executor::Place::in_turn)
+                gpu_ && !has_spare() ? Executor::Place::last : Executor::Place::in_turn)
         .on_complete([this, done, &s, subgroup, generation](const std::exception_ptr& error) {
             if (error) {
                 state_.fail(error);

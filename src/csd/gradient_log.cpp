@@ -183,8 +183,8 @@ void GradientLog::write(std::span<const std::byte> pages, std::size_t offset) {
 }
 
 void GradientLog::put(const store::SubgroupHeader& header, const PayloadMemory& payloads,
-                      const StepScalars& scalars, const GroupMap& groups, shard::ElementRange range,
-                      Executor& executor) {
+                      const StepScalars& scalars, const GroupMap& groups,
+                      shard::ElementRange range) {
     const codec::CodecSettings& codec = payloads.codec().settings();
     Facts facts{.tiles = payloads.tiles(),
                 .sources = payloads.sources(),
@@ -201,10 +201,7 @@ void GradientLog::put(const store::SubgroupHeader& header, const PayloadMemory& 
     for (const GroupRun& run : groups.runs_in(range.begin, range.end)) {
         facts.runs.push_back({run.end, run.group});
     }
-    facts.digests.resize(payloads.tiles());
-    executor.share(payloads.tiles(), [&](std::size_t tile, int /*member*/) {
-        facts.digests[tile] = xxh3(payloads.of_tile(tile));
-    });
+    facts.digests.assign(payloads.digests().begin(), payloads.digests().end());
     const std::string bytes = packed(facts);
     memory::Buffer fact_pages(round_up(bytes.size(), store::kPageBytes));
     std::memcpy(fact_pages.span().data(), bytes.data(), bytes.size());
@@ -247,7 +244,7 @@ GradientLog::Facts GradientLog::read_facts(const Directory& directory) {
 
 PayloadMemory GradientLog::read_payloads(const Facts& facts, const codec::Codec& codec) {
     PayloadMemory found(codec, facts.stride, facts.tiles, facts.sources,
-                        PayloadMemory::Place::given);
+                        PayloadMemory::Place::logged);
     expects(found.stride() == facts.stride, "a payload's place is a multiple of 64 bytes");
     memory::Buffer payloads(facts.payload_bytes());
     read_into(payloads.span(), kPayloadsAt);

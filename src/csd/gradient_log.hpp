@@ -2,7 +2,6 @@
 // restart repeats the update where it had not come to its end. See docs/formats/gradient-log.md.
 #pragma once
 
-#include "base/executor.hpp"
 #include "codec/codec.hpp"
 #include "csd/group_map.hpp"
 #include "csd/payload_memory.hpp"
@@ -61,8 +60,7 @@ public:
     // Stores the update to header.generation. On return it outlives this process and, after
     // flush(), a power cut. `range`: the elements of the device.
     void put(const store::SubgroupHeader& header, const PayloadMemory& payloads,
-             const StepScalars& scalars, const GroupMap& groups, shard::ElementRange range,
-             Executor& executor);
+             const StepScalars& scalars, const GroupMap& groups, shard::ElementRange range);
     void flush() { file_.sync(); }
 
     // The update to header.generation, of a device with so many tiles; nullopt if the log has

@@ -1,6 +1,7 @@
 // Keeps gradient payloads until the next update. Used by emulated devices and gpu_device.cpp.
 #include "csd/payload_memory.hpp"
 
+#include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
 
@@ -25,7 +26,8 @@ PayloadMemory::PayloadMemory(const codec::Codec& codec, std::size_t most_payload
       tiles_(tiles),
       sources_(sources),
       stride_(round_up(std::max(most_payload_bytes, codec.payload_bytes()), kCacheLine)),
-      memory_(place == Place::own ? bytes() : 0) {}
+      memory_(place == Place::own ? bytes() : 0),
+      digests_(place == Place::logged ? tiles : 0) {}
 
 void PayloadMemory::lie_in(memory::Buffer memory, std::size_t begin) {
     expects(memory.size() >= begin + bytes(), "there is room for all payloads");
@@ -45,6 +47,9 @@ std::size_t PayloadMemory::put(std::size_t tile, Payloads payloads) {
                 "a payload has its codec's size");
         const auto place = memory_.span().subspan(offset_of(tile, source), codec_->payload_bytes());
         std::ranges::copy(payloads[source], place.begin());
+    }
+    if (!digests_.empty()) {
+        digests_[tile] = xxh3(of_tile(tile));
     }
     return sources_ * codec_->payload_bytes();
 }

@@ -6,7 +6,9 @@
 #include "memory/buffer.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <vector>
 
 namespace nearstep::csd {
 
@@ -15,8 +17,9 @@ using Payloads = std::span<const std::span<const std::byte>>;
 // Holds `sources` payloads for each tile of the device. Different threads may use different tiles.
 class PayloadMemory {
 public:
-    // own: this has memory of its own. given: lie_in() gives it before the first put().
-    enum class Place { own, given };
+    // own: this has memory of its own. logged: lie_in() gives memory before the first put(), which
+    // digests the payloads.
+    enum class Place { own, logged };
 
     // The codec outlives this. `most_payload_bytes` is the largest among the codecs that use() may
     // name.
@@ -57,6 +60,9 @@ public:
         return memory_.span().subspan(offset_of(tile, 0), sources_ * stride_);
     }
 
+    // XXH3 of of_tile(), of each tile. Only of payloads that are logged.
+    std::span<const std::uint64_t> digests() const { return digests_; }
+
     // Writes the sum of a tile's payloads from element `first` on to `sum`, in whole pieces.
     void sum(std::size_t tile, std::size_t first, std::span<float> sum) const;
 
@@ -71,6 +77,7 @@ private:
     std::size_t stride_;  // bytes from one payload to the next
     memory::Buffer memory_;
     std::size_t begin_ = 0;  // in the memory
+    std::vector<std::uint64_t> digests_;
 };
 
 }  // namespace nearstep::csd

@@ -83,7 +83,7 @@ public:
     GradientLog* log() { return log_ ? &*log_ : nullptr; }
     // Stores an update to this generation in the log.
     void keep_update(std::int64_t generation, const PayloadMemory& payloads,
-                     const StepScalars& scalars, const GroupMap& groups, Executor& executor);
+                     const StepScalars& scalars, const GroupMap& groups);
 
     void claim();
     void withdraw();

@@ -173,9 +173,8 @@ void StateVolume::store_extent(std::size_t subgroup, std::int64_t generation,
 }
 
 void StateVolume::keep_update(std::int64_t generation, const PayloadMemory& payloads,
-                              const StepScalars& scalars, const GroupMap& groups,
-                              Executor& executor) {
-    log_->put(header_of_log(generation), payloads, scalars, groups, range(), executor);
+                              const StepScalars& scalars, const GroupMap& groups) {
+    log_->put(header_of_log(generation), payloads, scalars, groups, range());
 }
 
 }  // namespace nearstep::csd

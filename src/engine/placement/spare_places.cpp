@@ -13,9 +13,10 @@ namespace nearstep::engine {
 
 namespace {
 
-// As many subgroups may be in work at once. They have 16 tiles unless csd.subgroup_tiles says
-// otherwise: with compact state, 64 places take 270 MB.
-constexpr std::size_t kSparePlaces = 64;
+// As many subgroups of a rank may be in work at once. They have 16 tiles unless csd.subgroup_tiles
+// says otherwise: with compact state, 64 places take 270 MB.
+constexpr int kSparePlaces = 64;
+constexpr int kLeastOfDevice = 8;
 
 // Whether all of this rank's state that is not in GPU memory lies in host memory.
 bool lies_in_memory(const mpi::Communicator& world, const PlacedSettings& settings) {
@@ -49,7 +50,9 @@ void settle_places(const mpi::Communicator& world, PlacedSettings& settings, con
     if (!world.agree(can_share)) {
         return;
     }
-    settings.spare_places = kSparePlaces;
+    const int most = std::ranges::max(config::devices_per_rank(settings, world.size()));
+    settings.spare_places =
+        static_cast<std::size_t>(std::max(kLeastOfDevice, kSparePlaces / std::max(most, 1)));
     if (settings.csd.durability == config::Durability::step) {
         const GradientRoute route(settings, layout.dtype, discover_nodes(world, settings));
         settings.log_tile_bytes = csd::PayloadMemory::tile_bytes(
