@@ -300,8 +300,8 @@ void CpuDevice::cross_host_link(std::size_t bytes) {
     }
 }
 
-// Extents are sealed while others are updated and written; with a GPU, when no update needs help,
-// unless others wait for the places of the old ones.
+// Extents are sealed while others are updated and written; with a GPU, when no update needs help.
+// State that shares places is marked first, so that others need not wait for the place of the old.
 Ticket CpuDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
     Ticket here;
@@ -309,28 +309,24 @@ Ticket CpuDevice::write(int slot, std::size_t subgroup, std::int64_t generation)
         here = gpu_->write(static_cast<std::size_t>(slot),
                            [this, &s, subgroup] { return leave_waiting(s, subgroup); });
     }
+    if (is_mapped() && has_spare()) {
+        here = finished(settings_.executor->after(std::move(here),
+                                                  [this, &s, subgroup, generation] {
+                                                      state_.mark(s.updated, subgroup, generation);
+                                                  }),
+                        subgroup, generation);
+    }
     const auto seal_and_write = [this, &s, subgroup, generation] {
         state_.seal(s.updated, subgroup, generation);
         sealed_[subgroup] = generation;
         if (!is_mapped()) {
-            return state_.volume().write(s.updated, s.place);
+            return finished(state_.volume().write(s.updated, s.place), subgroup, generation);
         }
         state_.volume().note_written(s.updated.size());
         return Ticket();
     };
-    const Completion done;
-    Ticket written = done.ticket();
-    settings_.executor
-        ->after(std::move(here), seal_and_write,
-                gpu_ && !has_spare() ? Executor::Place::last : Executor::Place::in_turn)
-        .on_complete([this, done, &s, subgroup, generation](const std::exception_ptr& error) {
-            if (error) {
-                state_.fail(error);
-            } else {
-                state_.finish(subgroup, generation);
-            }
-            done.complete(error);
-        });
+    Ticket written = settings_.executor->after(
+        std::move(here), seal_and_write, gpu_ ? Executor::Place::last : Executor::Place::in_turn);
     return written.then([this, &s, subgroup, generation] {
         s.kept = generation;
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,
@@ -339,6 +335,23 @@ Ticket CpuDevice::write(int slot, std::size_t subgroup, std::int64_t generation)
             landed();
         }
     });
+}
+
+// Frees the place of the old state when the new one is stored.
+Ticket CpuDevice::finished(Ticket stored, std::size_t subgroup, std::int64_t generation) {
+    if (!has_spare()) {
+        return stored;
+    }
+    const Completion done;
+    stored.on_complete([this, done, subgroup, generation](const std::exception_ptr& error) {
+        if (error) {
+            state_.fail(error);
+        } else {
+            state_.finish(subgroup, generation);
+        }
+        done.complete(error);
+    });
+    return done.ticket();
 }
 
 std::size_t slot_bytes(StateFormat format, std::size_t tiles) {

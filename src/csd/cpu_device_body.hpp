@@ -101,6 +101,7 @@ private:
     bool has_spare() const { return layout().has_spare(); }
     bool keeps_log() const { return settings_.keeps_log && has_spare(); }
     void hold_payloads();
+    Ticket finished(Ticket stored, std::size_t subgroup, std::int64_t generation);
     void take_place(Slot& slot, std::size_t subgroup);
     std::ptrdiff_t leave_waiting(Slot& slot, std::size_t subgroup);
     bool is_mapped() const { return !is_on_host() && state_.volume().is_mapped(); }

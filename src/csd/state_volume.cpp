@@ -86,12 +86,23 @@ void StateVolume::seal(std::span<std::byte> extent, std::size_t subgroup, std::i
     store::seal(header_of(subgroup, generation), extent, settings_.digest);
 }
 
+void StateVolume::mark(std::span<std::byte> extent, std::size_t subgroup, std::int64_t generation) {
+    store::seal(header_of(subgroup, generation), extent, store::PayloadDigest::absent);
+}
+
 void StateVolume::verify(std::span<const std::byte> extent, std::size_t subgroup,
                          std::int64_t generation) const {
-    const auto fault = store::find_fault(header_of(subgroup, generation), extent, settings_.digest);
-    if (fault) {
+    if (const auto fault = find_fault(extent, subgroup, generation)) {
         refuse(*fault, subgroup, generation);
     }
+}
+
+std::optional<std::string> StateVolume::find_fault(std::span<const std::byte> extent,
+                                                   std::size_t subgroup,
+                                                   std::int64_t generation) const {
+    const bool was_cut_off = places_ && !store::has_digest(extent);
+    return store::find_fault(header_of(subgroup, generation), extent,
+                             was_cut_off ? store::PayloadDigest::absent : settings_.digest);
 }
 
 void StateVolume::refuse(const std::string& fault, std::size_t subgroup,
@@ -180,7 +191,7 @@ std::optional<std::string> StateVolume::read_extent(std::size_t subgroup, std::i
     }
     volume_.read(extent, *offset, store::Speed::full).wait();
     refuse_other_state(extent, subgroup, generation, *offset);
-    return store::find_fault(header_of(subgroup, generation), extent, settings_.digest);
+    return find_fault(extent, subgroup, generation);
 }
 
 void StateVolume::read_state(std::size_t subgroup, std::int64_t generation,

@@ -94,6 +94,9 @@ public:
         return volume_.map(offset, layout_.extent_bytes(subgroup));
     }
     void seal(std::span<std::byte> extent, std::size_t subgroup, std::int64_t generation);
+    // Writes the header alone, before seal(). Of mapped state with spare places: what a process has
+    // stored in memory stays when it is killed, so that a restart takes it without a digest.
+    void mark(std::span<std::byte> extent, std::size_t subgroup, std::int64_t generation);
     // Throws DamageError if an extent that was read is damaged or not the expected one.
     void verify(std::span<const std::byte> extent, std::size_t subgroup,
                 std::int64_t generation) const;
@@ -115,6 +118,8 @@ private:
     // Throws ConfigError.
     void refuse_other_state(std::span<const std::byte> extent, std::size_t subgroup,
                             std::int64_t generation, std::int64_t offset) const;
+    std::optional<std::string> find_fault(std::span<const std::byte> extent, std::size_t subgroup,
+                                          std::int64_t generation) const;
     [[noreturn]] void refuse_at(std::int64_t offset, const std::string& fault,
                                 std::size_t subgroup) const;
     store::SubgroupHeader header_of_log(std::int64_t generation) const;

@@ -63,6 +63,8 @@ void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::siz
     put(page, kHeaderDigestAt, xxh3(page.first(kHeaderDigestAt)));
 }
 
+bool has_digest(std::span<const std::byte> page) { return get(page, kPayloadDigestAt) != 0; }
+
 void seal(const SubgroupHeader& header, std::span<std::byte> extent, PayloadDigest digest) {
     expects(extent.size() >= kHeaderBytes, "an extent has room for its header");
     const auto payload = extent.subspan(kHeaderBytes);

@@ -37,6 +37,9 @@ enum class PayloadDigest { present, absent };
 void seal(const SubgroupHeader& header, std::span<std::byte> extent,
           PayloadDigest digest = PayloadDigest::present);
 
+// Whether the header has a digest of its payload.
+bool has_digest(std::span<const std::byte> page);
+
 // Writes a header for a payload that is stored elsewhere. `page` has kHeaderBytes; `digest` is the
 // payload's XXH3, or 0 to leave it out.
 void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::size_t payload_bytes,

@@ -3,8 +3,12 @@ run."""
 
 import json
 import os
+import pathlib
+import shutil
 import signal
+import tempfile
 import time
+import unittest
 
 import launcher
 
@@ -39,17 +43,32 @@ class Durable(launcher.FolderTest):
             self.assertEqual(code, 0, worker.text())
         return worker.text()
 
-    def test_killed_at_random_instants_on_1_rank_and_moved_to_2_ranks_and_back(self):
-        kills = 50 if "NEARSTEP_LONG" in os.environ else 6
-        worker = launcher.Process(1, "durable_worker.py", "--campaign", self.folder, kills)
+    def run_campaign(self, folder, kills):
+        """Kills runs in the folder, which then have the losses and masters of an undisturbed one: folder/whole."""
+        worker = launcher.Process(1, "durable_worker.py", "--campaign", folder, kills)
         self.assertEqual(worker.wait(), 0, worker.text())
-        runs = json.loads((self.folder / "campaign.json").read_text())
+        runs = json.loads((folder / "campaign.json").read_text())
         self.assertEqual(runs["killed"], kills)
-        whole = self.folder / "whole"
+        whole = folder / "whole"
         for name in runs["runs"]:
             with self.subTest(run=name):
-                self.assertEqual(self.losses(self.folder / name), self.losses(whole))
-                self.assertEqual((self.folder / name / "digest").read_text(), (whole / "digest").read_text())
+                self.assertEqual(self.losses(folder / name), self.losses(whole))
+                self.assertEqual((folder / name / "digest").read_text(), (whole / "digest").read_text())
+
+    @unittest.skipUnless(os.path.isdir("/dev/shm"), "the machine has no file system in memory")
+    def test_state_in_memory_with_one_place_and_a_log_killed_at_random_instants(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-durable-", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        self.run_campaign(folder, 50 if "NEARSTEP_LONG" in os.environ else 5)
+        whole = folder / "whole"
+        self.assertTrue((whole / "state/rank-0.device-0.state.log").is_file())
+        self.train(whole, 2, 14)
+        self.train(whole, 1, 16)
+        self.assertEqual(self.starts(whole), [(1, 0), (2, 12), (1, 14)])
+
+    def test_killed_at_random_instants_on_1_rank_and_moved_to_2_ranks_and_back(self):
+        self.run_campaign(self.folder, 50 if "NEARSTEP_LONG" in os.environ else 6)
+        whole = self.folder / "whole"
         # Resumes on another number of ranks.
         self.train(whole, 2, 15)
         self.train(whole, 1, 18)
