@@ -19,10 +19,15 @@ namespace nearstep::engine {
 
 namespace {
 
-[[noreturn]] void refuse_damage(const Start& start, const BeginReport& begun) {
+// Lines from `first` on say what is damaged, the newest step's first.
+[[noreturn]] void refuse_damage(const Start& start, const BeginReport& begun, std::size_t first) {
+    std::string detail;
+    for (std::size_t line = first; line < begun.lines.size(); ++line) {
+        detail += text(detail.empty() ? "" : " ", begun.lines[line]);
+    }
     throw ConfigError(in_words({.reason = Reason::nothing_whole,
                                 .remedies = {Remedy::from, Remedy::fresh},
-                                .detail = begun.lines.back()},
+                                .detail = detail},
                                start.found));
 }
 
@@ -93,6 +98,7 @@ bool Run::Parts::resume_at(std::size_t commit, BeginReport& begun) {
 void Run::Parts::resume(BeginReport& begun) {
     const Decision& decision = start.decision;
     bool has_checkpoint = !decision.checkpoint.empty();
+    const std::size_t first = begun.lines.size();
     for (std::size_t i = 0; i < decision.steps.size(); ++i) {
         if (resume_at(i, begun)) {
             return;
@@ -115,7 +121,7 @@ void Run::Parts::resume(BeginReport& begun) {
     if (decision.action == Action::read_state) {
         state.remove_files();
     }
-    refuse_damage(start, begun);
+    refuse_damage(start, begun, first);
 }
 
 // If no other state is kept, the files are emptied, so the checkpoint is verified before that.
@@ -128,7 +134,7 @@ void Run::Parts::load(BeginReport& begun) {
         go_on_from(state.load());
     } catch (const ConfigError& damage) {
         begun.lines.emplace_back(damage.what());
-        refuse_damage(start, begun);
+        refuse_damage(start, begun, begun.lines.size() - 1);
     }
     begun.lines.push_back(text("resumed from ", decision.checkpoint, " at step ", step.done()));
 }
