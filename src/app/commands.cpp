@@ -109,9 +109,11 @@ void check_results(const TrainArguments& arguments, const config::Sources& sourc
     std::vector<NamedPath> inputs = inputs_of(sources, run);
     inputs.push_back({"--from", arguments.flags.from});
     const train::RunOptions& results = arguments.options;
-    check_apart(
-        {{"--json", results.json}, {"--metrics", results.metrics}, {"--trace", results.trace}},
-        inputs);
+    std::vector<NamedPath> outputs = {{"--json", results.json}, {"--trace", results.trace}};
+    for (const std::string& path : results.metrics) {
+        outputs.push_back({"--metrics", path});
+    }
+    check_apart(outputs, inputs);
 }
 
 // The options that all ranks must have alike. Rank 0 alone uses the names of results.
@@ -146,7 +148,11 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
     command.add_option("--from", flags.from, "go on from this checkpoint's index file");
     command.add_flag("--fresh", flags.fresh, "start anew although an unfinished run is there");
     command.add_option("--json", options.json, "write the run's summary to this file");
-    command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
+    command
+        .add_option("--metrics", options.metrics,
+                    "write a JSON line per step to this file, or, if its name ends in .prom, the "
+                    "last step's numbers for Prometheus; may be given once for each")
+        ->allow_extra_args(false);
     command.add_option(
         "--trace", options.trace,
         "write a timeline of the steps to this file, for a browser's chrome://tracing "
