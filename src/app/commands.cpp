@@ -9,7 +9,6 @@
 #include "base/stop_request.hpp"
 #include "base/version.hpp"
 #include "checkpoint/export.hpp"
-#include "doctor/doctor.hpp"
 #include "engine/restart/job_record.hpp"
 #include "model/hugging_face.hpp"
 #include "report/summary.hpp"
@@ -235,41 +234,6 @@ void add_compare(CLI::App& program, Action& action) {
                             inputs_of(sources, columns.front().run));
             });
             train::compare(world_of(columns.front().run), arguments->options);
-        };
-    });
-}
-
-void add_doctor(CLI::App& program, Action& action) {
-    struct DoctorArguments {
-        RunArguments run;
-        std::string json;
-    };
-    auto arguments = std::make_shared<DoctorArguments>();
-    CLI::App& command =
-        *program.add_subcommand("doctor",
-                                "Say what each node has and which path each part of a run takes "
-                                "there; trains nothing. Example:\n  mpirun -np 2 nearstep doctor "
-                                "configs/tiny.toml --site cluster/localhost");
-    add_run_arguments(command, arguments->run, ConfigFile::optional);
-    command.add_option("--json", arguments->json, "write the findings to this file");
-    command.callback([arguments, &action] {
-        action = [arguments](const mpi::Communicator& starter) {
-            config::Sources sources = read_sources(starter, arguments->run);
-            sources.needs_data = false;
-            const config::RunSettings run = config::parse(sources);
-            starter.on_rank_0([&] {
-                check_apart({{"--json", arguments->json}}, inputs_of(sources, run));
-            });
-            const mpi::Communicator world = world_of(run);
-            write_result_of(
-                world,
-                [&] {
-                    const nlohmann::ordered_json report = doctor::examine(world, run);
-                    world.on_rank_0([&] { doctor::print(report, std::cout); });
-                    return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-                           "\n";
-                },
-                arguments->json);
         };
     });
 }
