@@ -24,7 +24,8 @@ config::RunSettings run_of(Dtype dtype, const std::vector<std::string>& settings
         parameters != 1) {
         throw ConfigError(
             "placement.parameters: every rank has all parameters of a PyTorch model, so this must "
-            "be \"replicated\".");
+            "be \"replicated\": to divide them among ranks, call fully_shard() (FSDP2) on the "
+            "model and start the ranks with torchrun.");
     }
     return run;
 }

@@ -9,7 +9,6 @@
 #include "base/stop_request.hpp"
 #include "base/version.hpp"
 #include "checkpoint/export.hpp"
-#include "doctor/doctor.hpp"
 #include "engine/restart/job_record.hpp"
 #include "model/hugging_face.hpp"
 #include "report/summary.hpp"
@@ -109,9 +108,11 @@ void check_results(const TrainArguments& arguments, const config::Sources& sourc
     std::vector<NamedPath> inputs = inputs_of(sources, run);
     inputs.push_back({"--from", arguments.flags.from});
     const train::RunOptions& results = arguments.options;
-    check_apart(
-        {{"--json", results.json}, {"--metrics", results.metrics}, {"--trace", results.trace}},
-        inputs);
+    std::vector<NamedPath> outputs = {{"--json", results.json}, {"--trace", results.trace}};
+    for (const std::string& path : results.metrics) {
+        outputs.push_back({"--metrics", path});
+    }
+    check_apart(outputs, inputs);
 }
 
 // The options that all ranks must have alike. Rank 0 alone uses the names of results.
@@ -146,7 +147,11 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
     command.add_option("--from", flags.from, "go on from this checkpoint's index file");
     command.add_flag("--fresh", flags.fresh, "start anew although an unfinished run is there");
     command.add_option("--json", options.json, "write the run's summary to this file");
-    command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
+    command
+        .add_option("--metrics", options.metrics,
+                    "write a JSON line per step to this file, or, if its name ends in .prom, the "
+                    "last step's numbers for Prometheus; may be given once for each")
+        ->allow_extra_args(false);
     command.add_option(
         "--trace", options.trace,
         "write a timeline of the steps to this file, for a browser's chrome://tracing "
@@ -229,41 +234,6 @@ void add_compare(CLI::App& program, Action& action) {
                             inputs_of(sources, columns.front().run));
             });
             train::compare(world_of(columns.front().run), arguments->options);
-        };
-    });
-}
-
-void add_doctor(CLI::App& program, Action& action) {
-    struct DoctorArguments {
-        RunArguments run;
-        std::string json;
-    };
-    auto arguments = std::make_shared<DoctorArguments>();
-    CLI::App& command =
-        *program.add_subcommand("doctor",
-                                "Say what each node has and which path each part of a run takes "
-                                "there; trains nothing. Example:\n  mpirun -np 2 nearstep doctor "
-                                "configs/tiny.toml --site cluster/localhost");
-    add_run_arguments(command, arguments->run, ConfigFile::optional);
-    command.add_option("--json", arguments->json, "write the findings to this file");
-    command.callback([arguments, &action] {
-        action = [arguments](const mpi::Communicator& starter) {
-            config::Sources sources = read_sources(starter, arguments->run);
-            sources.needs_data = false;
-            const config::RunSettings run = config::parse(sources);
-            starter.on_rank_0([&] {
-                check_apart({{"--json", arguments->json}}, inputs_of(sources, run));
-            });
-            const mpi::Communicator world = world_of(run);
-            write_result_of(
-                world,
-                [&] {
-                    const nlohmann::ordered_json report = doctor::examine(world, run);
-                    world.on_rank_0([&] { doctor::print(report, std::cout); });
-                    return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-                           "\n";
-                },
-                arguments->json);
         };
     });
 }

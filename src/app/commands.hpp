@@ -77,6 +77,8 @@ void add_launch(CLI::App& program, Action& action);
 // Adds bench and its subcommands.
 void add_bench(CLI::App& program, Action& action);
 
+void add_doctor(CLI::App& program, Action& action);
+
 // Adds plan and suggest.
 void add_plan(CLI::App& program, Action& action);
 void add_suggest(CLI::App& program, Action& action);

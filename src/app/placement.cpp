@@ -51,19 +51,13 @@ config::RankCounts counts_of(const plan::Problem& problem) {
     return {.all = problem.ranks(), .of_node = problem.site.gpus};
 }
 
-// The space of placements; everything else is fixed by the run.
+// The space of placements and activations; everything else is fixed by the run.
 plan::Space space_of_run(const config::RunSettings& run, const plan::Problem& problem) {
-    plan::Space space = plan::trained_space_of(problem, {run.compress.codec});
-    const bool has_deltas = run.gather.codec == config::ParameterCodec::delta;
-    space.gathers = {has_deltas ? plan::Gather::delta : plan::Gather::dense};
-    const auto spans_nodes = [](const plan::Mesh& mesh) { return mesh.nodes > 1; };
-    if (has_deltas || run.csd.storage_ranks > 0) {
-        std::erase_if(space.parameters, spans_nodes);
-    }
-    if (run.compress.error_feedback) {
-        std::erase_if(space.gradients, spans_nodes);
-    }
-    keep_asked_placements(run, problem, space);
+    plan::Space space = plan::space_of(problem, {run.compress.codec});
+    space.gathers = {run.gather.codec};
+    space.subgroups = {run.csd.subgroup_tiles};
+    space.slots = {run.csd.slots > 0 ? run.csd.slots : config::kLeastSlots};
+    keep_to_program(run, problem, space);
     space.tiers = plan::tiers_of(tiers_of_run(run.csd));
     // Gradients are summed over the node, unless the settings want fewer sums.
     const int summed = config::settled_placement(run, counts_of(problem)).gradients.ranks();
@@ -113,10 +107,21 @@ config::Tiers tiers_of_run(const config::CsdSettings& csd) {
     return tiers;
 }
 
-void keep_asked_placements(const config::EngineSettings& settings, const plan::Problem& problem,
-                           plan::Space& space) {
-    const config::Placement& asked = settings.placement;
-    const config::Placement settled = config::settled_placement(settings, counts_of(problem));
+void keep_to_program(const config::RunSettings& run, const plan::Problem& problem,
+                     plan::Space& space) {
+    space.clients = {plan::Client::program};
+    if (run.model.activations == config::Activations::all) {
+        space.kept = {plan::Kept::all};
+    } else if (run.model.activations != config::Activations::automatic) {
+        const bool is_on_host = run.model.activations == config::Activations::host;
+        space.kept = {plan::Kept::inputs};
+        space.inputs = {is_on_host ? plan::Inputs::host : plan::Inputs::gpu};
+    }
+    if (run.exchange.densify == config::Densify::never) {
+        space.handovers = {plan::Handover::raw};
+    }
+    const config::Placement& asked = run.placement;
+    const config::Placement settled = config::settled_placement(run, counts_of(problem));
     const auto keep = [&](std::vector<plan::Mesh>& meshes, const config::GroupSize& of_run,
                           const config::GroupSize& ranks) {
         if (!of_run.is_automatic()) {

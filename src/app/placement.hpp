@@ -12,10 +12,11 @@ namespace nearstep::app {
 
 plan::ModelSize size_of(const config::ModelSettings& settings);
 
-// Removes from the space all meshes but those that the settings name. "auto" removes none.
-// Throws ConfigError where they name groups that the problem's GPUs cannot form.
-void keep_asked_placements(const config::EngineSettings& settings, const plan::Problem& problem,
-                           plan::Space& space);
+// Removes from the space what `nearstep train` does not train, and all but what the settings say of
+// placement, activations and sums at the owner. "auto" removes nothing. Throws ConfigError where
+// they name groups that the problem's GPUs cannot form.
+void keep_to_program(const config::RunSettings& run, const plan::Problem& problem,
+                     plan::Space& space);
 
 // The tiers that the settings ask for; GPU memory survives nothing, and "auto" takes none of it if
 // every step is durable.

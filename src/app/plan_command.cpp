@@ -151,8 +151,7 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
                 }
                 plan::Space space = plan::space_of(problem, codecs);
                 if (arguments.is_trained) {
-                    space = plan::trained_space_of(problem, codecs);
-                    keep_asked_placements(run, problem, space);
+                    keep_to_program(run, problem, space);
                 }
                 space.tiers = plan::tiers_of(may_use(run));
                 rows.push_back(plan::plan_for(problem, space));
@@ -209,8 +208,8 @@ void add_plan(CLI::App& program, Action& action) {
                        "place of the site's; default: plan.calibration");
     command.add_flag(
         "--trained", arguments->is_trained,
-        "only placements that nearstep train can be set to, and those of placement.* that are not "
-        "auto");
+        "only what nearstep train can be set to, and what placement.*, model.activations and "
+        "exchange.densify say where they are not auto");
     command
         .add_option("--choice", arguments->choices,
                     "files that each name a choice and fix a part of it, such as those in "

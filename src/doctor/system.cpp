@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -23,7 +22,9 @@ std::string trimmed(const std::string& text) {
 
 std::string read_whole(const std::filesystem::path& path) {
     std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
+    std::ostringstream words;
+    words << file.rdbuf();  // unlike an iterator, it stops where a read fails
+    return words.str();
 }
 
 std::string value_of(const std::string& table, const std::string& name) {

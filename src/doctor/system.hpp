@@ -7,7 +7,8 @@
 
 namespace nearstep::doctor {
 
-// Reads a file of /proc or /sys, which has no size, to its end. Empty if there is none.
+// Reads a file of /proc or /sys, which has no size, to its end. Empty if there is none, or if the
+// kernel refuses to say.
 std::string read_whole(const std::filesystem::path& path);
 
 // The text after "name :" in the first line of `table` with that name.

@@ -110,6 +110,8 @@ std::string name_of_gpu(int gpu) {
     return name.data();
 }
 
+bool is_part_of_gpu(std::string_view name) { return name.find(" MIG ") != std::string_view::npos; }
+
 int multiprocessors_of_gpu(int gpu) { return attribute_of(gpu, kMultiprocessors); }
 
 GpuRoom room_of_gpu() {

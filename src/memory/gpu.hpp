@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 // CUDA's own types, declared here to avoid including its headers.
@@ -30,6 +31,9 @@ const std::string& why_no_gpu();
 void use_gpu(int gpu);
 
 std::string name_of_gpu(int gpu);
+
+// Whether that is the name of a part of a GPU (MIG), of which a process sees one.
+bool is_part_of_gpu(std::string_view name);
 
 // At least this many thread blocks run at once, if each fits on one multiprocessor.
 int multiprocessors_of_gpu(int gpu);

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/formatted.hpp"
+#include "plan/numbers.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -14,6 +15,54 @@ namespace {
 void put_first(std::vector<Mesh>& meshes, const Mesh& first) {
     const auto place = std::ranges::find(meshes, first);
     std::rotate(meshes.begin(), place, place + 1);
+}
+
+// What every client does: devices get raw payloads or dense sums in their memory.
+bool is_of_clients(const Choice& choice) {
+    return choice.state == StateHome::devices && choice.landing == Landing::device &&
+           choice.handover != Handover::merged;
+}
+
+// All rows pass a block before the next one, so a block's gradient is final after one visit.
+// Parameters that several ranks share stream from the hosts. Layers are kept, and their inputs wait
+// on the GPU, where parameters stay on it. The mesh of gradients decides the scatter: those of
+// fewer than a node's GPUs are not summed over the node.
+bool is_of_program(const Problem& problem, const Choice& choice) {
+    const bool keeps = choice.kept != Kept::inputs;
+    const bool is_resident = choice.home == Home::gpu && choice.parameters.size() == 1;
+    const bool is_whole_sum = choice.gradients.gpus == problem.site.gpus;
+    const bool may_span_nodes = choice.gather == Gather::dense && problem.storage_nodes == 0;
+    return is_of_clients(choice) && choice.order == Order::by_block &&
+           (is_resident || choice.home == Home::host) &&
+           (!keeps || (is_resident && choice.inputs == Inputs::gpu)) &&
+           (is_whole_sum || choice.scatter == Scatter::flat) &&
+           (choice.parameters.nodes == 1 || may_span_nodes) &&
+           (choice.gradients.nodes == 1 || !problem.work.has_error_feedback);
+}
+
+// Every rank has all parameters, and adds up its own micro-batches before ranks exchange gradients.
+// Layers that stream from the host keep as many as fit; without streaming, all or none.
+bool is_of_python(const Problem& problem, const Choice& choice) {
+    const bool streams_from_host =
+        choice.home == Home::host && choice.order == Order::by_micro_batch &&
+        choice.kept != Kept::all && (choice.sums == Sums::host || micro_batches(problem) <= 1);
+    const bool is_on_gpu = choice.home == Home::gpu && choice.order == Order::by_micro_batch &&
+                           choice.kept != Kept::most && choice.inputs == Inputs::gpu;
+    const bool is_from_storage = choice.home == Home::storage && choice.kept == Kept::inputs;
+    return is_of_clients(choice) && choice.parameters.size() == 1 && choice.gradients.size() == 1 &&
+           (streams_from_host || is_on_gpu || is_from_storage);
+}
+
+// PyTorch divides parameters and gradients among the same ranks, and reduces gradients in each
+// backward pass.
+bool is_of_fsdp2(const Problem& problem, const Choice& choice) {
+    const bool is_whole_sum = choice.gradients.gpus == problem.site.gpus;
+    return is_of_clients(choice) && choice.parameters.size() > 1 &&
+           choice.gradients == choice.parameters && choice.optimizer.size() == problem.ranks() &&
+           choice.home == Home::gpu && choice.order == Order::by_micro_batch &&
+           choice.kept != Kept::most && choice.inputs == Inputs::gpu && choice.sums == Sums::gpu &&
+           choice.codec == Codec::dense && choice.gather == Gather::dense &&
+           problem.storage_nodes == 0 && (is_whole_sum || choice.scatter == Scatter::flat);
 }
 
 }  // namespace
@@ -32,10 +81,16 @@ bool is_allowed(const Problem& problem, const Choice& choice) {
         return is_within(choice.parameters, choice.gradients) &&
                is_within(choice.gradients, choice.optimizer) && problem.storage_nodes == 0 &&
                choice.home == Home::gpu && choice.codec == Codec::dense &&
-               choice.gather == Gather::dense && choice.scatter == Scatter::hierarchical &&
-               choice.handover == Handover::raw && choice.landing == Landing::device;
+               choice.kept != Kept::most && choice.inputs == Inputs::gpu &&
+               choice.sums == Sums::gpu && choice.gather == Gather::dense &&
+               choice.scatter == Scatter::hierarchical && choice.handover == Handover::raw &&
+               choice.landing == Landing::device;
     }
+    const bool has_sums = choice.order == Order::by_micro_batch && micro_batches(problem) > 1;
     return choice.again == Again::whole_mesh && choice.hidden == Hidden::all &&
+           (choice.sums == Sums::gpu || has_sums) &&
+           (choice.inputs == Inputs::gpu ||
+            (choice.kept != Kept::all && choice.home != Home::storage)) &&
            choice.collective == Collective::hierarchical &&
            is_within(choice.parameters, choice.gradients) &&
            is_within(choice.gradients, choice.optimizer) &&
@@ -84,6 +139,9 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
         space.homes.push_back(Home::storage);
     }
     space.orders = {Order::by_block, Order::by_micro_batch};
+    space.kept = {Kept::all, Kept::most, Kept::inputs};
+    space.inputs = {Inputs::gpu, Inputs::host};
+    space.sums = {Sums::gpu, Sums::host};
     space.gradients = meshes;
     put_first(space.gradients, {.gpus = problem.site.gpus, .nodes = 1});
     space.scatters = {Scatter::hierarchical};
@@ -92,13 +150,28 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
     }
     space.optimizers.assign(meshes.rbegin(), meshes.rend());
     space.handovers = {Handover::raw, Handover::dense};
-    if (std::ranges::find(codecs, Codec::topk) != codecs.end()) {
-        space.handovers.push_back(Handover::merged);
-    }
-    space.landings = {Landing::device, Landing::host, Landing::flash};
+    space.landings = {Landing::device};
     space.subgroups = {16, 32, 64, 128, 256, 8, 4, 2, 1};
     space.slots = {3, 4, 6};
+    space.clients.assign(kClients.begin(), kClients.end());
     return space;
+}
+
+std::optional<Client> client_of(const Problem& problem, const Choice& choice,
+                                std::span<const Client> clients) {
+    const auto trains = [&](Client client) {
+        switch (client) {
+            case Client::program:
+                return is_of_program(problem, choice);
+            case Client::python:
+                return is_of_python(problem, choice);
+            case Client::fsdp2:
+                return is_of_fsdp2(problem, choice);
+        }
+        return false;
+    };
+    const auto found = std::ranges::find_if(clients, trains);
+    return found == clients.end() ? std::nullopt : std::optional(*found);
 }
 
 std::vector<config::Tiers> tiers_of(const config::Tiers& asked) {
@@ -129,17 +202,6 @@ Space resident_space_of(const Problem& problem) {
     space.landings = {Landing::device};
     space.subgroups = {Choice{}.subgroup_tiles};
     space.slots = {Choice{}.slots};
-    return space;
-}
-
-Space trained_space_of(const Problem& problem, const std::vector<Codec>& codecs) {
-    Space space = space_of(problem, codecs);
-    space.is_of_training = true;
-    space.homes = {Home::host};
-    space.orders = {Order::by_block};
-    space.kept = {Kept::all, Kept::inputs};
-    space.handovers = {Handover::raw, Handover::dense};
-    space.landings = {Landing::device};
     return space;
 }
 

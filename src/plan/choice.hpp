@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,9 +51,18 @@ enum class Handover { raw, merged, dense };
 enum class Landing { device, host, flash };
 // Where the optimizer state lies and is updated.
 enum class StateHome { devices, gpu };
-// The vectors of a layer that are kept for backward: its input alone, from which backward computes
-// the others again, or all of them.
-enum class Kept { inputs, all };
+// The vectors of a layer that are kept for backward: all of them; all of as many layers as fit GPU
+// memory; or a layer's input alone, from which backward computes the others again.
+enum class Kept { inputs, most, all };
+// Where the inputs of layers that compute again wait for backward.
+enum class Inputs { gpu, host };
+// Where a rank's sums of gradients over several micro-batches wait: on the GPU, or on the host
+// those of the layers for which the GPU has no room, of streamed layers all.
+enum class Sums { gpu, host };
+// Who trains a choice: the program `nearstep train` with its own networks, or the Python package
+// with a network of PyTorch's, whole on each rank or divided among ranks by FSDP2.
+enum class Client { program, python, fsdp2 };
+inline constexpr std::array kClients = {Client::program, Client::python, Client::fsdp2};
 // Whether backward gathers parameters over their mesh again, or from a copy that each node keeps.
 enum class Again { whole_mesh, in_node };
 // How GPUs of several nodes gather and reduce: over one ring through all of them, or over rings of
@@ -83,6 +94,8 @@ struct Choice {
     Home home = Home::gpu;
     Order order = Order::by_block;
     Kept kept = Kept::inputs;
+    Inputs inputs = Inputs::gpu;
+    Sums sums = Sums::gpu;
     Mesh gradients;  // dense gradients are summed over it before encoding
     Scatter scatter = Scatter::hierarchical;
     Mesh optimizer;
@@ -107,6 +120,8 @@ struct Space {
     std::vector<Home> homes;
     std::vector<Order> orders;
     std::vector<Kept> kept = {Kept::inputs};
+    std::vector<Inputs> inputs = {Inputs::gpu};
+    std::vector<Sums> sums = {Sums::gpu};
     std::vector<Mesh> gradients;
     std::vector<Scatter> scatters;
     std::vector<Mesh> optimizers;
@@ -116,9 +131,8 @@ struct Space {
     std::vector<config::Tiers> tiers = {{}};
     std::vector<std::size_t> subgroups;
     std::vector<int> slots;
-    // In training the mesh of gradients decides the scatter: those of fewer than a node's GPUs are
-    // not summed over the node, as a hierarchical scatter would do after the last micro-batch.
-    bool is_of_training = false;
+    // Only choices that one of these clients trains are searched; all choices if there is none.
+    std::vector<Client> clients = {};
     Ties ties = Ties::least_traffic;
     Again again = Again::whole_mesh;
     Collective collective = Collective::hierarchical;
@@ -141,7 +155,13 @@ Mesh mesh_of(int ranks, int gpus);
 // All meshes of the problem, smallest first.
 std::vector<Mesh> meshes_of(const Problem& problem);
 
+// All that the clients train.
 Space space_of(const Problem& problem, const std::vector<Codec>& codecs);
+
+// The first of the clients that trains the choice; nullopt if none does. docs/planner.md has the
+// table. The choice is allowed.
+std::optional<Client> client_of(const Problem& problem, const Choice& choice,
+                                std::span<const Client> clients = kClients);
 
 // The tiers that the planner may try for `asked`. A given number is the only choice. With "auto"
 // the planner may also use no tier, and tries that first because drives survive most.
@@ -150,9 +170,6 @@ std::vector<config::Tiers> tiers_of(const config::Tiers& asked);
 // The space of systems that keep the state in GPU memory: AMSP's, with its choice of what backward
 // finds.
 Space resident_space_of(const Problem& problem);
-
-// The part of space_of() that `nearstep train` supports.
-Space trained_space_of(const Problem& problem, const std::vector<Codec>& codecs);
 
 using nearstep::name_of;
 // "0.25 in GPU memory, 0.75 on drives".
@@ -169,7 +186,13 @@ inline constexpr std::array kWords<plan::Home> = {"gpu", "host", "storage"};
 template <>
 inline constexpr std::array kWords<plan::StateHome> = {"devices", "gpu"};
 template <>
-inline constexpr std::array kWords<plan::Kept> = {"inputs", "all"};
+inline constexpr std::array kWords<plan::Kept> = {"inputs", "as many as fit", "all"};
+template <>
+inline constexpr std::array kWords<plan::Inputs> = {"gpu", "host"};
+template <>
+inline constexpr std::array kWords<plan::Sums> = {"gpu", "host"};
+template <>
+inline constexpr std::array kWords<plan::Client> = {"nearstep train", "Python", "FSDP2"};
 template <>
 inline constexpr std::array kWords<plan::Again> = {"whole mesh", "in node"};
 template <>

@@ -43,6 +43,18 @@ public:
         }
     }
 
+    // By another client.
+    void clients() {
+        const std::optional<Client> chosen = client_of(problem_, plan_.choice, space_.clients);
+        for (const Client client : space_.clients) {
+            if (client != chosen) {
+                Space others = space_;
+                others.clients = {client};
+                add("client", others, std::string(name_of(client)));
+            }
+        }
+    }
+
     // With the state in other tiers, also where the run may not use them.
     void tiers() {
         for (const config::Tiers& tiers : tiers_of({.gpu = std::nullopt, .memory = std::nullopt})) {
@@ -110,11 +122,15 @@ std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& proble
     Others others(plan, problem, space);
     const auto mesh = [&](const Mesh& value) { return name_of(value, problem); };
     const auto number = [](auto value) { return std::to_string(value); };
+    others.clients();
     others.each("codec", &Space::codecs, &Choice::codec);
     others.each("gather", &Space::gathers, &Choice::gather);
     others.best("parameters", &Space::parameters, &Choice::parameters, mesh);
     others.each("home", &Space::homes, &Choice::home);
     others.each("order", &Space::orders, &Choice::order);
+    others.each("kept", &Space::kept, &Choice::kept);
+    others.each("inputs", &Space::inputs, &Choice::inputs);
+    others.each("sums", &Space::sums, &Choice::sums);
     others.best("gradients", &Space::gradients, &Choice::gradients, mesh);
     others.each("scatter", &Space::scatters, &Choice::scatter);
     others.best("optimizer", &Space::optimizers, &Choice::optimizer, mesh);

@@ -25,13 +25,20 @@ double network_seconds(const Site& site, const Numbers& n, const Mesh& mesh) {
     return layer_seconds(site, network_bytes(n, mesh) * n.crowding(mesh.nodes), mesh.nodes);
 }
 
+// A GPU's part of one pass of all parameters over its link to the host.
+double from_host_seconds(const Problem& problem, const Choice& choice, const Numbers& n) {
+    return choice.home == Home::host
+               ? n.element * n.parameters / choice.parameters.gpus / problem.site.gpu_link
+               : 0;
+}
+
 // One pass of all parameters to the GPUs.
 double load_seconds(const Problem& problem, const Choice& choice, const Numbers& n) {
     const Site& site = problem.site;
     const Mesh& mesh = choice.parameters;
     const double bytes = n.element * n.parameters;
-    const double from_host = choice.home == Home::host ? bytes / mesh.gpus / site.gpu_link : 0;
-    return largest({from_host, seconds(bytes * (1 - 1.0 / mesh.gpus), site.gpu_to_gpu),
+    return largest({from_host_seconds(problem, choice, n),
+                    seconds(bytes * (1 - 1.0 / mesh.gpus), site.gpu_to_gpu),
                     network_seconds(site, n, mesh)});
 }
 
@@ -56,6 +63,28 @@ double backward_from_storage(const Site& site, const Workload& work, const Numbe
                         drives_rate(site, site.device_read));
 }
 
+// Inputs of a rank's layers that wait on the host in a step.
+double inputs_to_host(const Problem& problem, const Choice& choice) {
+    return choice.inputs == Inputs::host ? rows_of_rank(problem) * problem.work.checkpoint_bytes *
+                                               (1 - share_that_keeps(problem, choice))
+                                         : 0;
+}
+
+// Sums of gradients on the host: all passes but the last one send theirs, threads read a sum and a
+// gradient and write the sum, and the GPU that encodes reads the sums.
+double seconds_of_host_sums(const Problem& problem, const Choice& choice, const Numbers& n) {
+    if (choice.sums == Sums::gpu) {
+        return 0;
+    }
+    const Site& site = problem.site;
+    constexpr double kSum = 4;
+    const double sums =
+        share_of_sums_on_host(problem, choice) * problem.work.trained * n.parameters;
+    return std::max(
+        sums * std::max((n.rounds - 1) * n.element, kSum) / site.gpu_link,
+        seconds(n.gpus * sums * (n.rounds - 1) * (2 * kSum + n.element), site.host_memory_rate));
+}
+
 // The terms that do not depend on where the optimizer state is.
 void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
     const Site& site = problem.site;
@@ -68,18 +97,25 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
     const bool is_from_storage = choice.home == Home::storage;
     t.fwd_load = is_from_storage ? forward_from_storage(site, problem.work, n)
                                  : n.rounds * load_seconds(problem, choice, n);
+    // Inputs leave while parameters come, and come back beside these.
+    const double inputs = inputs_to_host(problem, choice) / site.gpu_link;
+    const double loads = t.fwd_load;
+    t.fwd_load = std::max(loads, inputs);
     t.fwd = std::max(t.fwd_gpu, t.fwd_load);
     // Backward passes to the inputs and to the trained weights, and computes forward again.
-    const double again = choice.kept == Kept::all ? 0 : 1;
+    const double again = 1 - share_that_keeps(problem, choice);
     t.bwd_gpu = (1 + work.trained + again) * products + (2 + again) * moves;
-    t.bwd_load = is_from_storage ? backward_from_storage(site, problem.work, n) : t.fwd_load;
+    t.bwd_load = is_from_storage
+                     ? backward_from_storage(site, problem.work, n)
+                     : std::max(loads, inputs + n.rounds * from_host_seconds(problem, choice, n));
     const bool is_flat = choice.scatter == Scatter::flat;
     const double slices = choice.gradients.gpus;
     // The part of the gradient that a GPU encodes.
     const double part = 1 / (is_flat ? slices : n.gpus * choice.gradients.nodes);
     const double in_node = n.rounds * (1 - 1 / slices) + (is_flat ? 0 : 1 / slices - 1 / n.gpus);
     t.reduce = largest({seconds(n.element * n.parameters * in_node, site.gpu_to_gpu),
-                        n.rounds * network_seconds(site, n, choice.gradients)});
+                        n.rounds * network_seconds(site, n, choice.gradients),
+                        seconds_of_host_sums(problem, choice, n)});
     // Top-k reads every element three times: for the threshold, for ties, and to emit.
     const double looks = choice.codec == Codec::topk ? 3 : 1;
     t.encode =
@@ -312,7 +348,9 @@ double least_seconds(const Problem& problem, const Choice& choice, Known known) 
     const Numbers n(problem, finest);
     const double blocks = problem.work.model.blocks;
     Terms t;
-    set_gpu_terms(problem, choice, n, t);
+    Choice most_kept = choice;  // as if no state were in GPU memory
+    most_kept.shares = {};
+    set_gpu_terms(problem, most_kept, n, t);
     if (choice.state == StateHome::gpu) {
         return least_resident_seconds(problem, choice, n, known, t);
     }

@@ -31,8 +31,17 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& nu
 
 bool does_fit(const Demand& demand, const Site& site);
 
-// GPU memory that a choice needs. Only the fields up to `scatter` matter, and with state in GPU
-// memory the optimizer's mesh.
+// GPU memory that a choice needs: layers that Kept::most keeps and sums that Sums::host leaves
+// there take what is left. Only the fields up to `scatter` matter, and with state in GPU memory the
+// optimizer's mesh.
 double gpu_bytes(const Problem& problem, const Choice& choice);
+
+// The share of the layers that keep what their backward needs, beside the state in GPU memory.
+double share_that_keeps(const Problem& problem, const Choice& choice);
+
+// GPU memory of a rank's sums of gradients over several micro-batches if all of them are there.
+double sum_bytes_on_gpu(const Problem& problem, const Choice& choice);
+// The share of those sums that waits on the host, beside the state in GPU memory.
+double share_of_sums_on_host(const Problem& problem, const Choice& choice);
 
 }  // namespace nearstep::plan

@@ -96,9 +96,6 @@ Space space_of(const NamedChoice& named, const Problem& problem, const Mesh& gro
                const std::vector<Codec>& codecs) {
     const bool is_resident = named.state == StateHome::gpu;
     Space space = is_resident ? resident_space_of(problem) : space_of(problem, codecs);
-    if (!is_resident) {
-        space.kept = {Kept::all, Kept::inputs};
-    }
     if (named.order) {
         space.orders = {*named.order};
     }

@@ -6,6 +6,7 @@
 #include "base/units.hpp"
 #include "plan/formulas.hpp"
 #include "plan/numbers.hpp"
+#include "plan/plan_settings.hpp"
 #include "plan/published.hpp"
 #include "plan/tier_times.hpp"
 
@@ -69,6 +70,8 @@ std::vector<std::pair<std::string, std::string>> fields_of(const Choice& choice,
             {"home", std::string(name_of(choice.home))},
             {"order", std::string(name_of(choice.order))},
             {"kept", std::string(name_of(choice.kept))},
+            {"inputs", std::string(name_of(choice.inputs))},
+            {"sums", std::string(name_of(choice.sums))},
             {"gradients", name_of(choice.gradients, problem)},
             {"scatter", std::string(name_of(choice.scatter))},
             {"optimizer", name_of(choice.optimizer, problem)},
@@ -238,12 +241,7 @@ void write_row(const Row& row, std::ostream& out) {
             << " tokens/s per $\n";
     }
     write_alternatives(row, out);
-    const std::vector<std::string> settings = settings_of(plan.choice, problem);
-    out << "    settings:";
-    for (const std::string& setting : settings) {
-        out << " --set " << setting;
-    }
-    out << "\n";
+    out << "    settings: " << describe_settings(plan.choice, problem) << "\n";
 }
 
 nlohmann::json alternative_json(const Alternative& alternative, const Row& row) {
@@ -265,6 +263,10 @@ nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
     nlohmann::json out;
     for (const auto& [field, value] : fields_of(plan.choice, problem)) {
         out["choice"][field] = value;
+    }
+    if (const std::optional<Client> client = client_of(problem, plan.choice)) {
+        out["client"] = name_of(*client);
+        out["settings"] = describe_settings(plan.choice, problem);
     }
     const config::TierBytes bytes_of_tiers = tier_bytes(problem, plan.choice);
     out["tiers_bytes_of_rank"] = {{"gpu", bytes_of_tiers.gpu},
@@ -325,29 +327,6 @@ Row plan_for(const Problem& problem, const Space& space) {
     }
     row.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return row;
-}
-
-std::vector<std::string> settings_of(const Choice& choice, const Problem& problem) {
-    std::vector<std::string> settings = {
-        text("mode=", choice.codec == Codec::dense ? "su+o" : "su+o+c"),
-        text("compress.codec=", name_of(choice.codec)),
-        text("gather.codec=", name_of(choice.gather)),
-        text("csd.subgroup_tiles=", choice.subgroup_tiles),
-        text("csd.slots=", choice.slots),
-        text("placement.parameters=", choice.parameters.size()),
-        text("placement.gradients=", choice.gradients.size()),
-        text("placement.optimizer=", choice.optimizer.size())};
-    if (choice.order == Order::by_block) {  // as training does
-        settings.push_back(text("model.activations=", choice.kept == Kept::all ? "all" : "gpu"));
-    }
-    const config::TierBytes bytes = tier_bytes(problem, choice);
-    if (bytes.gpu > 0) {
-        settings.push_back(text("csd.tiers.gpu=", bytes.gpu / kGiga));
-    }
-    if (bytes.memory > 0) {
-        settings.push_back(text("csd.tiers.memory=", bytes.memory / kGiga));
-    }
-    return settings;
 }
 
 std::string describe(const std::vector<Row>& rows) {

@@ -38,8 +38,4 @@ std::string reason_of(const Row& row);
 
 // "needs 10 GB of GPU memory, ...", if nothing was found.
 std::string misfit_text(const SearchResult& found);
-
-// Arguments of --set for the choice. Fields without a key are left out.
-std::vector<std::string> settings_of(const Choice& choice, const Problem& problem);
-
 }  // namespace nearstep::plan

@@ -14,6 +14,10 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1e-9;
 
+bool is_searched(const Problem& problem, const Space& space, const Choice& choice) {
+    return space.clients.empty() || client_of(problem, choice, space.clients).has_value();
+}
+
 // The fields up to `scatter`: they decide the GPU memory and a lower bound on the step.
 std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     std::vector<Choice> choices;
@@ -25,6 +29,11 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     // any part of it, none.
     const bool is_on_drives = space.tiers == std::vector<config::Tiers>{{}};
     choice.shares = is_on_drives ? Shares{} : Shares{.gpu = 1};
+    const auto note = [&] {
+        if (is_allowed(problem, choice) && is_searched(problem, space, choice)) {
+            choices.push_back(choice);
+        }
+    };
     const auto with_meshes = [&] {
         // The finest mesh allows every choice that any mesh allows; coarser meshes are tried later.
         choice.optimizer = {.gpus = problem.site.gpus, .nodes = problem.nodes};
@@ -32,11 +41,16 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
             choice.gradients = gradients;
             for (const Scatter scatter : space.scatters) {
                 choice.scatter = scatter;
-                const bool sums_later =
-                    gradients.gpus < problem.site.gpus && scatter == Scatter::hierarchical;
-                if (is_allowed(problem, choice) && !(space.is_of_training && sums_later)) {
-                    choices.push_back(choice);
-                }
+                note();
+            }
+        }
+    };
+    const auto with_places = [&] {
+        for (const Inputs inputs : space.inputs) {
+            choice.inputs = inputs;
+            for (const Sums sums : space.sums) {
+                choice.sums = sums;
+                with_meshes();
             }
         }
     };
@@ -47,7 +61,7 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
                 choice.order = order;
                 for (const Kept kept : space.kept) {
                     choice.kept = kept;
-                    with_meshes();
+                    with_places();
                 }
             }
         }

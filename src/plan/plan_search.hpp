@@ -41,8 +41,8 @@ struct Alternative {
     SearchResult found;  // the best plan with this value
 };
 
-// For every field, the best plans with other values. Codec, gather, home, order, scatter, owner and
-// landing get one entry per value; meshes, subgroups and slots get the best one only.
+// For every field, the best plans with other values, and those of the other clients. Meshes,
+// subgroups and slots get the best one only, the other fields one entry per value.
 std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& problem,
                                          const Space& space);
 

@@ -60,6 +60,7 @@ Workload workload_of(const config::RunSettings& run, const ModelSize& model, dou
     Workload work;
     work.model = model;
     work.element_bytes = shape.dtype == Dtype::fp32 ? 4 : 2;
+    work.state = run.csd.state;
     work.state_bytes = state_bytes_of(run.csd.state);
     work.master_bytes = run.csd.state == arith::StateFormat::compact ? 2 : 4;
     // One multiply-add per parameter and token, and two for attention over the whole context.
@@ -69,12 +70,13 @@ Workload workload_of(const config::RunSettings& run, const ModelSize& model, dou
     // Korthikanti et al. 2022, equation 1, for one layer without dropout's masks, plus the logits.
     // A gated hidden layer has four hidden vectors, gelu's has two.
     const double hidden = (shape.is_llama() ? 8 : 4) * shape.hidden_width();
-    work.working_bytes = context * (16 * width + hidden + 4 * shape.heads * context) +
-                         context * shape.vocabulary * (4 + work.element_bytes);
+    work.logits_bytes = context * shape.vocabulary * (4 + work.element_bytes);
+    work.working_bytes =
+        context * (16 * width + hidden + 4 * shape.heads * context) + work.logits_bytes;
     // The network's fused products keep no attention scores, and for llama two hidden vectors
     // instead of four.
-    work.kept_bytes = layers * context * (16 * width + 4.0 * shape.hidden_width()) +
-                      context * shape.vocabulary * (4 + work.element_bytes);
+    work.kept_bytes =
+        layers * context * (16 * width + 4.0 * shape.hidden_width()) + work.logits_bytes;
     work.tokens_per_sequence = context;
     work.sequences = sequences;
     work.micro_sequences = run.train.micro_batch;
@@ -101,6 +103,9 @@ Site site_of(const config::RunSettings& run, int nodes, StatePlaces tiers) {
     site.gpu_peak = needed("plan.gpu_tflops", plan.gpu_tflops, 1e12);
     site.gpu_operations = site.gpu_peak * plan.gpu_efficiency;
     site.gpu_memory = needed("plan.gpu_memory_gb", plan.gpu_memory_gb, kGiga);
+    if (run.model.gpu_memory_gb > 0) {
+        site.gpu_memory = std::min(site.gpu_memory, run.model.gpu_memory_gb * kGiga);
+    }
     site.gpu_memory_rate = plan.gpu_memory_gb_s * kGiga;
     site.gpu_link = of_devices("plan.gpu_link_gb_s", plan.gpu_link_gb_s, kGiga);
     site.gpu_to_gpu =

@@ -20,13 +20,15 @@ struct ModelSize {
 // The work of one step. Bytes and operations are real numbers: they are only divided by rates.
 struct Workload {
     ModelSize model;
-    double element_bytes = 2;            // of a parameter in memory and of a dense gradient
+    double element_bytes = 2;  // of a parameter in memory and of a dense gradient
+    arith::StateFormat state = arith::StateFormat::fp32;
     double state_bytes = 12;             // per parameter, read and written by a step
     double master_bytes = 4;             // of the state's master of a parameter
     double operations_per_sequence = 0;  // of a forward; backward takes 3 times as many
     double checkpoint_bytes = 0;         // per sequence: the inputs of all blocks
     double working_bytes = 0;  // per sequence: the most that a block keeps for its backward
     double kept_bytes = 0;     // per sequence: what all blocks together keep for theirs
+    double logits_bytes = 0;   // per sequence: the part of these that the last block needs
     double tokens_per_sequence = 1;
     double sequences = 1;        // of a step, over all ranks
     double micro_sequences = 1;  // sequences that a rank computes at once

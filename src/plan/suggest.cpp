@@ -25,7 +25,6 @@ constexpr int kAlignedVocabulary = 64;
 constexpr double kUnalignedTimes = 5;
 constexpr double kLibraryBytes = 2.5e9;  // of CUDA, PyTorch and the engine, on host and GPU
 constexpr double kKeepShare = 8;         // csd.slots keeps state in this part of the host's memory
-constexpr double kSumBytes = 4;          // of a gradient's sum over micro-batches
 constexpr double kHostMargin = 1.25;     // rows in docs/results took up to 1.4 times as much
 constexpr double kFastEnough = 1.1;      // exact state is preferred within this
 
@@ -46,8 +45,7 @@ Workload work_of(const Machine& machine, const Task& task, const Way& way) {
             (kUnalignedTimes - 1) * 2 * context * task.model.vocabulary * task.model.width;
     }
     // Attention is fused, so that its scores are not kept.
-    const double logits = context * task.model.vocabulary * (4 + work.element_bytes);
-    work.working_bytes = (work.kept_bytes - logits) / layers + logits;
+    work.working_bytes = (work.kept_bytes - work.logits_bytes) / layers + work.logits_bytes;
     if (way.trained == Trained::adapters) {
         work.trained = task.adapters;
         work.state_bytes *= task.adapters;
@@ -90,16 +88,15 @@ Choice choice_of(const Way& way, Kept kept) {
 
 // Gradients are summed over several micro-batches in fp32, on the GPU as far as these fit and else
 // on the host.
-double bytes_of_sums(const Task& task, const Workload& work) {
-    return work.sequences > work.micro_sequences ? kSumBytes * work.trained * elements(task) : 0;
+double bytes_of_sums(const Problem& problem, const Choice& choice) {
+    Choice summed = choice;
+    summed.order = Order::by_micro_batch;
+    return sum_bytes_on_gpu(problem, summed);
 }
 
 // GPU memory without those sums.
 double gpu_need(const Problem& problem, const Choice& choice) {
-    const Workload& work = problem.work;
-    const bool has_sums = choice.order != Order::by_block;
-    return kLibraryBytes + gpu_bytes(problem, choice) -
-           (has_sums ? work.element_bytes * static_cast<double>(work.model.parameters) : 0);
+    return kLibraryBytes + gpu_bytes(problem, choice) - sum_bytes_on_gpu(problem, choice);
 }
 
 // The part of those sums that is on the GPU. Streamed layers leave about a third of it there
@@ -127,16 +124,13 @@ void set_memory(const Machine& machine, const Task& task, const Problem& problem
     const Way& way = out.way;
     const Demand demand = demand_of(problem, choice, Numbers(problem, choice));
     const double need = gpu_need(problem, choice);
-    const double sums = bytes_of_sums(task, work);
+    const double sums = bytes_of_sums(problem, choice);
     const double on_gpu = sums_on_gpu(problem, way, need, sums);
     const double kept = share_that_keeps(problem, way, need, sums);
     out.gpu_bytes =
         need + on_gpu + (way.home == Home::gpu ? 0 : kept * way.micro_batch * work.kept_bytes);
-    // The engine has the parameters in host memory, beside those of the GPU.
-    const double vector =
-        way.home == Home::gpu ? work.trained * work.element_bytes * elements(task) : 0;
-    out.host_bytes = kLibraryBytes + demand.host + vector + sums - on_gpu +
-                     work.kept * work.state_bytes * elements(task);
+    out.host_bytes =
+        kLibraryBytes + demand.host + sums - on_gpu + work.kept * work.state_bytes * elements(task);
     const bool has_drive = way.keeper == Keeper::drive;
     out.drive_bytes = has_drive ? demand.drive : 0;
     out.written_bytes = has_drive ? work.state_bytes * elements(task) : 0;
@@ -218,7 +212,7 @@ Forecast forecast(const Machine& machine, const Task& task, const Way& way) {
     const Choice keeps = choice_of(way, Kept::all);
     const Choice again = choice_of(way, Kept::inputs);
     const double share =
-        share_that_keeps(problem, way, gpu_need(problem, again), bytes_of_sums(task, problem.work));
+        share_that_keeps(problem, way, gpu_need(problem, again), bytes_of_sums(problem, again));
     Forecast out{.way = way};
     out.step_s = share * cost_of(problem, keeps).terms.step +
                  (1 - share) * cost_of(problem, again).terms.step;

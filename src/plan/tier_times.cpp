@@ -6,6 +6,7 @@
 #include "plan/formulas.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace nearstep::plan {
@@ -136,7 +137,10 @@ Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& a
     Shares shares;
     shares.gpu = has_gpu ? taken(asked.gpu, gpu, rest) : 0;
     shares.memory = taken(asked.memory, memory, rest);
-    const TierUpdate drive{.most = std::min(1.0, site.device_capacity / drives.demand.drive),
+    // A drive holds whole tiles.
+    const double all_tiles = Numbers(problem, choice).all_tiles;
+    const double tiles = std::floor(all_tiles * site.device_capacity / drives.demand.drive);
+    const TierUpdate drive{.most = std::min(1.0, tiles / all_tiles),
                            .whole_s = std::max({t.csd, t.up, t.push})};
     // Where each storage node sends to several nodes, less state there is sooner sent.
     const TierUpdate sent{

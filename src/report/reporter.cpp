@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/formatted.hpp"
 #include "base/version.hpp"
+#include "base/wording.hpp"
 #include "report/lines.hpp"
 #include "report/summary.hpp"
 
@@ -53,17 +54,29 @@ std::string kept_lines(const std::string& path, std::int64_t done, std::int64_t 
 }  // namespace
 
 Reporter::Reporter(bool is_speaking, const config::RunSettings& run, std::size_t parameters,
-                   std::string metrics)
-    : is_speaking_(is_speaking),
-      run_(run),
-      parameters_(parameters),
-      metrics_path_(std::move(metrics)) {
-    if (is_speaking_ && !metrics_path_.empty()) {
-        metrics_ = LineOutput(metrics_path_);
+                   const std::vector<std::string>& metrics)
+    : is_speaking_(is_speaking), run_(run), parameters_(parameters) {
+    for (const std::string& path : metrics) {
+        const bool is_second =
+            is_prometheus(path) ? prometheus_.has_value() : !metrics_path_.empty();
+        if (is_second) {
+            throw ConfigError(text("--metrics names two files of one kind, the second of which is ",
+                                   on_one_line(path),
+                                   ": name one for JSON lines, and one that ends "
+                                   "in .prom."));
+        }
+        if (is_speaking_ && is_prometheus(path)) {
+            prometheus_.emplace(run_, parameters_, path);
+        } else if (is_speaking_) {
+            metrics_ = LineOutput(metrics_path_ = path);
+        }
     }
 }
 
-void Reporter::begin(std::int64_t done, std::int64_t last_step) {
+void Reporter::begin(std::int64_t done, std::int64_t last_step, const RunDrives& drives) {
+    if (prometheus_) {
+        prometheus_->begin(last_step, done > 0, drives);
+    }
     if (metrics_.is_open()) {
         const nlohmann::json head = {{"commit", commit()},
                                      {"config", run_.name},
@@ -102,6 +115,10 @@ void Reporter::step(const StepReport& report, std::int64_t last_step, const Spee
         line["wall_s"] = seconds_between(ends_.at(ends_.size() - 2), ends_.back());
         add_metrics(text_of(line, -1));
     }
+    if (prometheus_) {
+        note_prometheus(
+            prometheus_->step(report, seconds_between(ends_.at(ends_.size() - 2), ends_.back())));
+    }
     if (ends_.size() > kStepsOfRate + 1) {
         ends_.pop_front();
     }
@@ -126,11 +143,30 @@ void Reporter::heldout(std::int64_t step, const HeldOutLoss& loss) {
                              {"heldout_nats_per_byte", loss.nats_per_byte}},
                             -1));
     }
+    if (prometheus_) {
+        prometheus_->heldout(loss);
+    }
+}
+
+void Reporter::written(const std::vector<std::uint64_t>& of_devices) {
+    if (prometheus_) {
+        prometheus_->written(of_devices);
+    }
+}
+
+void Reporter::note_prometheus(const std::string& reason) {
+    if (!reason.empty() && !is_prometheus_old_) {
+        is_prometheus_old_ = true;
+        say(text("warning: metrics for Prometheus are old from here on: ", reason));
+    }
 }
 
 void Reporter::end(std::int64_t step, bool is_finished) {
     if (metrics_.is_open()) {
         add_metrics(text_of({{"step", step}, {"ended", is_finished ? "finished" : "stopped"}}, -1));
+    }
+    if (prometheus_) {
+        note_prometheus(prometheus_->end());
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/output_file.hpp"
 #include "config/run_settings.hpp"
+#include "report/prometheus.hpp"
 #include "report/record.hpp"
 #include "report/terminal.hpp"
 
@@ -12,7 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace nearstep::report {
 
@@ -23,17 +26,20 @@ namespace nearstep::report {
 // and the last step, and in between a line every 10 s, later every tenth of the time so far.
 class Reporter {
 public:
-    // `metrics`: the file's path, opened without changes; empty: none. Throws ConfigError.
+    // `metrics`: paths of a file of JSON lines and of one for Prometheus, at most one of each,
+    // which are not changed yet. Throws ConfigError.
     Reporter(bool is_speaking, const config::RunSettings& run, std::size_t parameters,
-             std::string metrics);
+             const std::vector<std::string>& metrics);
 
     // Writes the first line. Keeps the metrics of the `done` steps that the run continues from, and
     // drops those of steps that a crash undid. At the last step it drops the evaluation, which is
     // repeated. 0 starts a new file.
-    void begin(std::int64_t done, std::int64_t last_step);
+    void begin(std::int64_t done, std::int64_t last_step, const RunDrives& drives);
 
     void step(const StepReport& report, std::int64_t last_step, const SpeedOfLight& light);
     void heldout(std::int64_t step, const HeldOutLoss& loss);
+    // Bytes that this process wrote to each device of all ranks so far.
+    void written(const std::vector<std::uint64_t>& of_devices);
     void say(const std::string& line);
     // The progress line stays as it is.
     void end_progress();
@@ -47,6 +53,8 @@ private:
     bool is_due(std::int64_t step, std::int64_t last_step) const;
     // Says once that a line cannot be written; the run goes on.
     void add_metrics(const std::string& line);
+    // Says once why the file for Prometheus was not replaced, if `reason` is not empty.
+    void note_prometheus(const std::string& reason);
     void show_progress(const StepReport& report, std::int64_t last_step, const SpeedOfLight& light);
 
     bool is_speaking_;
@@ -55,6 +63,8 @@ private:
     std::string metrics_path_;
     LineOutput metrics_;
     bool has_lost_lines_ = false;
+    std::optional<PrometheusFile> prometheus_;
+    bool is_prometheus_old_ = false;
     Terminal terminal_ = Terminal::of_stdout();
     bool is_line_open_ = false;  // of the progress, on a terminal
     std::int64_t steps_ = 0;

@@ -32,6 +32,12 @@ GpuShare::GpuShare(const config::RunSettings& run, const model::ComputeDevice& d
     memory::use_gpu(*device.gpu);
     model::begin_gpu_memory_use(device);
     name_ = memory::name_of_gpu(*device.gpu);
+    if (node_ranks > 1 && memory::is_part_of_gpu(name_)) {
+        throw ConfigError(text("This machine has ", node_ranks,
+                               " ranks and the GPU is a part of one, ", name_,
+                               ", of which a process sees one: start one rank here, or undo "
+                               "the parts with nvidia-smi -mig 0."));
+    }
     ranks_per_gpu_ = (node_ranks + memory::gpus() - 1) / memory::gpus();
     const memory::GpuRoom room = memory::room_of_gpu();
     // Memory for gradients is allocated already.

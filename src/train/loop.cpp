@@ -22,6 +22,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -104,6 +105,24 @@ engine::BeginReport begin_and_describe(Trainer& trainer, const config::RunSettin
 // Whether the run finished or stopped on request.
 enum class Ending { finished, stopped };
 
+// Whether all ranks count what was written to their devices: in the first steps, then rarely, since
+// all ranks take part.
+bool is_wear_due(std::int64_t done) {
+    constexpr std::int64_t kEvery = 64;
+    return done % kEvery == 0 ||
+           (done < kEvery && std::has_single_bit(static_cast<std::uint64_t>(done)));
+}
+
+report::RunDrives drives_of(const mpi::Communicator& world, const Trainer& trainer) {
+    const engine::PlacedSettings& settings = trainer.engine().settings();
+    std::vector<std::string> hosts;
+    for (int rank = 0; rank < world.size(); ++rank) {
+        hosts.push_back(trainer.engine().host_of(rank));
+    }
+    return {config::devices_per_rank(settings, world.size()),
+            config::drives_per_rank(settings, world.size()), hosts};
+}
+
 // A step's metrics and evaluations come before its commit. So a committed step has them, and a step
 // that a crash undid is repeated with them. After a request to stop, nothing is evaluated and no
 // checkpoint is due.
@@ -131,6 +150,9 @@ void run_steps(Trainer& trainer, report::Reporter& reporter, report::RunRecord& 
         const bool saves = goes_on && run.csd.durability != config::Durability::none &&
                            is_due(run.checkpoint.every, done);
         if (goes_on && !evaluates && !saves) {
+            if (is_wear_due(done)) {
+                reporter.written(trainer.engine().written_bytes());
+            }
             record.seconds += seconds_since(begin);
             continue;  // the next step ends it
         }
@@ -147,6 +169,7 @@ void run_steps(Trainer& trainer, report::Reporter& reporter, report::RunRecord& 
         begin = Clock::now();
         trainer.engine().commit();
         record.seconds += seconds_since(begin);
+        reporter.written(trainer.engine().written_bytes());
         if (is_stop_requested) {
             ending = Ending::stopped;
         } else if (saves) {
@@ -322,7 +345,8 @@ bool train(const mpi::Communicator& world, const config::RunSettings& run,
     const std::int64_t last =
         run.train.stop_at > 0 ? std::min(run.train.stop_at, run.train.steps) : run.train.steps;
     say_head(*reporter, trainer, record, begun.lines, options, last);
-    reporter->begin(trainer.steps_done(), last);
+    reporter->begin(trainer.steps_done(), last, drives_of(world, trainer));
+    reporter->written(trainer.engine().written_bytes());
     begin_timeline(world, timeline);
     Ending ending = world.agree(!is_stop_requested()) ? Ending::finished : Ending::stopped;
     run_steps(trainer, *reporter, record, last, ending);

@@ -13,14 +13,14 @@ namespace nearstep::train {
 
 struct RunOptions {
     engine::StartRequest request;
-    std::string granted_devices;  // see config::places_of_devices
-    int notice_s = 0;             // seconds between a stop request and the end; 0: unknown
-    std::string fault_plan;       // for tests: see FaultPoints
-    std::string json;             // file for the summary; empty: none
-    std::string metrics;          // file for a JSON line per step; empty: none
-    std::string trace;            // file for a timeline of the steps; empty: none
-    bool shows_traffic = false;   // print paths at the start and tables at the end
-    int sample_tokens = 0;        // tokens to sample at the end
+    std::string granted_devices;       // see config::places_of_devices
+    int notice_s = 0;                  // seconds between a stop request and the end; 0: unknown
+    std::string fault_plan;            // for tests: see FaultPoints
+    std::string json;                  // file for the summary; empty: none
+    std::vector<std::string> metrics;  // files for a JSON line per step, and for Prometheus
+    std::string trace;                 // file for a timeline of the steps; empty: none
+    bool shows_traffic = false;        // print paths at the start and tables at the end
+    int sample_tokens = 0;             // tokens to sample at the end
     std::string prompt = "\n";
     plan::Calibration calibration;  // for the expected times
 };

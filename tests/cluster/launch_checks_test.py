@@ -8,6 +8,7 @@ import sys
 import unittest
 
 import cluster
+import program
 
 
 class Checks(cluster.Cluster):
@@ -26,6 +27,25 @@ class Checks(cluster.Cluster):
     def test_hosts_and_devices_that_are_short_are_refused(self):
         self.refused(("8 ranks", 2, 9), ranks=9, train__global_batch=9)
         self.refused(("nst1", "4 devices", "hosts.devices", "2 ranks", 6), csd__per_rank=3)
+
+    def test_a_site_that_the_doctor_writes_of_hosts_trains(self):
+        site, rsh = self.folder / "found", cluster.SITE / "rsh"
+        options = f"--allow-run-as-root --host {','.join(self.hosts[:2])} --map-by ppr:1:node --mca plm_rsh_agent {rsh}"
+        networks = "--mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0"
+        words = f"doctor --write-site {site} --set 'csd.path=[/mnt/csd0, /mnt/csd1]'"
+        line = f"cd {program.ROOT} && mpirun {options} {networks} {program.PROGRAM} {words}"
+        said = cluster.must(rsh, self.hosts[0], line)
+        self.assert_states(said, "missing: checkpoint.path", "missing: csd.rated_tbw")
+        text = (site / "site.toml").read_text()
+        self.assert_states(
+            text, f'names = ["{self.hosts[0]}", "{self.hosts[1]}"]', "network_gb_s = 1.25", "per_rank = 2"
+        )
+        # These hosts are reached otherwise than by ssh.
+        text = text.replace("[hosts]", f'[hosts]\nremote = "{rsh}"\nhead = "{self.hosts[0]}"')
+        (site / "site.toml").write_text(text.replace("# path =", f'path = "{self.folder}/checkpoints"'))
+        self.site = site
+        done = self.mpirun(ranks=2, train__steps=1)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_an_unfinished_run_is_refused_where_it_would_be_in_the_way(self):
         self.train(train__stop_at=2)

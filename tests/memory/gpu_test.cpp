@@ -5,6 +5,11 @@
 namespace nearstep::memory {
 namespace {
 
+TEST(Gpus, TellAPartFromAWholeOne) {
+    EXPECT_TRUE(is_part_of_gpu("NVIDIA A100-SXM4-40GB MIG 1g.5gb"));
+    EXPECT_FALSE(is_part_of_gpu("NVIDIA A100-SXM4-40GB"));
+}
+
 TEST(Gpus, AreNoneOrUsable) {
     if (gpus() == 0) {
         EXPECT_THROW(use_gpu(0), CudaError);

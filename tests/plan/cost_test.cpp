@@ -216,7 +216,9 @@ TEST(GpuBytes, HoldParametersAndGradientsAsInAmsp) {
                               .blocks = 34};
         problem.work.checkpoint_bytes = 0;
         problem.work.working_bytes = 0;
+        problem.work.state_bytes = 0;
         Choice choice = usual(problem);
+        choice.state = StateHome::gpu;
         choice.order = Order::by_micro_batch;
         choice.parameters = {.gpus = each.parameters, .nodes = 1};
         choice.gradients = {.gpus = each.gradients, .nodes = 1};

@@ -39,7 +39,7 @@ std::vector<std::pair<std::string, Problem>> small_problems() {
         });
         add("slow network", slow);
         add("little host memory", [](Problem& poor) {
-            poor.site.host_memory = 4e9;
+            poor.site.host_memory = 16e9;
             poor.site.device_memory = 0.3e9;
         });
         add("full drives", [](Problem& none) { none.site.device_capacity = 1e9; });
@@ -182,7 +182,7 @@ TEST(Plan, ShardsParametersOnlyWhereGpusAreTooSmall) {
     ASSERT_TRUE(roomy.plan);
     EXPECT_EQ(roomy.plan->choice.parameters, Mesh());
     EXPECT_EQ(roomy.plan->choice.home, Home::gpu);
-    problem.site.gpu_memory = 20e9;
+    problem.site.gpu_memory = 12e9;
     const SearchResult tight = search(problem, space_of(problem, codecs));
     ASSERT_TRUE(tight.plan);
     EXPECT_TRUE(tight.plan->choice.parameters != Mesh() || tight.plan->choice.home == Home::host);
@@ -199,16 +199,57 @@ TEST(Plan, TakesTheDeltaOnlyWhereTheNetworkBinds) {
     EXPECT_EQ(worths_of(many, choice).front().resource, "network");
 }
 
-// Of what training does, it keeps layers for backward where they fit, and computes them again else.
-TEST(Plan, KeepsLayersWhereTheyFit) {
+// With more rows, the network keeps fewer layers, and at last the inputs wait on the host.
+TEST(Plan, KeepsWhatFits) {
     Problem problem = seven_billion(8);
-    problem.work.sequences = 64;
-    for (const bool has_room : {true, false}) {
-        problem.site.gpu_memory = has_room ? 80e9 : 8e9;
-        const SearchResult found = search(problem, trained_space_of(problem, {Codec::dense}));
-        ASSERT_TRUE(found.plan);
-        EXPECT_EQ(found.plan->choice.kept, has_room ? Kept::all : Kept::inputs);
-    }
+    problem.site.gpu_memory = 40e9;
+    const auto plan_with = [&](double rows) {
+        problem.work.sequences = rows * problem.ranks();
+        return *search(problem, space_of_program(problem, {Codec::dense})).plan;
+    };
+    EXPECT_EQ(plan_with(1).choice.kept, Kept::all);
+    const Plan most = plan_with(8);
+    EXPECT_EQ(most.choice.kept, Kept::most);
+    EXPECT_NEAR(most.cost.demand.gpu, 40e9, 1);
+    // A row's inputs of all blocks are 0.554 GB, and its layers keep 7 GB. 16 GB are parameters,
+    // gradients of two blocks and the work of a block with 2 rows.
+    const double share = (40e9 - 14e9 - 8 * 210e6 - 2e9 - 8 * 0.5536e9) / (8 * 7e9);
+    EXPECT_NEAR(most.cost.terms.bwd_gpu / most.cost.terms.fwd_gpu, 3 - share, 1e-3);
+    const Plan host = plan_with(64);
+    EXPECT_EQ(host.choice.inputs, Inputs::host);
+    const double inputs = 64 * problem.work.checkpoint_bytes;
+    EXPECT_NEAR(host.cost.terms.fwd_load, std::max(inputs / 25e9, 14e9 / 25e9), 1e-6);
+    EXPECT_GT(host.cost.demand.host, 8 * inputs);
+    problem.site.gpu_memory = 30e9;
+    problem.site.host_memory = 100e9;
+    EXPECT_FALSE(search(problem, space_of_program(problem, {Codec::dense})).plan);
+}
+
+// Every client's best plan is in the space, and the best of all clients is the plan.
+TEST(Plan, IsTheBestOfAllClients) {
+    Problem problem = seven_billion(8);
+    problem.work.sequences = 1024;
+    Space space = space_of(problem, {Codec::dense});
+    const Plan best = *search(problem, space).plan;
+    EXPECT_EQ(client_of(problem, best.choice, space.clients), Client::python);
+    EXPECT_EQ(best.choice.kept, Kept::all);
+    EXPECT_EQ(best.choice.sums, Sums::gpu);
+    const Plan program = *search(problem, space_of_program(problem, {Codec::dense})).plan;
+    EXPECT_EQ(client_of(problem, program.choice, space.clients), Client::program);
+    EXPECT_GT(program.cost.terms.step, best.cost.terms.step);
+    // Sums that have no room on the GPU wait on the host: 4 bytes each, and half of a pass's
+    // gradients.
+    problem.site.gpu_memory = 48e9;
+    problem.site.host_memory_rate = 0;
+    space.clients = {Client::python};
+    space.kept = {Kept::all};
+    const Plan less = *search(problem, space).plan;
+    EXPECT_EQ(less.choice.sums, Sums::host);
+    EXPECT_NEAR(less.cost.demand.gpu, 48e9, 1);
+    // Two rows keep 14 GB, beside parameters and gradients of two blocks.
+    const double share = 1 - (48e9 - 14e9 - 14e9 - 8 * 210e6) / 28e9;
+    EXPECT_NEAR(less.cost.demand.host - 8 * share * 5 * 7e9, 14e9, 5e9);
+    EXPECT_NEAR(less.cost.terms.reduce, (1024 / 64 / 2 - 1) * share * 14e9 / 25e9, 1e-6);
 }
 
 TEST(Alternatives, LoseAgainstThePlanAndSayWhere) {

@@ -46,4 +46,11 @@ inline Choice usual(const Problem& problem) {
     return choice;
 }
 
+// What `nearstep train` trains.
+inline Space space_of_program(const Problem& problem, const std::vector<Codec>& codecs) {
+    Space space = space_of(problem, codecs);
+    space.clients = {Client::program};
+    return space;
+}
+
 }  // namespace nearstep::plan

@@ -100,7 +100,7 @@ TEST(Shares, LeaveToDrivesWhatTheForwardHides) {
 }
 
 Plan plan_with(const Problem& problem, const config::Tiers& asked) {
-    Space space = trained_space_of(problem, {Codec::dense});
+    Space space = space_of_program(problem, {Codec::dense});
     space.tiers = tiers_of(asked);
     return *search(problem, space).plan;
 }
@@ -154,7 +154,7 @@ TEST(Shares, OfGpusSpareTheNetworkOfStorageNodes) {
 
 TEST(Alternatives, SayWhatOtherTiersWouldBring) {
     const Problem problem = problem_with(8);
-    const Space space = trained_space_of(problem, {Codec::dense});
+    const Space space = space_of_program(problem, {Codec::dense});
     const Plan plan = *search(problem, space).plan;
     const std::vector<Alternative> others = alternatives_to(plan, problem, space);
     const auto best = std::ranges::find(others, std::string_view("tiers"), &Alternative::field);

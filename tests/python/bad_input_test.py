@@ -361,6 +361,7 @@ class BadInput(Package):
         self.refuses(TypeError, "nearstep.groups()", lambda: nearstep.groups(networks.Layers(2, 160).parameters()))
         self.refuses(ValueError, 'state = "fp33"', lambda: self.make(state="fp33"))
         self.refuses(ValueError, "placement.parameters", lambda: self.make(config={"placement.parameters": "sharded"}))
+        self.refuses(ValueError, "fully_shard()", lambda: self.make(config={"placement.parameters": 2}))
 
     def test_calls_in_the_wrong_order(self):
         model, opt = self.make()

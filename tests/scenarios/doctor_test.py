@@ -104,6 +104,22 @@ class Doctor(program.Scenario):
             computing["findings"].keys() | storing["findings"].keys() - {"state_folder_1"},
         )
 
+    def test_a_site_is_written_of_what_is_there(self):
+        site, drives = self.folder / "site", [self.folder / "one", self.folder / "two"]
+        words = ["doctor", "--write-site", site, "--set", f"csd.path={json.dumps([*map(str, drives)])}"]
+        done = program.succeed(1, *words)
+        self.assertIn(f"site: {site}/site.toml", done.stdout)
+        self.assertEqual([path.name for path in site.iterdir()], ["site.toml"], "what was measured is removed")
+        # A run, a plan and the doctor take the site as it is, with what it says is missing.
+        again = ["--site", site]
+        program.succeed(0, "doctor", *again)
+        out = self.folder / "plan.json"
+        sizes = ("--set", "model.vocabulary=256", "--set", "csd.rated_tbw=100")
+        program.succeed(0, "plan", "configs/tiny.toml", *again, *sizes, "--json", out)
+        (plan,) = json.loads(out.read_text())
+        self.assertEqual((plan["nodes"], plan["devices"]), (1, 2))
+        self.assert_refusal(program.run(1, *words), f"{site}/site.toml is there already")
+
     def test_threads_are_named_as_the_choice_of_the_config(self):
         report, _ = self.report(0, "--set", "csd.io=threads", "--set", f"csd.path={self.folder}")
         self.assertEqual(report["nodes"][0]["findings"]["state_io"]["chosen"], "threads")

@@ -105,6 +105,39 @@ class Plan(program.Scenario):
         self.assertIn(choice["optimizer"], ("node", "global"))
         self.assertIn(choice["owner"], ("raw", "dense"))
 
+    def test_the_settings_are_the_whole_plan(self):
+        _, config, *rest = self.arguments(train__steps=2, train__global_batch=8, train__micro_batch=2)
+        nodes = ("--set", "hosts.ranks=2", "--set", "hosts.devices=2")
+        text, [row] = self.plan(*rest, *nodes, "--trained", "--codecs", "q8", config=config)
+        (line,) = re.findall(r"^    settings: (--set .*)$", text, re.MULTILINE)
+        self.assertEqual(row["settings"], line)
+        pasted = line.split()
+        _, [again] = self.plan(*rest, *nodes, "--trained", "--codecs", "q8", *pasted, config=config)
+        self.assertEqual((again["choice"], again["settings"]), (row["choice"], line))
+        program.succeed(2, "train", config, *SITE, *rest, *pasted)
+        # A run that leaves placements to the planner takes the same plan.
+        free = [word for word in pasted if word != "--set" and not word.startswith("placement.")]
+        settings = [word for setting in free for word in ("--set", setting)]
+        done = program.succeed(2, "train", config, *SITE, *rest, *settings, "--set", f"csd.path={self.folder / 'auto'}")
+        (why,) = re.findall(r"^    why: (.*)", text, re.MULTILINE)
+        self.assertIn("placement auto, modelled: " + why.partition(" The best other")[0], done.stdout)
+
+    def test_plain_plans_are_those_of_the_best_client(self):
+        _, [plain, _] = self.plan("--nodes", "8,1", config="configs/llama-7b.toml")
+        self.assertEqual((plain["client"], plain["choice"]["kept"]), ("Python", "all"))
+        choice = self.folder / "devices.toml"
+        choice.write_text('name = "devices"\nstate = "devices"\n')
+        _, [named] = self.plan("--nodes", "8", "--choice", choice, config="configs/llama-7b.toml")
+        self.assertEqual(named["choice"], plain["choice"])
+        _, [trained] = self.plan("--nodes", "8", "--trained", config="configs/llama-7b.toml")
+        self.assertEqual(round(plain["tokens_per_s"]), 193461)
+        self.assertEqual((trained["client"], trained["choice"]["kept"]), ("nearstep train", "as many as fit"))
+        # The Python plan is a call that compiles, for what the table of clients says.
+        call, _, others = plain["settings"].partition(", on 64 ranks")
+        compile(call, "pasted", "eval")
+        self.assertIn("accumulation=16", call)
+        self.assertIn("= 1", others)
+
     def test_a_measured_device_takes_the_place_of_the_sites(self):
         rates = self.folder / "rates.json"
         line = {"bench": "csd", "row": "durable.fp32", "state": "fp32", "mparam_s": {"median": 15.0}}

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -49,6 +50,32 @@ class Report(program.Scenario):
             "Seconds of each step",
         ):
             self.assertIn(words, page)
+
+    def test_prometheus_file_counts_what_all_processes_write_to_drives(self):
+        file, lines = self.folder / "run.prom", self.folder / "lines.jsonl"
+
+        def written():
+            found = re.findall(r'^nearstep_drive_written_bytes_total{rank="(.)",.*} (.*)$', file.read_text(), re.M)
+            return {int(rank): float(count) for rank, count in found}
+
+        keys = {"train__steps": 4, "checkpoint__path": self.folder / "checkpoints"}
+        first = self.train(**keys, train__stop_at=2, flags=["--metrics", file, "--metrics", lines])
+        self.assertEqual(written(), dict(enumerate(first["endurance"]["written_bytes"])))
+        second = self.train(**keys, flags=["--metrics", file, "--resume"])
+        self.assertEqual(len(lines.read_text().splitlines()), 1 + 2 + 1 + 1)
+        sums = map(sum, zip(first["endurance"]["written_bytes"], second["endurance"]["written_bytes"]))
+        self.assertEqual(written(), dict(enumerate(sums)))
+        self.assertRegex(file.read_text(), r"(?m)^nearstep_steps 4$")
+        done = program.run(1, *self.arguments(**keys, flags=["--metrics", file, "--metrics", f"{file}.prom"]))
+        self.assert_refusal(done, "two files of one kind", f"{file}.prom")
+
+    def test_a_log_has_as_many_lines_on_more_ranks(self):
+        logs = []
+        for ranks in (1, 4):
+            keys = {"train__steps": 2, "train__global_batch": 4, "state": f"state-{ranks}"}
+            done = program.succeed(ranks, *self.arguments(**keys, checkpoint__path=self.folder / f"saved-{ranks}"))
+            logs.append(len((done.stdout + done.stderr).splitlines()))
+        self.assertEqual(logs[0], logs[1])
 
     def test_shaped_seconds_are_told_from_measured_ones(self):
         self.train(
