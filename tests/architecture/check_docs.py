@@ -17,7 +17,6 @@ import textwrap
 INDEXED = ("include", "src", "mpi", "fpga", "python")
 HEADERS, SOURCES = (".hpp", ".cuh"), (".cpp", ".cu")
 MOST_VARIABLES = 28
-WIDER = (":!src/csd/CMakeLists.txt", ":!src/engine/CMakeLists.txt")  # files that are not wrapped yet
 HEAD = """# Source index
 
 What each source does, and who calls it, in the words of its own first comment. [architecture.md](architecture.md) tells
@@ -160,7 +159,7 @@ def check_variables():
 
 
 def check_columns():
-    written = tracked(":!docs/results/data", ":!docs/figures", *WIDER)
+    written = tracked(":!docs/results/data", ":!docs/figures")
     one_line = {".md": "|", ".cpp": "#pragma", ".hpp": "#pragma"}
     for name in written:
         try:
