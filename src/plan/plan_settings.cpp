@@ -109,8 +109,8 @@ std::string describe_settings(const Choice& choice, const Problem& problem) {
     const std::optional<Client> client = client_of(problem, choice);
     if (client && *client != Client::program) {
         const bool recomputes = choice.home == Home::gpu && choice.kept == Kept::inputs;
-        const double rows = choice.order == Order::by_block ? rows_of_rank(problem)
-                                                            : problem.work.micro_sequences;
+        const double rows =
+            choice.order == Order::by_block ? rows_of_rank(problem) : problem.work.micro_sequences;
         return text(python_of(choice, problem), ", on ", counted(problem.ranks(), "rank"),
                     " with rows of a backward pass = ", rows,
                     client == Client::fsdp2 ? text(", after fully_shard() over every ",

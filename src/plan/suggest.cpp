@@ -83,6 +83,7 @@ Choice choice_of(const Way& way, Kept kept) {
     choice.order = way.home == Home::storage ? Order::by_block : Order::by_micro_batch;
     choice.kept = kept;
     choice.shares.memory = way.keeper == Keeper::memory ? 1 : 0;
+    choice.places = way.keeper == Keeper::memory ? 1 : 2;
     return choice;
 }
 

@@ -13,8 +13,6 @@ namespace nearstep::plan {
 
 namespace {
 
-constexpr double kPlaces = 2;  // generations of the state
-
 // A tier that could hold `most` of the state. Held in full, its update takes `whole_s` and begins
 // `later_s` after that of the drives.
 struct TierUpdate {
@@ -102,7 +100,7 @@ TierSeconds tier_seconds(const Problem& problem, const Choice& choice, const Num
 
 config::TierBytes tier_bytes(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
-    const double bytes = kPlaces * problem.work.state_bytes * n.parameters * n.copies;
+    const double bytes = choice.places * problem.work.state_bytes * n.parameters * n.copies;
     const double of_holder = bytes / problem.holders();
     return {.drive = of_holder * choice.shares.of_drives(),
             .memory = of_holder * choice.shares.memory,
