@@ -259,6 +259,9 @@ PayloadMemory GradientLog::read_payloads(const Facts& facts, const codec::Codec&
 
 std::optional<LoggedUpdate> GradientLog::read(const store::SubgroupHeader& header,
                                               std::size_t tiles, shard::ElementRange range) {
+    if (file_.held_bytes() < kPayloadsAt) {
+        return std::nullopt;
+    }
     memory::Buffer head(kPayloadsAt);
     read_into(head.span(), 0);
     if (store::find_fault(header, head.span())) {

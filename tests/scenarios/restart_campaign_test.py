@@ -3,6 +3,7 @@ program itself instead of forks."""
 
 import os
 import subprocess
+import tempfile
 import unittest
 
 import program
@@ -10,6 +11,14 @@ import program
 
 class RestartCampaign(unittest.TestCase):
     def test_no_round_loses_a_step_or_takes_another_line_or_begins_anew_unasked(self):
+        self.run_rounds("--rounds", "19", "--seed", "1")
+
+    @unittest.skipUnless(os.path.isdir("/dev/shm"), "the machine has no file system in memory")
+    def test_nor_does_one_with_state_in_memory(self):
+        with tempfile.TemporaryDirectory(prefix="nearstep-campaign-", dir="/dev/shm") as folder:
+            self.run_rounds("--rounds", "6", "--seed", "2", "--folder", folder)
+
+    def run_rounds(self, *arguments):
         program.scratch()
         environment = {
             key: value
@@ -17,7 +26,7 @@ class RestartCampaign(unittest.TestCase):
             if key != "NEARSTEP_TEST_PROGRAMS" or "NEARSTEP_LONG" not in os.environ
         }
         done = subprocess.run(
-            [program.ROOT / "tests/campaigns/restart_campaign", "--rounds", "19", "--seed", "1"],
+            [program.ROOT / "tests/campaigns/restart_campaign", *arguments],
             text=True,
             env=environment,
             stdout=subprocess.PIPE,

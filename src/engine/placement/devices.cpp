@@ -193,12 +193,8 @@ std::array<std::string, 2> program_state_paths(const PlacedSettings& settings, i
 
 store::RankFiles files_of_rank(const PlacedSettings& settings, const mpi::Communicator& world,
                                int set) {
-    std::vector<std::string> states = state_files(settings, world.rank(), world.size(), set);
-    for (std::size_t i = 0, count = settings.log_tile_bytes > 0 ? states.size() : 0; i < count;
-         ++i) {
-        states.push_back(store::log_of_state(states[i]));
-    }
-    return {.states = std::move(states), .manifest = manifest_path(settings, world.rank(), set)};
+    return {.states = state_files(settings, world.rank(), world.size(), set),
+            .manifest = manifest_path(settings, world.rank(), set)};
 }
 
 config::Placement placement_on(const mpi::Topology& nodes, const config::EngineSettings& settings) {

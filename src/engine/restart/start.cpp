@@ -11,9 +11,11 @@
 #include "engine/restart/folder_search.hpp"
 #include "engine/restart/state_search.hpp"
 #include "mpi/topology.hpp"
+#include "store/names.hpp"
 #include "store/provenance.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -110,8 +112,15 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
     find_checkpoints(world, placed, options.steps_of, found);
     Decision decision = decide_or_throw(found);
     if (decision.action != Action::resume_state) {
-        world.together(
-            [&] { store::refuse_foreign_files(files_of_rank(placed, world, decision.set)); });
+        world.together([&] {
+            store::RankFiles files = files_of_rank(placed, world, decision.set);
+            if (placed.log_tile_bytes > 0) {
+                std::ranges::transform(
+                    state_files(placed, world.rank(), world.size(), decision.set),
+                    std::back_inserter(files.states), store::log_of_state);
+            }
+            store::refuse_foreign_files(files);
+        });
     }
     search_s += watch.lap();
     return {.settings = std::move(placed),
