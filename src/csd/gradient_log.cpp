@@ -22,7 +22,6 @@ namespace {
 
 // The first page is a store::SubgroupHeader for the directory, which is the second.
 constexpr std::size_t kPayloadsAt = 2 * store::kPageBytes;
-constexpr std::size_t kMostFactBytes = std::size_t{1} << 30U;
 constexpr std::size_t kMostSources = std::size_t{1} << 20U;
 constexpr std::size_t kMostStride = std::size_t{1} << 20U;
 
@@ -228,7 +227,9 @@ void GradientLog::refuse(const std::string& fault) const {
 }
 
 GradientLog::Facts GradientLog::read_facts(const Directory& directory) {
-    if (directory.fact_bytes > kMostFactBytes || directory.payload_bytes % store::kPageBytes != 0) {
+    const std::size_t held = file_.held_bytes() - kPayloadsAt;
+    if (directory.payload_bytes % store::kPageBytes != 0 || directory.payload_bytes > held ||
+        directory.fact_bytes > held - directory.payload_bytes) {
         refuse("its directory is not one that a run writes");
     }
     memory::Buffer pages(round_up(directory.fact_bytes, store::kPageBytes));
