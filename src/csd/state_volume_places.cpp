@@ -109,17 +109,32 @@ void StateVolume::settle(std::int64_t generation) {
     update_ = std::nullopt;
 }
 
-// Places are lent while a program changes all masters.
+// Places are lent while a program changes all masters. The header goes last, so that a restart
+// finds no half of a version.
 void StateVolume::move_back() {
     memory::Buffer extent;
     while (const auto move = places_->take_back()) {
-        if (extent.size() == 0) {
-            extent = memory::Buffer(layout_.most_extent_bytes());
+        const std::int64_t from = layout_.place_offset(move->from);
+        const std::int64_t to = layout_.place_offset(move->to);
+        if (volume_.is_mapped()) {
+            const std::span<std::byte> old = map(move->subgroup, from);
+            const std::span<std::byte> fresh = map(move->subgroup, to);
+            std::ranges::copy(old.subspan(store::kHeaderBytes),
+                              fresh.subspan(store::kHeaderBytes).begin());
+            std::ranges::copy(old.first(store::kHeaderBytes), fresh.begin());
+        } else {
+            if (extent.size() == 0) {
+                extent = memory::Buffer(layout_.most_extent_bytes());
+            }
+            const auto bytes = extent.span().first(layout_.extent_bytes(move->subgroup));
+            volume_.read(bytes, from, store::Speed::full).wait();
+            volume_
+                .write(bytes.subspan(store::kHeaderBytes),
+                       to + static_cast<std::int64_t>(store::kHeaderBytes), store::Speed::full)
+                .wait();
+            volume_.write(bytes.first(store::kHeaderBytes), to, store::Speed::full).wait();
         }
-        const auto bytes = extent.span().first(layout_.extent_bytes(move->subgroup));
-        volume_.read(bytes, layout_.place_offset(move->from), store::Speed::full).wait();
-        volume_.write(bytes, layout_.place_offset(move->to), store::Speed::full).wait();
-        volume_.free(layout_.place_offset(move->from), layout_.most_extent_bytes());
+        volume_.free(from, layout_.most_extent_bytes());
     }
 }
 

@@ -204,9 +204,9 @@ void StepPipeline::cancel_update() {
 }
 
 void StepPipeline::settle(std::int64_t generation) {
-    for (const auto& device : devices_) {
-        device->settle(generation);
-    }
+    settings_.pool->share(devices_.size(), [&](std::size_t device, int /*member*/) {
+        devices_[device]->settle(generation);
+    });
 }
 
 void StepPipeline::keep_update(const csd::StepScalars& scalars) {

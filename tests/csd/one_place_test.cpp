@@ -223,6 +223,48 @@ INSTANTIATE_TEST_SUITE_P(Phases, OnePlace,
                                          "before_rename"),
                          [](const auto& one) { return std::string(one.param); });
 
+// Masters that a program changes lie in lent places until these are given back.
+TEST(OnePlaceTest, KeepsMastersThatAProgramChangesWhereverAWriteFails) {
+    std::array<std::uint64_t, 3> digests = {};
+    std::set<std::int64_t> left;
+    for (int count = 0;; ++count) {
+        const ScratchFolder folder;
+        JobSettings settings{.ranks = 1, .devices = 1, .folder = folder.path(), .spare = 1};
+        {
+            Job job(settings);
+            job.start();
+            job.step(0);
+            digests[1] = job.digest(1);
+            if (count == 0) {
+                job.change_masters();
+                digests[2] = job.digest(2);
+                continue;
+            }
+        }
+        FaultPoints points(text("count=", count, " action=fail phase=mid_write"), 0);
+        store::FaultyStorage storage(points);
+        settings.storage = &storage;
+        bool has_failed = false;
+        try {
+            Job job(settings);
+            job.go_on_from(job.offered().front());
+            job.change_masters();
+        } catch (const IoError&) {
+            has_failed = true;
+        }
+        settings.storage = nullptr;
+        Job again(settings);
+        const std::int64_t newest = again.offered().front().generation;
+        ASSERT_EQ(again.digest(newest), digests.at(static_cast<std::size_t>(newest))) << count;
+        if (!has_failed) {
+            break;
+        }
+        left.insert(newest);
+        ASSERT_LT(count, 60);
+    }
+    EXPECT_THAT(left, testing::ElementsAre(1, 2));
+}
+
 // Cuts the first step when it is named and none of its state is stored. Returns the folder.
 std::string cut_first_step(const ScratchFolder& scratch) {
     for (int count = 1; count < 100; ++count) {

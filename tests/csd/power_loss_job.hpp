@@ -166,6 +166,28 @@ public:
         commit(order / 7);
     }
 
+    // Writes all masters between two steps, as a program may. Only with spare places.
+    void change_masters() {
+        std::vector<float> state(3 * kTileElems);
+        const std::span<float> all = state;
+        for (const auto& rank : ranks_) {
+            for (const auto& device : rank->devices) {
+                for (std::size_t s = 0; s < 2; ++s) {
+                    const StateArrays arrays{all.first(kTileElems),
+                                             all.subspan(kTileElems, kTileElems),
+                                             all.last(kTileElems)};
+                    device->read_state(s, at_.generation, arrays);
+                    std::ranges::transform(arrays.master, arrays.master.begin(),
+                                           [](float master) { return master + 1; });
+                    device->write_state(s, at_.generation + 1, arrays);
+                }
+            }
+        }
+        ++at_.generation;
+        commit(0);
+        settle();
+    }
+
     // Digest of all state; throws IoError if some of it is damaged.
     std::uint64_t digest(std::int64_t generation) {
         std::vector<float> state(3 * kTileElems);
