@@ -268,7 +268,7 @@ TEST(OnePlaceTest, KeepsMastersThatAProgramChangesWhereverAWriteFails) {
 // Cuts the first step when it is named and none of its state is stored. Returns the folder.
 std::string cut_first_step(const ScratchFolder& scratch) {
     for (int count = 1; count < 100; ++count) {
-        const std::string folder = scratch.file(text("cut-", count));
+        std::string folder = scratch.file(text("cut-", count));
         fs::create_directories(folder);
         JobSettings settings{.ranks = 1, .devices = 1, .folder = folder, .spare = 1};
         {
