@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 namespace nearstep::doctor {
 
@@ -58,8 +59,11 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 // Builds the text; `missing` collects what it lacks.
 class Writer {
 public:
-    Writer(const std::string& name, const std::vector<HostFacts>& hosts)
-        : hosts_(hosts), name_(name), gpus_(least(&HostFacts::gpus)), ranks_(std::max(1, gpus_)) {
+    Writer(std::string name, const std::vector<HostFacts>& hosts)
+        : hosts_(hosts),
+          name_(std::move(name)),
+          gpus_(least(&HostFacts::gpus)),
+          ranks_(std::max(1, gpus_)) {
         find_folders();
     }
 

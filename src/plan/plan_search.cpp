@@ -27,8 +27,7 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     choice.hidden = space.hidden;
     // A bound counts the drives' update and what goes to storage nodes; where other tiers may have
     // any part of it, none.
-    const bool is_on_drives = space.tiers == std::vector<config::Tiers>{{}};
-    choice.shares = is_on_drives ? Shares{} : Shares{.gpu = 1};
+    choice.shares = space.tiers == std::vector<config::Tiers>{{}} ? Shares{} : Shares{.gpu = 1};
     const auto note = [&] {
         if (is_allowed(problem, choice) && is_searched(problem, space, choice)) {
             choices.push_back(choice);

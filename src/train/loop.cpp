@@ -116,6 +116,7 @@ bool is_wear_due(std::int64_t done) {
 report::RunDrives drives_of(const mpi::Communicator& world, const Trainer& trainer) {
     const engine::PlacedSettings& settings = trainer.engine().settings();
     std::vector<std::string> hosts;
+    hosts.reserve(static_cast<std::size_t>(world.size()));
     for (int rank = 0; rank < world.size(); ++rank) {
         hosts.push_back(trainer.engine().host_of(rank));
     }
