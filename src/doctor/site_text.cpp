@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/formatted.hpp"
+#include "base/units.hpp"
 #include "doctor/system.hpp"
 
 #include <nlohmann/json.hpp>

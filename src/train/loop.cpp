@@ -6,6 +6,7 @@
 #include "base/stop_request.hpp"
 #include "base/stopwatch.hpp"
 #include "config/load.hpp"
+#include "engine/placement/placed_settings.hpp"
 #include "engine/state/checkpoint_folder.hpp"
 #include "model/compute_device.hpp"
 #include "model/gpu_peak.hpp"
