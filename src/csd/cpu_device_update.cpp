@@ -29,17 +29,13 @@ StatePointers CpuDevice::tile_of(std::span<std::byte> extent, std::size_t subgro
                          layout().tiles_in(subgroup), tile);
 }
 
-// The gradient of a piece of a tile. A single bf16 payload is not decoded: the engine widens it.
+// The gradient of a piece of a tile.
 const void* CpuDevice::gradient(const Slot& slot, std::size_t local_tile, std::size_t tile,
                                 std::size_t first, std::span<float> piece) const {
     if (is_on_host()) {
         return slot.gradients.data() + tile * kTileBytes + first * sizeof(float);
     }
-    if (payloads_->is_single(Dtype::bf16)) {
-        return payloads_->of(local_tile, 0).data() + first * size_bytes(Dtype::bf16);
-    }
-    payloads_->sum(local_tile, first, piece);
-    return piece.data();
+    return payloads_->piece_of(local_tile, first, piece);
 }
 
 // Each piece is decoded and updated while it is in the first-level caches.
@@ -52,7 +48,7 @@ void CpuDevice::update_part(Slot& slot, std::size_t subgroup, std::size_t tile, 
         (settings_.subgroups[subgroup].tiles.begin + tile) * shard::kTileElems;
     const StatePointers old = tile_of(slot.old, subgroup, tile);
     const StatePointers updated = tile_of(slot.updated, subgroup, tile);
-    run.gradient_dtype = payloads_ && payloads_->is_single(Dtype::bf16) ? Dtype::bf16 : Dtype::fp32;
+    run.gradient_dtype = payloads_ ? payloads_->piece_dtype() : Dtype::fp32;
     run.count = arith::kPieceElems;
     auto* parameters = static_cast<std::byte*>(run.parameters);
     const std::size_t end = (part + 1) * kPartElems;
@@ -143,8 +139,7 @@ void CpuDevice::update(int slot, std::size_t subgroup, const StepScalars& scalar
                        std::span<std::byte> landing) {
     Slot& s = allocated(slot);
     s.kept = kNone;
-    const bool is_on_gpu = gpu_ && !has_deltas() && settings_.delivery != Delivery::none &&
-                           gpu_->takes(static_cast<std::size_t>(slot), landing);
+    const bool is_on_gpu = gpu_ && gpu_->takes(static_cast<std::size_t>(slot), landing);
     s.waits_for_place = has_spare() && is_on_gpu && gpu_->was_read(static_cast<std::size_t>(slot));
     if (s.waits_for_place) {
         s.updated = s.waiting.span().first(layout().extent_bytes(subgroup));

@@ -117,30 +117,24 @@ LoggedUpdate::LoggedUpdate(const StepScalars& scalars, GroupMap groups,
 
 void LoggedUpdate::apply(const StateLayout& layout, const std::vector<shard::Subgroup>& subgroups,
                          std::size_t subgroup, std::span<std::byte> payload) const {
-    alignas(64) std::array<float, arith::kPieceElems> sum;     // NOLINT: a decoder fills it
+    alignas(64) std::array<float, arith::kPieceElems> piece;   // NOLINT: a decoder fills it
     alignas(64) std::array<float, arith::kPieceElems> unread;  // NOLINT: new parameters go nowhere
     const UpdateEngine& engine = best_engine();
     const std::size_t tiles = layout.tiles_in(subgroup);
-    const bool is_plain = payloads_.is_single(Dtype::bf16);
     for (std::size_t tile = 0; tile < tiles; ++tile) {
         const std::size_t number = subgroups[subgroup].tiles.begin + tile;
         const std::size_t local = layout.first_tile(subgroup) + tile;
         const StatePointers state = state_of_tile(layout.format(), payload, tiles, tile);
         UpdateRun run;
         run.format = layout.format();
-        run.gradient_dtype = is_plain ? Dtype::bf16 : Dtype::fp32;
+        run.gradient_dtype = payloads_.piece_dtype();
         run.key = arith::tile_key(scalars_.random_key, number);
         run.count = arith::kPieceElems;
         run.parameters = unread.data();
         for (std::size_t first = 0; first < shard::kTileElems; first += run.count) {
             run.state = state_from(layout.format(), state, first);
             run.first = static_cast<std::uint32_t>(first);
-            if (is_plain) {
-                run.gradient = payloads_.of(local, 0).data() + first * size_bytes(Dtype::bf16);
-            } else {
-                payloads_.sum(local, first, sum);
-                run.gradient = sum.data();
-            }
+            run.gradient = payloads_.piece_of(local, first, piece);
             csd::update(engine, scalars_, groups_, number * shard::kTileElems + first, run);
         }
     }

@@ -54,6 +54,15 @@ std::size_t PayloadMemory::put(std::size_t tile, Payloads payloads) {
     return sources_ * codec_->payload_bytes();
 }
 
+const void* PayloadMemory::piece_of(std::size_t tile, std::size_t first,
+                                    std::span<float> piece) const {
+    if (is_single(Dtype::bf16)) {
+        return of(tile, 0).data() + first * size_bytes(Dtype::bf16);
+    }
+    sum(tile, first, piece);
+    return piece.data();
+}
+
 void PayloadMemory::sum(std::size_t tile, std::size_t first, std::span<float> sum) const {
     std::ranges::fill(sum, 0.0F);
     for (std::size_t source = 0; source < sources_; ++source) {

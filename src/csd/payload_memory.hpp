@@ -45,7 +45,7 @@ public:
 
     // All payloads: of each tile, one per source, stride() bytes apart.
     std::span<const std::byte> span() const { return memory_.span().subspan(begin_, bytes()); }
-    // The same in whole pages, in memory that this does not share.
+    // Returns the memory of lie_in(), which begins with the payloads and has whole pages.
     std::span<const std::byte> pages() const { return memory_.span(); }
     std::size_t stride() const { return stride_; }
     std::size_t tiles() const { return tiles_; }
@@ -62,6 +62,11 @@ public:
 
     // XXH3 of of_tile(), of each tile. Only of payloads that are logged.
     std::span<const std::uint64_t> digests() const { return digests_; }
+
+    // Returns a tile's gradient from element `first` on, in the format piece_dtype(): a single bf16
+    // payload itself, because engines widen it, and else the sum, which is written to `piece`.
+    const void* piece_of(std::size_t tile, std::size_t first, std::span<float> piece) const;
+    Dtype piece_dtype() const { return is_single(Dtype::bf16) ? Dtype::bf16 : Dtype::fp32; }
 
     // Writes the sum of a tile's payloads from element `first` on to `sum`, in whole pieces.
     void sum(std::size_t tile, std::size_t first, std::span<float> sum) const;
