@@ -22,7 +22,7 @@ bool does_fit(const Demand& demand, const Site& site) {
 namespace {
 
 constexpr double kSumBytes = 4;  // of a gradient's sum over micro-batches
-// Of a pass's gradients, those that wait for the host's threads to add them.
+// The part of a pass's gradients that waits for the host's threads to add it.
 constexpr double kWaitingShare = 0.5;
 
 // Rows of a rank that wait for the backward of a block at once.

@@ -14,8 +14,8 @@ struct PlacedSettings : config::EngineSettings {
     std::vector<int> places = {};     // in csd.path, of this rank's drives
     std::vector<double> speeds = {};  // of each device of all ranks; empty: as csd.speed says
     std::vector<int> nodes = {};      // of each rank; empty: all are in one
-    // Of each device: places that its subgroups share beside one each, see csd::StateLayout; 0:
-    // each has two of its own.
+    // Places that the subgroups of each device share beside one each, see csd::StateLayout; 0: each
+    // subgroup has two of its own.
     std::size_t spare_places = 0;
     std::size_t log_tile_bytes = 0;  // of a tile's payloads in the log of a device; 0: none has one
 };

@@ -13,8 +13,8 @@ namespace nearstep::engine {
 
 namespace {
 
-// As many subgroups of a rank may be in work at once. They have 16 tiles unless csd.subgroup_tiles
-// says otherwise: with compact state, 64 places take 270 MB.
+// A rank has this many subgroups in work at once. With compact state and 16 tiles each, the default
+// of csd.subgroup_tiles, 64 places take 270 MB.
 constexpr int kSparePlaces = 64;
 constexpr int kLeastOfDevice = 8;
 
