@@ -194,6 +194,29 @@ void check_tiers(const RunSettings& run, const Given& given) {
                    ", which the host computes: set one of them to its default."));
 }
 
+void check_log(const RunSettings& run, const Given& given) {
+    if (run.csd.log.empty()) {
+        refuse_if(run.csd.log_gb > 0, text(given("csd.log_gb", run.csd.log_gb),
+                                           " limits logs that there are none of: set csd.log, or "
+                                           "leave it out."));
+        return;
+    }
+    const std::string log = given("csd.log", quoted(run.csd.log.front()));
+    const auto expect_other = [&](bool is_wrong, const std::string& with, const char* instead) {
+        refuse_if(is_wrong, text(log, " does not go with ", with, ": leave csd.log out, or set ",
+                                 instead, "."));
+    };
+    expect_other(run.csd.durability != Durability::step,
+                 given("csd.durability", quoted(run.csd.durability)), "it to \"step\"");
+    expect_other(run.mode == Mode::base, given("mode", quoted(run.mode)), "another mode");
+    expect_other(run.csd.device == DeviceKind::xrt,
+                 given("csd.device", quoted(run.csd.device)), "it to \"emulated\"");
+    expect_other(is_used(run.csd.tiers.memory) || is_used(run.csd.tiers.gpu),
+                 "csd.tiers, because all state is in memory then", "them to 0");
+    expect_other(run.link.are_shaped() || run.csd.update_mparam_s > 0,
+                 "rates of [link] or csd.update_mparam_s", "them to 0");
+}
+
 // The launchers' scripts take a host's name as one word, which is no option of ssh's.
 bool is_host(const std::string& name) {
     return !name.starts_with('-') && std::ranges::all_of(name, [](unsigned char sign) {
@@ -276,6 +299,7 @@ void check_combinations(const RunSettings& run, const Origins& origins) {
     check_links(run, given);
     check_cards(run, given);
     check_tiers(run, given);
+    check_log(run, given);
     check_hosts(run, given);
 }
 

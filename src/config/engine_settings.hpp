@@ -59,6 +59,8 @@ struct CsdSettings {
     int slots = 0;  // 0: kLeastSlots, and more where memory is free
     arith::StateFormat state = arith::StateFormat::fp32;
     Durability durability = Durability::step;
+    std::vector<std::string> log = {};  // folders; device i of a rank uses log[i % size]
+    double log_gb = 0;                  // of a rank; 0: for kLogSteps
     IoKind io = IoKind::automatic;
     // The keys below are for device "xrt" only.
     std::vector<std::string> cards = {};  // one per folder of `path`; empty: found through sysfs

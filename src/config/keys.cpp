@@ -218,6 +218,16 @@ std::vector<Key> device_keys(CsdSettings& csd) {
          "format of masters and moments in storage: 12, 8, 6.03 or 4.03 bytes per parameter"},
         {"csd.durability", &csd.durability,
          "what survives a crash: every step, checkpoints only, or nothing"},
+        {"csd.log", &csd.log,
+         "folders on drives for logs of gradients; device i of a rank uses the i-th, starting over "
+         "at the end of the list. Then all state is also in memory, a step writes the log and a "
+         "part of the state, and a restart repeats the steps since each part was written; empty: "
+         "each step writes all state",
+         "", may_be_empty(), KeyPlace::config_or_site, KeyScope::rank},
+        {"csd.log_gb", &csd.log_gb,
+         "most room of a rank's logs, which has the steps that a restart repeats, at most 64; 0: "
+         "16 steps",
+         "GB", not_negative(), KeyPlace::config_or_site},
         {"csd.io", &csd.io,
          "how state moves; auto: mapped if it lies in memory (/dev/shm), else by io_uring, or by "
          "threads if io_uring is refused",

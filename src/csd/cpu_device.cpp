@@ -36,8 +36,14 @@ CpuDevice::CpuDevice(const DeviceSettings& settings, trace::Traffic& traffic)
     : StoredDevice(settings, traffic),
       engine_(&best_engine()),
       slots_(static_cast<std::size_t>(settings.slots)),
-      sealed_(settings.subgroups.size()) {
+      sealed_(settings.subgroups.size()),
+      cached_(settings.subgroups.size()) {
     std::ranges::fill(sealed_, kNone);
+    std::ranges::fill(cached_, kNone);
+    if (is_cached()) {
+        cache_ = memory::Buffer(layout().subgroups() * layout().most_extent_bytes());
+        logger_.emplace(1);
+    }
     if (is_on_host()) {
         staging_.emplace(state_.volume(), layout().gradient_offset(0));
     } else {
@@ -61,7 +67,10 @@ std::size_t CpuDevice::most_slots_of(std::size_t bytes, std::size_t bytes_of_slo
 // Adds slots, most of which keep state. No slot keeps state where the engine has the rate of a
 // card, whose memory is small.
 void CpuDevice::add_slots() {
-    if (is_mapped()) {
+    if (is_cached()) {
+        slots_.resize(std::max(slots_.size(), kReadingWithGpu));
+    }
+    if (is_mapped() || is_cached()) {
         return;
     }
     const std::size_t of_slot = round_up(sizes_of_slot().all(), kHugePage);
@@ -80,14 +89,14 @@ bool CpuDevice::holds(const Slot& slot, std::size_t subgroup, std::int64_t gener
 }
 
 CpuDevice::SlotSizes CpuDevice::sizes_of_slot() const {
-    return {.extent = is_mapped() ? 0 : layout().most_extent_bytes(),
+    return {.extent = is_mapped() || is_cached() ? 0 : layout().most_extent_bytes(),
             .gradients = is_on_host() ? layout().most_tiles() * kTileBytes : 0,
             .parameters = has_deltas() ? 2 * tile_parameter_bytes() : 0,
             .message = has_deltas() ? message_room_bytes() : 0};
 }
 
 void CpuDevice::make_gpu_engine() {
-    if (!settings_.gpu || layout().tiles() == 0 || !is_mapped() ||
+    if (!settings_.gpu || layout().tiles() == 0 || !(is_mapped() || is_cached()) ||
         settings_.delivery != Delivery::parameters || settings_.links != nullptr ||
         settings_.updates_per_s > 0) {
         return;
@@ -134,6 +143,7 @@ void CpuDevice::reserve() {
     for (Slot& slot : slots_) {
         slot.kept = kNone;
     }
+    std::ranges::fill(cached_, kNone);
     // The GPU would go on with the pages that expect_updates() showed it.
     expects(!gpu_ || !gpu_->has_pinned(), "storage is reserved before the first update");
     StoredDevice::reserve();
@@ -147,7 +157,11 @@ void CpuDevice::expect_updates() {
             pieces.push_back(rest.first(std::min(rest.size(), kPinnedAtOnce)));
             rest = rest.subspan(pieces.back().size());
         }
-        for (std::size_t place = 0; has_spare() && place < layout().places(); ++place) {
+        for (std::size_t s = 0; is_cached() && s < layout().subgroups(); ++s) {
+            pieces.emplace_back(cached(s));
+        }
+        for (std::size_t place = 0; is_mapped() && has_spare() && place < layout().places();
+             ++place) {
             pieces.emplace_back(
                 state_.volume().map(layout().place_offset(place), layout().most_extent_bytes()));
         }
@@ -160,25 +174,41 @@ void CpuDevice::expect_updates() {
     }
 }
 
-// Payloads lie in the log, where they are as durable as the state. A restart reads the log first.
+// Payloads lie in the only log, where they are as durable as the state. A restart reads it first.
 void CpuDevice::hold_payloads() {
     if (keeps_log()) {
-        std::call_once(holds_payloads_, [this] { state_.log()->hold(*payloads_); });
+        std::call_once(holds_payloads_, [this] {
+            if (is_cached()) {
+                payloads_->lie_in(
+                    memory::Buffer(round_up(payloads_->bytes(), store::kPageBytes)), 0);
+            } else {
+                state_.log_of(0).hold(*payloads_);
+            }
+        });
     }
 }
 
+// The log of cached state is written while the update runs, and is waited for with flush().
 void CpuDevice::keep_update(std::int64_t generation, const StepScalars& scalars) {
-    if (keeps_log()) {
-        hold_payloads();
-        state_.keep_update(generation, *payloads_, scalars, settings_.groups);
+    if (!keeps_log()) {
+        return;
+    }
+    hold_payloads();
+    const auto keep = [this, generation, scalars, groups = settings_.groups] {
+        state_.keep_update(generation, *payloads_, scalars, groups);
+        state_.log_of(generation).flush();
+    };
+    if (is_cached()) {
+        logged_ = logger_->submit(keep);
+    } else {
+        keep();
     }
 }
 
 Ticket CpuDevice::flush() {
-    if (keeps_log()) {
-        state_.log()->flush();
-    }
-    return StoredDevice::flush();
+    Ticket all = StoredDevice::flush();
+    all.add(std::exchange(logged_, Ticket()));
+    return all;
 }
 
 void CpuDevice::use_codec(const codec::Codec& codec) {
@@ -232,8 +262,12 @@ Ticket CpuDevice::read(int slot, std::size_t subgroup, std::int64_t generation) 
     Slot& s = allocated(slot);
     Ticket reading;
     s.generation = generation;
-    if (is_mapped()) {
-        s.old = state_.map(subgroup, state_.place_of(subgroup, generation));
+    if (is_mapped() || is_cached()) {
+        s.old = is_cached() ? cached(subgroup)
+                            : state_.map(subgroup, state_.place_of(subgroup, generation));
+        if (is_cached() && cached_[subgroup] != generation) {  // only a trial has filled no cache
+            load_to_cache(subgroup, generation);
+        }
         if (gpu_) {
             expect_updates();  // where nobody did before
             const auto state = state_.payload_of(s.old, subgroup);
@@ -248,6 +282,9 @@ Ticket CpuDevice::read(int slot, std::size_t subgroup, std::int64_t generation) 
         s.old = s.extent.first(layout().extent_bytes(subgroup));
         s.updated = s.old;
         reading = state_.volume().read(s.old, state_.place_of(subgroup, generation));
+    }
+    if (is_cached()) {
+        return {};
     }
     if (is_on_host()) {
         reading.add(state_.volume().read(s.gradients.first(layout().gradient_bytes(subgroup)),
@@ -316,6 +353,9 @@ Ticket CpuDevice::write(int slot, std::size_t subgroup, std::int64_t generation)
                                                   }),
                         subgroup, generation);
     }
+    if (is_cached() && !state_.is_in_turn(subgroup, generation)) {
+        return here.then([this, subgroup, generation] { cached_[subgroup] = generation; });
+    }
     const auto seal_and_write = [this, &s, subgroup, generation] {
         state_.seal(s.updated, subgroup, generation);
         sealed_[subgroup] = generation;
@@ -329,6 +369,7 @@ Ticket CpuDevice::write(int slot, std::size_t subgroup, std::int64_t generation)
         std::move(here), seal_and_write, gpu_ ? Executor::Place::last : Executor::Place::in_turn);
     return written.then([this, &s, subgroup, generation] {
         s.kept = generation;
+        cached_[subgroup] = generation;
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,
                       layout().payload_bytes(subgroup));
         if (const Landed landed = std::exchange(s.landed, nullptr)) {
@@ -352,6 +393,40 @@ Ticket CpuDevice::finished(Ticket stored, std::size_t subgroup, std::int64_t gen
         done.complete(error);
     });
     return done.ticket();
+}
+
+// Reads state with its updates since it was stored. The digest was verified there.
+void CpuDevice::load_to_cache(std::size_t subgroup, std::int64_t generation) {
+    state_.load(subgroup, generation, cached(subgroup));
+    cached_[subgroup] = generation;
+}
+
+// Another generation than the cache has is read beside it.
+void CpuDevice::read_state(std::size_t subgroup, std::int64_t generation,
+                           const StateArrays& state) {
+    if (is_cached() && cached_[subgroup] == kNone) {
+        load_to_cache(subgroup, generation);
+    }
+    if (!is_cached() || cached_[subgroup] != generation) {
+        StoredDevice::read_state(subgroup, generation, state);
+        return;
+    }
+    widen(settings_.state, state_.payload_of(cached(subgroup), subgroup), state);
+    traffic_->add(Counter::checkpoint, layout().payload_bytes(subgroup));
+}
+
+void CpuDevice::write_state(std::size_t subgroup, std::int64_t generation,
+                            const StateArrays& state) {
+    if (subgroup < kept_slots_) {
+        slots_[subgroup].kept = kNone;
+    }
+    if (!is_cached()) {
+        StoredDevice::write_state(subgroup, generation, state);
+        return;
+    }
+    cached_[subgroup] = kNone;
+    state_.write_state(subgroup, generation, state, cached(subgroup));
+    cached_[subgroup] = generation;
 }
 
 std::size_t slot_bytes(StateFormat format, std::size_t tiles) {

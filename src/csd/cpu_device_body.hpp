@@ -32,7 +32,9 @@ public:
     void expect_updates() override;
     void use_codec(const codec::Codec& codec) override;
     std::size_t most_unsettled() const override {
-        return layout().has_spare() ? layout().spare() : layout().subgroups();
+        return is_cached()             ? 0
+               : layout().has_spare() ? layout().spare()
+                                      : layout().subgroups();
     }
     void keep_update(std::int64_t generation, const StepScalars& scalars) override;
     Ticket flush() override;
@@ -49,16 +51,14 @@ public:
     Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                    const Landed& landed) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
+    void read_state(std::size_t subgroup, std::int64_t generation,
+                    const StateArrays& state) override;
     void write_state(std::size_t subgroup, std::int64_t generation,
-                     const StateArrays& state) override {
-        if (subgroup < kept_slots_) {
-            slots_[subgroup].kept = kNone;
-        }
-        StoredDevice::write_state(subgroup, generation, state);
-    }
+                     const StateArrays& state) override;
 
 private:
     static constexpr std::int64_t kNone = -1;
+    static constexpr std::int64_t kChanging = -2;
 
     // Spans of one buffer, each large enough for the largest subgroup.
     struct Slot {
@@ -66,8 +66,8 @@ private:
         std::span<std::byte> extent;      // header and arrays; empty if storage is mapped
         std::span<std::byte> gradients;   // on_host only
         std::span<std::byte> parameters;  // with deltas: the old and new ones of a tile
-        // The subgroup's extents before and after its update: both in the slot's memory, or the two
-        // places in mapped storage.
+        // The subgroup's extents before and after its update: both in the slot's memory, both in
+        // its cache, or the two places in mapped storage.
         std::span<std::byte> old;
         std::span<std::byte> updated;
         std::int64_t generation = 0;  // of `old`
@@ -104,7 +104,14 @@ private:
     Ticket finished(Ticket stored, std::size_t subgroup, std::int64_t generation);
     void take_place(Slot& slot, std::size_t subgroup);
     std::ptrdiff_t leave_waiting(Slot& slot, std::size_t subgroup);
-    bool is_mapped() const { return !is_on_host() && state_.volume().is_mapped(); }
+    bool is_mapped() const { return !is_on_host() && !is_cached() && state_.volume().is_mapped(); }
+    // Whether all state is in memory, too, and is stored in turns.
+    bool is_cached() const { return state_.has_turns(); }
+    std::span<std::byte> cached(std::size_t subgroup) {
+        return cache_.span().subspan(subgroup * layout().most_extent_bytes(),
+                                     layout().extent_bytes(subgroup));
+    }
+    void load_to_cache(std::size_t subgroup, std::int64_t generation);
     std::size_t parameter_bytes(std::size_t subgroup) const {
         return layout().tiles_in(subgroup) * tile_parameter_bytes();
     }
@@ -134,10 +141,15 @@ private:
     std::size_t kept_slots_ = 0;
     // For each subgroup the last generation that write() sealed; kNone: none.
     std::vector<std::atomic<std::int64_t>> sealed_;
+    memory::Buffer cache_;                               // of all state, if is_cached()
+    // The generation of each subgroup there; kNone: none; kChanging: an update is at work.
+    std::vector<std::atomic<std::int64_t>> cached_;
+    Ticket logged_;                                      // the last update, on its drive
     std::optional<GradientStaging> staging_;  // on_host only
     std::optional<GpuEngine> gpu_;            // mapped state only
     std::atomic<GpuTensors*> tensors_ = nullptr;
     std::optional<shaping::TransferQueue> gradients_;  // near_storage and shaped only
+    std::optional<Executor> logger_;  // if is_cached(); last, so that it ends first
 };
 
 }  // namespace nearstep::csd

@@ -111,6 +111,12 @@ void CpuDevice::update_to_deltas(Slot& slot, std::size_t subgroup, const StepSca
 
 // The place of the new state in the storage. Waits while all spare ones are in use.
 void CpuDevice::take_place(Slot& slot, std::size_t subgroup) {
+    if (is_cached()) {  // the update is in place
+        slot.updated = slot.old;
+        if (!state_.is_in_turn(subgroup, slot.generation + 1)) {
+            return;
+        }
+    }
     slot.place = state_.new_place_of(subgroup, slot.generation + 1);
     if (is_mapped()) {
         slot.updated = state_.map(subgroup, slot.place);
@@ -139,8 +145,12 @@ void CpuDevice::update(int slot, std::size_t subgroup, const StepScalars& scalar
                        std::span<std::byte> landing) {
     Slot& s = allocated(slot);
     s.kept = kNone;
+    if (is_cached()) {
+        cached_[subgroup] = kChanging;
+    }
     const bool is_on_gpu = gpu_ && gpu_->takes(static_cast<std::size_t>(slot), landing);
-    s.waits_for_place = has_spare() && is_on_gpu && gpu_->was_read(static_cast<std::size_t>(slot));
+    s.waits_for_place =
+        is_mapped() && has_spare() && is_on_gpu && gpu_->was_read(static_cast<std::size_t>(slot));
     if (s.waits_for_place) {
         s.updated = s.waiting.span().first(layout().extent_bytes(subgroup));
     } else {

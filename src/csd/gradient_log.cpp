@@ -108,12 +108,40 @@ struct GradientLog::Facts {
     }
 };
 
-LoggedUpdate::LoggedUpdate(const StepScalars& scalars, GroupMap groups,
-                           std::unique_ptr<codec::Codec> codec, PayloadMemory payloads)
-    : scalars_(scalars),
+LoggedUpdate::LoggedUpdate(const GradientLog& log, const StepScalars& scalars, GroupMap groups,
+                           std::unique_ptr<codec::Codec> codec, Payloads payloads)
+    : log_(&log),
+      scalars_(scalars),
       groups_(std::move(groups)),
       codec_(std::move(codec)),
       payloads_(std::move(payloads)) {}
+
+// Reads the payloads of consecutive tiles, which are the first ones in what it returns.
+PayloadMemory LoggedUpdate::read(std::size_t first_tile, std::size_t tiles) const {
+    const std::size_t bytes_of_tile = payloads_.sources * payloads_.stride;
+    const std::size_t begin = kPayloadsAt + first_tile * bytes_of_tile;
+    const std::size_t page = begin / store::kPageBytes * store::kPageBytes;
+    memory::Buffer pages(round_up(begin + tiles * bytes_of_tile - page, store::kPageBytes));
+    log_->read_into(pages.span(), page);
+    PayloadMemory found(*codec_, payloads_.stride, tiles, payloads_.sources,
+                        PayloadMemory::Place::logged);
+    expects(found.stride() == payloads_.stride, "a payload's place is a multiple of 64 bytes");
+    found.lie_in(std::move(pages), begin - page);
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+        if (xxh3(found.of_tile(tile)) != payloads_.digests.at(first_tile + tile)) {
+            log_->refuse("its gradients are damaged (checksum mismatch)");
+        }
+    }
+    return found;
+}
+
+void LoggedUpdate::verify() const {
+    constexpr std::size_t kAtOnce = 256;
+    const std::size_t all = payloads_.digests.size();
+    for (std::size_t first = 0; first < all; first += kAtOnce) {
+        read(first, std::min(kAtOnce, all - first));
+    }
+}
 
 void LoggedUpdate::apply(const StateLayout& layout, const std::vector<shard::Subgroup>& subgroups,
                          std::size_t subgroup, std::span<std::byte> payload) const {
@@ -121,20 +149,20 @@ void LoggedUpdate::apply(const StateLayout& layout, const std::vector<shard::Sub
     alignas(64) std::array<float, arith::kPieceElems> unread;  // NOLINT: new parameters go nowhere
     const UpdateEngine& engine = best_engine();
     const std::size_t tiles = layout.tiles_in(subgroup);
+    const PayloadMemory payloads = read(layout.first_tile(subgroup), tiles);
     for (std::size_t tile = 0; tile < tiles; ++tile) {
         const std::size_t number = subgroups[subgroup].tiles.begin + tile;
-        const std::size_t local = layout.first_tile(subgroup) + tile;
         const StatePointers state = state_of_tile(layout.format(), payload, tiles, tile);
         UpdateRun run;
         run.format = layout.format();
-        run.gradient_dtype = payloads_.piece_dtype();
+        run.gradient_dtype = payloads.piece_dtype();
         run.key = arith::tile_key(scalars_.random_key, number);
         run.count = arith::kPieceElems;
         run.parameters = unread.data();
         for (std::size_t first = 0; first < shard::kTileElems; first += run.count) {
             run.state = state_from(layout.format(), state, first);
             run.first = static_cast<std::uint32_t>(first);
-            run.gradient = payloads_.piece_of(local, first, piece);
+            run.gradient = payloads.piece_of(tile, first, piece);
             csd::update(engine, scalars_, groups_, number * shard::kTileElems + first, run);
         }
     }
@@ -157,12 +185,13 @@ void GradientLog::hold(PayloadMemory& payloads) {
     file_.claim();
     if (is_mapped()) {
         payloads.lie_in(file_.map(file_bytes(payloads.bytes())), kPayloadsAt);
+        holds_payloads_ = true;
     } else {
         payloads.lie_in(memory::Buffer(round_up(payloads.bytes(), store::kPageBytes)), 0);
     }
 }
 
-void GradientLog::read_into(std::span<std::byte> pages, std::size_t offset) {
+void GradientLog::read_into(std::span<std::byte> pages, std::size_t offset) const {
     file_.transfer({store::Direction::read,
                     {{pages.data(), pages.size()}},
                     static_cast<std::int64_t>(offset)});
@@ -204,7 +233,7 @@ void GradientLog::put(const store::SubgroupHeader& header, const PayloadMemory& 
     memory::Buffer head(kPayloadsAt);
     std::memcpy(head.span().data() + store::kHeaderBytes, &directory, sizeof directory);
     store::seal(header, head.span());
-    if (!is_mapped()) {
+    if (!holds_payloads_) {
         write(payloads.pages(), kPayloadsAt);
     }
     write(fact_pages.span(), kPayloadsAt + directory.payload_bytes);
@@ -213,14 +242,13 @@ void GradientLog::put(const store::SubgroupHeader& header, const PayloadMemory& 
 
 void GradientLog::refuse(const std::string& fault) const {
     throw DamageError(text("The log \"", file_.path(),
-                           "\", which repeats the last step where it "
-                           "had not come to its end, cannot be used: ",
+                           "\", which repeats a step whose state is missing, cannot be used: ",
                            fault, ". Start again with ", Term::resume,
                            "; if it happens again, go on from a checkpoint with ", Term::from,
                            "."));
 }
 
-GradientLog::Facts GradientLog::read_facts(const Directory& directory) {
+GradientLog::Facts GradientLog::read_facts(const Directory& directory) const {
     const std::size_t held = file_.held_bytes() - kPayloadsAt;
     if (directory.payload_bytes % store::kPageBytes != 0 || directory.payload_bytes > held ||
         directory.fact_bytes > held - directory.payload_bytes) {
@@ -235,21 +263,6 @@ GradientLog::Facts GradientLog::read_facts(const Directory& directory) {
     Facts facts;
     unpack({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, facts);
     return facts;
-}
-
-PayloadMemory GradientLog::read_payloads(const Facts& facts, const codec::Codec& codec) {
-    PayloadMemory found(codec, facts.stride, facts.tiles, facts.sources,
-                        PayloadMemory::Place::logged);
-    expects(found.stride() == facts.stride, "a payload's place is a multiple of 64 bytes");
-    memory::Buffer payloads(facts.payload_bytes());
-    read_into(payloads.span(), kPayloadsAt);
-    found.lie_in(std::move(payloads), 0);
-    for (std::size_t tile = 0; tile < facts.tiles; ++tile) {
-        if (xxh3(found.of_tile(tile)) != facts.digests[tile]) {
-            refuse("its gradients are damaged (checksum mismatch)");
-        }
-    }
-    return found;
 }
 
 std::optional<LoggedUpdate> GradientLog::read(const store::SubgroupHeader& header,
@@ -284,8 +297,10 @@ std::optional<LoggedUpdate> GradientLog::read(const store::SubgroupHeader& heade
                                .keep = facts.keep,
                                .dtype = static_cast<Dtype>(facts.dtype),
                                .rounding = static_cast<arith::Rounding>(facts.rounding)});
-        PayloadMemory payloads = read_payloads(facts, *codec);
-        return LoggedUpdate(scalars, GroupMap(runs), std::move(codec), std::move(payloads));
+        expects(facts.stride >= codec->payload_bytes() && facts.stride % 64 == 0,
+                "a payload has its place");
+        return LoggedUpdate(*this, scalars, GroupMap(runs), std::move(codec),
+                            {facts.stride, facts.sources, facts.digests});
     } catch (const ContractError&) {
         refuse("it holds what no run writes");
     } catch (const ConfigError&) {

@@ -1,5 +1,5 @@
-// The log of a device: what its last update needs, stored before old state gives up its place. A
-// restart repeats the update where it had not come to its end. See docs/formats/gradient-log.md.
+// A log of a device: what one of its updates needs, stored before old state gives up its place. A
+// restart repeats the update where its state is missing. See docs/formats/gradient-log.md.
 #pragma once
 
 #include "codec/codec.hpp"
@@ -20,32 +20,48 @@
 
 namespace nearstep::csd {
 
-// An update that was read from a log. It makes the state of `generation` from the one before.
+class GradientLog;
+
+// An update in a log, which outlives it. It makes the state of one generation from the one before.
+// Any thread may call. Throws DamageError if gradients are damaged.
 class LoggedUpdate {
 public:
-    // `payloads` uses the codec.
-    LoggedUpdate(const StepScalars& scalars, GroupMap groups, std::unique_ptr<codec::Codec> codec,
-                 PayloadMemory payloads);
+    // How payloads lie in the log.
+    struct Payloads {
+        std::size_t stride = 0;
+        std::size_t sources = 0;
+        std::vector<std::uint64_t> digests;  // of each tile
+    };
 
-    // Updates the state of a subgroup in place. Any thread may call.
+    LoggedUpdate(const GradientLog& log, const StepScalars& scalars, GroupMap groups,
+                 std::unique_ptr<codec::Codec> codec, Payloads payloads);
+
+    // Reads all gradients.
+    void verify() const;
+
+    // Updates the state of a subgroup in place, with its gradients from the log.
     void apply(const StateLayout& layout, const std::vector<shard::Subgroup>& subgroups,
                std::size_t subgroup, std::span<std::byte> payload) const;
 
 private:
+    PayloadMemory read(std::size_t first_tile, std::size_t tiles) const;
+
+    const GradientLog* log_;
     StepScalars scalars_;
     GroupMap groups_;
     std::unique_ptr<codec::Codec> codec_;
-    PayloadMemory payloads_;
+    Payloads payloads_;
 };
 
 class GradientLog {
 public:
-    // Opens and locks the file if it is there; throws as store::File.
+    // Opens and locks the file if it is there; throws as store::File. Not moved after that.
     explicit GradientLog(std::string path, store::Storage* storage = nullptr);
 
     // Bytes of the file for payloads of so many bytes, without the groups' and tiles' facts.
     static std::size_t file_bytes(std::size_t payload_bytes);
 
+    const std::string& path() const { return file_.path(); }
     void claim() { file_.claim(); }
     void withdraw() { file_.withdraw(); }
     // Empties the log and reserves space for payloads. Throws as store::File.
@@ -72,14 +88,15 @@ private:
     bool is_mapped() const;
     struct Directory;
     struct Facts;
-    void read_into(std::span<std::byte> pages, std::size_t offset);
+    friend class LoggedUpdate;
+    void read_into(std::span<std::byte> pages, std::size_t offset) const;
     void write(std::span<const std::byte> pages, std::size_t offset);
-    Facts read_facts(const Directory& directory);
-    PayloadMemory read_payloads(const Facts& facts, const codec::Codec& codec);
+    Facts read_facts(const Directory& directory) const;
     [[noreturn]] void refuse(const std::string& fault) const;
 
-    store::File file_;
+    mutable store::File file_;  // transfers do not change what this is
     bool has_storage_;  // of a caller
+    bool holds_payloads_ = false;
 };
 
 }  // namespace nearstep::csd

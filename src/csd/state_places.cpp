@@ -4,12 +4,13 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace nearstep::csd {
 
-StatePlaces::StatePlaces(std::size_t subgroups, std::size_t places, std::size_t lent)
-    : places_(places), lent_(lent), of_subgroup_(subgroups) {
+StatePlaces::StatePlaces(std::size_t subgroups, std::size_t places, std::size_t lent, Frees frees)
+    : places_(places), lent_(lent), frees_(frees), of_subgroup_(subgroups) {
     clear();
 }
 
@@ -27,7 +28,7 @@ void StatePlaces::clear() {
 void StatePlaces::note(std::size_t subgroup, std::int64_t generation, std::size_t place) {
     const std::lock_guard lock(lock_);
     if (version(subgroup, generation) == nullptr && free_.erase(place) > 0) {
-        of_subgroup_.at(subgroup).push_back({generation, place});
+        of_subgroup_.at(subgroup).push_back({generation, place, true});
     }
 }
 
@@ -42,6 +43,18 @@ std::optional<std::size_t> StatePlaces::find(std::size_t subgroup, std::int64_t 
     const std::lock_guard lock(lock_);
     const Version* found = version(subgroup, generation);
     return found == nullptr ? std::nullopt : std::optional(found->place);
+}
+
+std::vector<std::int64_t> StatePlaces::versions(std::size_t subgroup, std::int64_t until) const {
+    const std::lock_guard lock(lock_);
+    std::vector<std::int64_t> generations;
+    for (const Version& one : of_subgroup_.at(subgroup)) {
+        if (one.generation <= until) {
+            generations.push_back(one.generation);
+        }
+    }
+    std::ranges::sort(generations, std::greater());
+    return generations;
 }
 
 std::size_t StatePlaces::take(std::size_t subgroup, std::int64_t generation) {
@@ -71,38 +84,47 @@ std::size_t StatePlaces::take_any(std::size_t subgroup, std::int64_t generation)
     return place;
 }
 
-void StatePlaces::drop_others(std::size_t subgroup, std::int64_t generation) {
+template <typename Goes>
+void StatePlaces::free_if(std::size_t subgroup, const Goes& goes) {
     std::erase_if(of_subgroup_.at(subgroup), [&](const Version& one) {
-        if (one.generation != generation) {
+        const bool does_go = goes(one);
+        if (does_go) {
             free_.insert(one.place);
         }
-        return one.generation != generation;
+        return does_go;
     });
+    is_free_.notify_all();
+}
+
+void StatePlaces::drop_older(std::size_t subgroup, std::int64_t generation) {
+    std::int64_t newest = -1;
+    for (const Version& one : of_subgroup_.at(subgroup)) {
+        if (one.is_stored && one.generation <= generation) {
+            newest = std::max(newest, one.generation);
+        }
+    }
+    free_if(subgroup, [&](const Version& one) { return one.generation < newest; });
 }
 
 void StatePlaces::finish(std::size_t subgroup, std::int64_t generation) {
     const std::lock_guard lock(lock_);
-    if (generation == settled_) {
-        drop_others(subgroup, generation);
-        is_free_.notify_all();
+    for (Version& one : of_subgroup_.at(subgroup)) {
+        one.is_stored = one.is_stored || one.generation == generation;
+    }
+    if (frees_ == Frees::when_stored && generation == settled_) {
+        drop_older(subgroup, generation);
     }
 }
 
-void StatePlaces::forget_before(std::int64_t generation) {
+void StatePlaces::forget_older(std::int64_t generation) {
     for (std::size_t subgroup = 0; subgroup < of_subgroup_.size(); ++subgroup) {
-        forget_before(generation, subgroup);
+        forget_older(generation, subgroup);
     }
 }
 
-void StatePlaces::forget_before(std::int64_t generation, std::size_t subgroup) {
+void StatePlaces::forget_older(std::int64_t generation, std::size_t subgroup) {
     const std::lock_guard lock(lock_);
-    std::erase_if(of_subgroup_.at(subgroup), [&](const Version& one) {
-        if (one.generation < generation) {
-            free_.insert(one.place);
-        }
-        return one.generation < generation;
-    });
-    is_free_.notify_all();
+    drop_older(subgroup, generation);
 }
 
 void StatePlaces::fail(std::exception_ptr error) {
@@ -116,15 +138,14 @@ std::vector<std::size_t> StatePlaces::settle(std::int64_t generation) {
     settled_ = generation;
     std::vector<std::size_t> given_up;
     for (std::size_t subgroup = 0; subgroup < of_subgroup_.size(); ++subgroup) {
-        for (const Version& one : of_subgroup_[subgroup]) {
+        drop_older(subgroup, generation);
+        free_if(subgroup, [&](const Version& one) {
             if (one.generation > generation) {
                 given_up.push_back(one.place);
             }
-        }
-        const bool has_it = version(subgroup, generation) != nullptr;
-        drop_others(subgroup, has_it ? generation : generation - 1);
+            return one.generation > generation;
+        });
     }
-    is_free_.notify_all();
     return given_up;
 }
 

@@ -4,8 +4,8 @@
 #include "base/error.hpp"
 #include "base/wording.hpp"
 #include "csd/state_format.hpp"
-#include "store/names.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace nearstep::csd {
@@ -35,23 +35,30 @@ StateVolume::StateVolume(const StateVolumeSettings& settings, trace::Traffic& tr
         masters_.emplace(layout_);
     }
     if (layout_.has_spare()) {
-        places_.emplace(layout_.subgroups(), layout_.places_with_lent(), layout_.places());
-        log_.emplace(store::log_of_state(settings.volume.files.front()), settings.volume.storage);
+        places_.emplace(layout_.subgroups(), layout_.places_with_lent(), layout_.places(),
+                        settings.logs.size() > 1 ? StatePlaces::Frees::when_settled
+                                                 : StatePlaces::Frees::when_stored);
+    }
+    expects(settings.logs.size() < 2 ||
+                layout_.spare() * settings.logs.size() >= layout_.subgroups(),
+            "there is a spare place for each subgroup that an update stores");
+    for (const std::string& log : settings.logs) {
+        logs_.emplace_back(log, settings.volume.storage);
     }
 }
 
 void StateVolume::claim() {
     volume_.claim();
-    if (settings_.log_bytes > 0) {
-        log_->claim();
+    for (GradientLog& log : logs_) {
+        if (settings_.log_bytes > 0) {
+            log.claim();
+        }
     }
 }
 
 void StateVolume::withdraw() {
     volume_.withdraw();
-    if (log_) {
-        log_->withdraw();
-    }
+    std::ranges::for_each(logs_, &GradientLog::withdraw);
 }
 
 void StateVolume::reserve() {
@@ -59,20 +66,29 @@ void StateVolume::reserve() {
     if (places_) {
         places_->clear();
         has_looked_ = true;
-        read_log_ = std::nullopt;
-        update_ = std::nullopt;
+        updates_.clear();
     }
-    if (settings_.log_bytes > 0) {
-        log_->reserve(settings_.log_bytes);
-    } else if (log_) {
-        log_->remove();
+    for (GradientLog& log : logs_) {
+        if (settings_.log_bytes > 0) {
+            log.reserve(settings_.log_bytes);
+        } else {
+            log.remove();
+        }
     }
 }
 
-std::size_t StateVolume::storage_bytes(const StateVolumeSettings& settings) {
-    return settings.volume.files.size() *
-               store::Volume::file_bytes(volume_of(settings, layout_of(settings))) +
-           (settings.log_bytes > 0 ? GradientLog::file_bytes(settings.log_bytes) : 0);
+std::vector<store::PlannedFile> StateVolume::planned_files(const StateVolumeSettings& settings) {
+    const store::VolumeSettings volume = volume_of(settings, layout_of(settings));
+    std::vector<store::PlannedFile> planned;
+    for (const std::string& file : volume.files) {
+        planned.push_back({file, store::Volume::file_bytes(volume)});
+    }
+    for (const std::string& log : settings.logs) {
+        if (settings.log_bytes > 0) {
+            planned.push_back({log, GradientLog::file_bytes(settings.log_bytes)});
+        }
+    }
+    return planned;
 }
 
 std::size_t StateVolume::local_tile(std::size_t tile) const {
@@ -169,17 +185,21 @@ private:
     memory::Buffer memory_;
 };
 
-// A version that lies whole in its place, or that the log can repeat.
+// The newest version that lies whole in its place is brought forward. An older one is left while
+// the next one is stored.
 void StateVolume::load(std::size_t subgroup, std::int64_t generation, std::span<std::byte> extent) {
-    const std::optional<std::string> fault = read_extent(subgroup, generation, extent);
-    if (!fault) {
-        return;
+    std::string fault = text("no place holds its generation ", generation);
+    for (const std::int64_t version : versions(subgroup, generation)) {
+        auto why = read_extent(subgroup, version, extent);
+        if (!why) {
+            why = repeat(subgroup, version, generation, extent);
+        }
+        if (!why) {
+            return;
+        }
+        fault = *why;
     }
-    const LoggedUpdate* update = places_ ? update_to(generation) : nullptr;
-    if (update == nullptr || read_extent(subgroup, generation - 1, extent)) {
-        refuse(*fault, subgroup, generation);
-    }
-    repeat(subgroup, generation, *update, extent);
+    refuse(fault, subgroup, generation);
 }
 
 // Says what is wrong with the version; nullopt if it is there, whole.
@@ -209,7 +229,11 @@ void StateVolume::read_state(std::size_t subgroup, std::int64_t generation,
 void StateVolume::write_state(std::size_t subgroup, std::int64_t generation,
                               const StateArrays& state) {
     Transit transit(*this);
-    const std::span<std::byte> extent = transit.extent(subgroup);
+    write_state(subgroup, generation, state, transit.extent(subgroup));
+}
+
+void StateVolume::write_state(std::size_t subgroup, std::int64_t generation,
+                              const StateArrays& state, std::span<std::byte> extent) {
     narrow(settings_.state, state, payload_of(extent, subgroup));
     if (settings_.state != StateFormat::fp32) {
         widen(settings_.state, payload_of(extent, subgroup), state);

@@ -8,13 +8,16 @@
 #include "csd/state_places.hpp"
 #include "csd/update_engine.hpp"
 #include "memory/buffer.hpp"
+#include "store/storage_folder.hpp"
 #include "store/subgroup_header.hpp"
 #include "store/volume.hpp"
 #include "trace/traffic.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <semaphore>
@@ -30,8 +33,12 @@ struct StateVolumeSettings {
     StateFormat state = StateFormat::fp32;
     bool has_gradients = false;   // a region for fp32 gradients
     std::size_t spare = 0;        // see StateLayout; without has_gradients
-    std::size_t log_bytes = 0;    // for payloads of a log beside the only file; 0: none is written
-    bool keeps_repeated = false;  // stores what read_state() has repeated from the log
+    // Logs of updates, with spare places. The update to generation g is in the log of number g
+    // modulo their number. With one log each update stores all state. With several, those that have
+    // the same log store the same part of it.
+    std::vector<std::string> logs = {};
+    std::size_t log_bytes = 0;    // for the payloads of each; 0: none is written
+    bool keeps_repeated = false;  // stores what read_state() has repeated from the only log
     store::PayloadDigest digest = store::PayloadDigest::present;
     bool checks_masters = false;   // keeps digests in memory for read_masters()
     store::VolumeSettings volume;  // without `bytes`, which the constructor fills in
@@ -43,8 +50,8 @@ public:
     // Opens and locks the files that are there; throws as store::Volume. `traffic` outlives this.
     StateVolume(const StateVolumeSettings& settings, trace::Traffic& traffic);
 
-    // Bytes of storage over all files.
-    static std::size_t storage_bytes(const StateVolumeSettings& settings);
+    // The files, and the bytes that reserve() takes for each.
+    static std::vector<store::PlannedFile> planned_files(const StateVolumeSettings& settings);
 
     const StateLayout& layout() const { return layout_; }
     const std::string& name() const { return settings_.name; }
@@ -79,9 +86,17 @@ public:
     // See Device::settle() and Device::check_log().
     void settle(std::int64_t generation);
     void check_log(std::int64_t generation);
-    // Null without one.
-    GradientLog* log() { return log_ ? &*log_ : nullptr; }
-    // Stores an update to this generation in the log.
+    // The log of an update to this generation. Requires logs.
+    GradientLog& log_of(std::int64_t generation) {
+        return logs_.at(static_cast<std::size_t>(generation) % logs_.size());
+    }
+    bool has_turns() const { return logs_.size() > 1; }
+    // Whether the update to this generation stores the subgroup.
+    bool is_in_turn(std::size_t subgroup, std::int64_t generation) const {
+        return logs_.empty() ||
+               subgroup % logs_.size() == static_cast<std::size_t>(generation) % logs_.size();
+    }
+    // Stores an update to this generation in its log.
     void keep_update(std::int64_t generation, const PayloadMemory& payloads,
                      const StepScalars& scalars, const GroupMap& groups);
 
@@ -104,11 +119,17 @@ public:
     [[noreturn]] void refuse(const std::string& fault, std::size_t subgroup,
                              std::int64_t generation) const;
 
+    // Reads header and payload of a version. Repeats updates from logs, if no place holds that
+    // generation whole. Throws DamageError, and ConfigError if the state is another one.
+    void load(std::size_t subgroup, std::int64_t generation, std::span<std::byte> extent);
+
     // These do what csd::Device says of them; read_masters() needs `checks_masters`. Up to three
     // calls run at once and others wait. Each running call keeps the memory of one extent.
-    // read_state() repeats the update that the log has, if no place holds that generation whole.
     void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
+    // Does that with the caller's memory for header and payload, which keeps them.
+    void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state,
+                     std::span<std::byte> extent);
     Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
                         std::span<std::byte> to);
 
@@ -126,12 +147,12 @@ private:
     shard::ElementRange range() const;
     void look_for_places();
     std::optional<std::int64_t> find_place(std::size_t subgroup, std::int64_t generation);
+    std::vector<std::int64_t> versions(std::size_t subgroup, std::int64_t until);
     const LoggedUpdate* update_to(std::int64_t generation);
-    void load(std::size_t subgroup, std::int64_t generation, std::span<std::byte> extent);
     std::optional<std::string> read_extent(std::size_t subgroup, std::int64_t generation,
                                            std::span<std::byte> extent);
-    void repeat(std::size_t subgroup, std::int64_t generation, const LoggedUpdate& update,
-                std::span<std::byte> extent);
+    std::optional<std::string> repeat(std::size_t subgroup, std::int64_t from, std::int64_t to,
+                                      std::span<std::byte> extent);
     void store_extent(std::size_t subgroup, std::int64_t generation, std::span<std::byte> extent);
     void move_back();
 
@@ -144,11 +165,11 @@ private:
     store::Volume volume_;
     // With spare places.
     std::optional<StatePlaces> places_;
-    std::optional<GradientLog> log_;
+    std::deque<GradientLog> logs_;
     std::mutex looking_;
-    bool has_looked_ = false;               // for what the places hold
-    std::optional<std::int64_t> read_log_;  // the generation for which the log was read
-    std::optional<LoggedUpdate> update_;    // what it had
+    bool has_looked_ = false;  // for what the places hold
+    // What the logs were found to have, by generation.
+    std::map<std::int64_t, std::optional<LoggedUpdate>> updates_;
     std::counting_semaphore<> calls_{3};
     std::mutex lock_;
     std::vector<memory::Buffer>

@@ -67,6 +67,15 @@ std::optional<std::int64_t> StateVolume::find_place(std::size_t subgroup, std::i
     return place ? std::optional(layout_.place_offset(*place)) : std::nullopt;
 }
 
+// Generations up to this one that a place may hold, the newest first.
+std::vector<std::int64_t> StateVolume::versions(std::size_t subgroup, std::int64_t until) {
+    if (!places_) {
+        return {until};
+    }
+    look_for_places();
+    return places_->versions(subgroup, until);
+}
+
 std::int64_t StateVolume::place_of(std::size_t subgroup, std::int64_t generation) {
     const auto found = find_place(subgroup, generation);
     if (!found) {
@@ -105,14 +114,14 @@ void StateVolume::settle(std::int64_t generation) {
     }
     move_back();
     const std::lock_guard lock(looking_);
-    read_log_ = std::nullopt;
-    update_ = std::nullopt;
+    updates_.clear();
 }
 
 // Places are lent while a program changes all masters. The header goes last, so that a restart
-// finds no half of a version.
+// finds no half of a version. A version on a drive is flushed before its old place is given back.
 void StateVolume::move_back() {
     memory::Buffer extent;
+    std::vector<std::int64_t> left;
     while (const auto move = places_->take_back()) {
         const std::int64_t from = layout_.place_offset(move->from);
         const std::int64_t to = layout_.place_offset(move->to);
@@ -134,46 +143,81 @@ void StateVolume::move_back() {
                 .wait();
             volume_.write(bytes.first(store::kHeaderBytes), to, store::Speed::full).wait();
         }
-        volume_.free(from, layout_.most_extent_bytes());
+        left.push_back(from);
+    }
+    if (!left.empty() && has_turns()) {
+        volume_.sync().wait();
+    }
+    for (const std::int64_t place : left) {
+        volume_.free(place, layout_.most_extent_bytes());
     }
 }
 
+// What is read from the only log is stored in the place of older state, so all of it is verified
+// before. What is read from several is not stored.
 void StateVolume::check_log(std::int64_t generation) {
-    if (places_) {
-        look_for_places();
-        places_->forget_before(generation - 1);
+    if (!places_) {
+        return;
     }
-    for (std::size_t s = 0; places_ && s < layout_.subgroups(); ++s) {
-        if (!find_place(s, generation)) {
-            update_to(generation);
-            return;
+    look_for_places();
+    if (!has_turns()) {
+        places_->forget_older(generation);
+    }
+    std::int64_t oldest = generation;
+    for (std::size_t s = 0; s < layout_.subgroups(); ++s) {
+        const std::vector<std::int64_t> found = versions(s, generation);
+        oldest = found.empty() ? oldest : std::min(oldest, found.front());
+    }
+    for (std::int64_t next = oldest + 1; next <= generation; ++next) {
+        const LoggedUpdate* update = update_to(next);
+        if (update != nullptr && !has_turns()) {
+            update->verify();
         }
     }
 }
 
-// The update of the log that makes this generation; null if it has another.
+// The update that makes this generation; null if no log has it.
 const LoggedUpdate* StateVolume::update_to(std::int64_t generation) {
     const std::lock_guard lock(looking_);
-    if (read_log_ != generation) {
-        update_ = log_->read(header_of_log(generation), layout_.tiles(), range());
-        read_log_ = generation;
+    const auto [found, is_new] = updates_.try_emplace(generation);
+    if (is_new && !logs_.empty()) {
+        try {
+            found->second =
+                log_of(generation).read(header_of_log(generation), layout_.tiles(), range());
+        } catch (...) {
+            updates_.erase(found);
+            throw;
+        }
     }
-    return update_ ? &*update_ : nullptr;
+    return found->second ? &*found->second : nullptr;
 }
 
-void StateVolume::repeat(std::size_t subgroup, std::int64_t generation, const LoggedUpdate& update,
-                         std::span<std::byte> extent) {
-    update.apply(layout_, settings_.subgroups, subgroup, payload_of(extent, subgroup));
-    if (settings_.keeps_repeated) {
-        store_extent(subgroup, generation, extent);
-        places_->forget_before(generation, subgroup);
+// Returns why the updates between two generations cannot be repeated.
+std::optional<std::string> StateVolume::repeat(std::size_t subgroup, std::int64_t from,
+                                               std::int64_t to, std::span<std::byte> extent) {
+    for (std::int64_t next = from + 1; next <= to; ++next) {
+        const LoggedUpdate* update = update_to(next);
+        if (update == nullptr) {
+            return logs_.empty() ? text("no place holds its generation ", to)
+                                 : text("its place holds generation ", from, ", and the log \"",
+                                        log_of(next).path(), "\" lacks the update to ", next);
+        }
+        update->apply(layout_, settings_.subgroups, subgroup, payload_of(extent, subgroup));
     }
+    if (from < to && settings_.keeps_repeated && !has_turns()) {
+        store_extent(subgroup, to, extent);
+        places_->forget_older(to, subgroup);
+    }
+    return std::nullopt;
 }
 
 void StateVolume::store_extent(std::size_t subgroup, std::int64_t generation,
                                std::span<std::byte> extent) {
     std::int64_t offset = 0;
     if (places_) {
+        if (has_turns()) {  // the generation before is durable
+            places_->forget_older(generation - 1);
+        }
         const std::size_t place = places_->take_any(subgroup, generation);
         offset = layout_.place_offset(place);
         if (place >= layout_.places()) {
@@ -189,7 +233,7 @@ void StateVolume::store_extent(std::size_t subgroup, std::int64_t generation,
 
 void StateVolume::keep_update(std::int64_t generation, const PayloadMemory& payloads,
                               const StepScalars& scalars, const GroupMap& groups) {
-    log_->put(header_of_log(generation), payloads, scalars, groups, range());
+    log_of(generation).put(header_of_log(generation), payloads, scalars, groups, range());
 }
 
 }  // namespace nearstep::csd

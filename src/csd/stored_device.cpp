@@ -28,6 +28,7 @@ StateVolumeSettings unshaped_volume_of(const DeviceSettings& settings) {
             .state = settings.state,
             .has_gradients = settings.place == UpdatePlace::on_host,
             .spare = settings.spare,
+            .logs = settings.logs,
             .log_bytes = settings.keeps_log ? log_bytes_of(settings) : 0,
             .keeps_repeated = true,
             .digest = settings.digest,
@@ -51,8 +52,8 @@ StateVolumeSettings volume_of(const DeviceSettings& settings) {
 
 }  // namespace
 
-std::size_t storage_bytes(const DeviceSettings& settings) {
-    return StateVolume::storage_bytes(unshaped_volume_of(settings));
+std::vector<store::PlannedFile> planned_files(const DeviceSettings& settings) {
+    return StateVolume::planned_files(unshaped_volume_of(settings));
 }
 
 void prepare_storage(const DeviceSettings& settings) {
@@ -65,16 +66,14 @@ void prepare_storage(const DeviceSettings& settings) {
     expects(settings.spare == 0 ||
                 (!is_on_host && settings.delivery != Delivery::none && settings.links == nullptr),
             "places are shared near storage, where nobody reads old state during an update");
-    expects(!settings.keeps_log || settings.spare > 0, "a log replaces a second place");
+    expects(settings.logs.empty() || settings.spare > 0, "a log replaces a second place");
+    expects(!settings.keeps_log || !settings.logs.empty(), "an update is kept in a log");
+    expects(settings.logs.size() < 2 || settings.keeps_log,
+            "state that is stored in turns needs all updates between");
     expects(settings.delivery != Delivery::deltas ||
                 (!is_on_host && size_bytes(settings.parameter_dtype) == sizeof(std::uint16_t)),
             "deltas leave devices near storage and are of 16-bit parameters");
-    const std::size_t bytes_of_each = storage_bytes(settings) / settings.files.size();
-    std::vector<store::PlannedFile> planned;
-    for (const std::string& file : settings.files) {
-        planned.push_back({file, bytes_of_each});
-    }
-    store::check_folders(planned);
+    store::check_folders(planned_files(settings));
 }
 
 StoredDevice::StoredDevice(const DeviceSettings& settings, trace::Traffic& traffic)

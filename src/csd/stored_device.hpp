@@ -42,7 +42,8 @@ struct DeviceSettings {
     std::size_t most_payload_bytes = 0;   // largest among the codecs that use_codec() will name
     int sources = 1;                      // payloads per tile
     std::size_t spare = 0;                // places, see StateLayout; near storage only
-    bool keeps_log = false;               // with spare places: see Device::keep_update()
+    std::vector<std::string> logs = {};   // with spare places: see StateVolumeSettings
+    bool keeps_log = false;               // whether updates are logged: see Device::keep_update()
     int slots = 3;
     Delivery delivery = Delivery::parameters;  // deltas: near_storage and 16-bit parameters only
     store::IoKind io = store::IoKind::automatic;
@@ -68,8 +69,8 @@ struct DeviceSettings {
     double updates_per_s = 0;  // limit of the engine in parameters; 0: no limit
 };
 
-// Bytes that the device reserves, over all its files.
-std::size_t storage_bytes(const DeviceSettings& settings);
+// The files of the device, and the bytes that it reserves for each.
+std::vector<store::PlannedFile> planned_files(const DeviceSettings& settings);
 
 // Checks the settings that all kinds of device have, and the folders of the files. Throws
 // ConfigError if one cannot be made or written or has too little space. Changes nothing.

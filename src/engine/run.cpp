@@ -138,7 +138,7 @@ void Run::keep_program(std::int64_t step, std::span<const std::byte> bytes) {
     parts_->state.keep_program(step, bytes);
 }
 
-bool Run::commits_early() const { return parts_->resources.keeps_updates(); }
+bool Run::commits_early() const { return parts_->resources.commits_early(); }
 
 void Run::commit() { parts_->state.commit(position()); }
 void Run::abandon_step() { parts_->step.abandon(); }

@@ -4,6 +4,10 @@
 #include "base/error.hpp"
 #include "store/scanner.hpp"
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
 namespace nearstep::store {
 
 namespace {
@@ -69,16 +73,37 @@ std::optional<RankFileName> parse_manifest_name(const std::string& name) {
 
 namespace {
 
-constexpr std::string_view kLogSuffix = ".log";
+constexpr std::string_view kLogInfix = ".log-";
 
 }  // namespace
 
-std::string log_of_state(const std::string& state_file) { return text(state_file, kLogSuffix); }
+std::string log_of_state(const std::string& state_file, std::size_t number) {
+    return text(state_file, kLogInfix, number);
+}
+
+std::vector<std::string> logs_of_state(const std::string& state_file_name,
+                                       const std::vector<std::string>& folders) {
+    std::vector<std::string> logs;
+    for (const std::string& folder : folders) {
+        std::error_code ignored;
+        for (std::filesystem::directory_iterator file(folder, ignored), end;
+             !ignored && file != end; file.increment(ignored)) {
+            const std::string name = file->path().filename();
+            if (name.starts_with(text(state_file_name, kLogInfix)) && is_state_name(name)) {
+                logs.push_back(text(folder, "/", name));
+            }
+        }
+    }
+    return logs;
+}
 
 bool is_state_name(const std::string& name) {
-    if (name.ends_with(kLogSuffix) &&
-        parse_state_file_name(name.substr(0, name.size() - kLogSuffix.size()))) {
-        return true;
+    const std::string of_log = name.substr(0, std::min(name.rfind(kLogInfix), name.size()));
+    if (of_log.size() < name.size() && parse_state_file_name(of_log)) {
+        int number = -1;
+        Scanner scanner(std::string_view(name).substr(of_log.size()));
+        scanner.number_after(kLogInfix, number);
+        return number >= 0 && name == log_of_state(of_log, static_cast<std::size_t>(number));
     }
     int rank = -1;
     Scanner scanner(name);

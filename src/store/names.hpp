@@ -2,6 +2,7 @@
 // and never used as a path.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,10 +34,13 @@ struct RankFileName {
 std::optional<RankFileName> parse_state_file_name(const std::string& name);
 std::optional<RankFileName> parse_manifest_name(const std::string& name);
 
-// The path or name of the log beside a state file.
-std::string log_of_state(const std::string& state_file);
+// The path or name of a log beside a state file, by its number: "rank-3.device-0.state.log-0".
+std::string log_of_state(const std::string& state_file, std::size_t number);
+// Those of the logs of a state file with this name that are there, in the folders.
+std::vector<std::string> logs_of_state(const std::string& state_file_name,
+                                       const std::vector<std::string>& folders);
 
-// True for the name of a state file, its log, a manifest or a program's state.
+// True for the name of a state file, one of its logs, a manifest or a program's state.
 bool is_state_name(const std::string& name);
 
 }  // namespace nearstep::store

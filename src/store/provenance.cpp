@@ -5,6 +5,7 @@
 #include "base/plain_file.hpp"
 #include "base/wording.hpp"
 #include "store/names.hpp"
+#include "store/storage_folder.hpp"
 #include "store/subgroup_header.hpp"
 
 #include <unistd.h>
@@ -68,10 +69,13 @@ bool is_removable_state(const std::string& path, const std::vector<std::string>&
                                   }));
 }
 
-void remove_state(const std::string& path) {
-    const std::string log = log_of_state(path);
-    if (is_removable_state(log, {})) {
-        ::unlink(log.c_str());
+void remove_state(const std::string& path, const std::vector<std::string>& log_folders) {
+    std::vector<std::string> folders = log_folders;
+    folders.push_back(folder_of(path));
+    for (const std::string& log : logs_of_state(path.substr(path.rfind('/') + 1), folders)) {
+        if (is_removable_state(log, {})) {
+            ::unlink(log.c_str());
+        }
     }
     ::unlink(path.c_str());
 }

@@ -23,8 +23,9 @@ std::vector<std::string> foreign_files(const RankFiles& files);
 bool is_removable_manifest(const std::string& path);
 bool is_removable_state(const std::string& path, const std::vector<std::string>& beside);
 
-// Removes a state file, and the log beside it if a restart may remove that.
-void remove_state(const std::string& path);
+// Removes a state file, and those of its logs that a restart may remove: beside it and in these
+// folders.
+void remove_state(const std::string& path, const std::vector<std::string>& log_folders);
 
 // Throws ConfigError if there are foreign files. Call it before the rank's files are emptied.
 void refuse_foreign_files(const RankFiles& files);

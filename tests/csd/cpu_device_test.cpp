@@ -310,7 +310,7 @@ TEST(CpuDeviceTest, MayOwnNothing) {
     device->reserve();
     device->flush().wait();
     EXPECT_NO_THROW(device->finish_gradients());
-    EXPECT_EQ(storage_bytes(settings), 0U);
+    EXPECT_EQ(planned_files(settings).front().bytes, 0U);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "csd/gpu_device.hpp"
 #include "csd/state_layout.hpp"
 #include "csd/transfer_handler.hpp"
+#include "store/names.hpp"
 #include "support/test.hpp"
 
 #include <chrono>
@@ -65,6 +66,7 @@ struct SmallDeviceSettings {
     std::optional<int> gpu = std::nullopt;
     std::size_t gpu_read_ahead_bytes = 0;
     std::size_t spare = 0;  // places; with some the device keeps a log
+    int logs = 1;           // several: state is cached, and stored in turns
     bool is_in_gpu_memory = false;
     std::string parent = testing::TempDir();  // of the device's folder
     std::vector<shard::Subgroup> subgroups = small_subgroups();
@@ -96,6 +98,10 @@ struct SmallDevice {
         settings.gpu_read_ahead_bytes = wanted.gpu_read_ahead_bytes;
         settings.spare = wanted.spare;
         settings.keeps_log = wanted.spare > 0;
+        for (int log = 0; settings.keeps_log && log < wanted.logs; ++log) {
+            settings.logs.push_back(
+                store::log_of_state(settings.files.front(), static_cast<std::size_t>(log)));
+        }
         device = wanted.is_in_gpu_memory ? make_gpu_device(settings, traffic)
                                          : make_cpu_device(settings, traffic);
         device->reserve();
@@ -206,6 +212,9 @@ struct HandledDevice : SmallDevice {
         put_gradients(step);
         start(step, scalars);
         handler->finish();
+        if (settings.logs.size() > 1) {
+            device->flush().wait();
+        }
     }
     void take_steps(int steps) {
         for (int step = 0; step < steps; ++step) {

@@ -6,6 +6,7 @@
 #include "csd/cpu_device.hpp"
 #include "csd/state_commit.hpp"
 #include "csd/transfer_handler.hpp"
+#include "store/names.hpp"
 #include "store/storage.hpp"
 #include "support/test.hpp"
 
@@ -31,6 +32,7 @@ struct JobSettings {
     std::string folder = {};
     store::Storage* storage = nullptr;
     std::size_t spare = 0;  // places; devices with some keep a log
+    int logs = 1;           // several: state is cached, and stored in turns
 };
 
 // What the program of a rank has at a step, over several sectors. It changes in two of three steps.
@@ -221,14 +223,33 @@ private:
         settings.executor = &executor_;
         settings.spare = settings_.spare;
         settings.keeps_log = settings_.spare > 0;
+        for (int log = 0; settings.keeps_log && log < settings_.logs; ++log) {
+            settings.logs.push_back(
+                store::log_of_state(settings.files.front(), static_cast<std::size_t>(log)));
+        }
         Rank& owner = *ranks_[static_cast<std::size_t>(rank)];
         owner.devices.push_back(make_cpu_device(settings, traffic_));
         owner.handlers.push_back(
             std::make_unique<TransferHandler>(settings_.handler, *owner.devices.back()));
     }
 
-    // The step is durable before its state is written.
+    // The step is durable before its state is written. With several logs, both are written at once,
+    // and the step is durable after that.
     void step_by_log(std::uint64_t order) {
+        if (settings_.logs > 1) {
+            for (const std::size_t rank : permuted(order)) {
+                for (const auto& device : ranks_[rank]->devices) {
+                    put_gradients(*device);
+                    device->keep_update(at_.generation + 1, kScalars);
+                    device->settle(at_.generation + 1);
+                }
+                start_and_finish(*ranks_[rank]);
+            }
+            ++at_.generation;
+            ++at_.step;
+            commit(order / 7);
+            return;
+        }
         for (const std::size_t rank : permuted(order)) {
             for (const auto& device : ranks_[rank]->devices) {
                 put_gradients(*device);
@@ -239,11 +260,17 @@ private:
         ++at_.step;
         commit(order / 7);
         settle();
+        --at_.generation;
         for (const std::size_t rank : permuted(order)) {
-            for (const auto& handler : ranks_[rank]->handlers) {
-                handler->start(kScalars, at_.generation - 1, vector_);
-                handler->finish();
-            }
+            start_and_finish(*ranks_[rank]);
+        }
+        ++at_.generation;
+    }
+
+    void start_and_finish(Rank& rank) {
+        for (const auto& handler : rank.handlers) {
+            handler->start(kScalars, at_.generation, vector_);
+            handler->finish();
         }
     }
 

@@ -118,10 +118,12 @@ TEST(StoredStateTest, ReservesWhatItAnnounced) {
     for (const int files : {1, 3}) {
         const SmallDevice small({.place = UpdatePlace::on_host, .files = files});
         std::size_t bytes = 0;
-        for (const std::string& file : small.settings.files) {
-            bytes += std::filesystem::file_size(file);
+        std::size_t announced = 0;
+        for (const store::PlannedFile& file : planned_files(small.settings)) {
+            bytes += std::filesystem::file_size(file.path);
+            announced += file.bytes;
         }
-        EXPECT_EQ(bytes, storage_bytes(small.settings));
+        EXPECT_EQ(bytes, announced);
         EXPECT_GE(bytes, (2 * 12 + 4) * kOwnElems);
     }
 }

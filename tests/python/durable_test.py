@@ -61,7 +61,7 @@ class Durable(launcher.FolderTest):
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         self.run_campaign(folder, 50 if "NEARSTEP_LONG" in os.environ else 5)
         whole = folder / "whole"
-        self.assertTrue((whole / "state/rank-0.device-0.state.log").is_file())
+        self.assertTrue((whole / "state/rank-0.device-0.state.log-0").is_file())
         self.train(whole, 2, 14)
         self.train(whole, 1, 16)
         self.assertEqual(self.starts(whole), [(1, 0), (2, 12), (1, 14)])

@@ -19,6 +19,8 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -100,7 +102,55 @@ std::vector<std::string> files_of(const config::EngineSettings& settings,
     return is_on_host(settings) ? files : std::vector{files.at(static_cast<std::size_t>(local))};
 }
 
+std::vector<std::string> logs_in(const PlacedSettings& settings, const std::string& folder,
+                                 const std::string& state_file) {
+    std::vector<std::string> logs;
+    const std::string name = text(folder, "/", state_file.substr(state_file.rfind('/') + 1));
+    for (std::size_t log = 0; settings.spare_places > 0 && log < settings.logs; ++log) {
+        logs.push_back(store::log_of_state(name, log));
+    }
+    return logs;
+}
+
+csd::StateVolumeSettings volume_of(const PlacedSettings& settings, int rank,
+                                   const shard::Replica& copy,
+                                   const std::vector<std::string>& files, int local) {
+    csd::StateVolumeSettings volume{
+        .name = name_of_device(rank, local),
+        .subgroups = subgroups_of(copy, rank, local),
+        .state = settings.csd.state,
+        .has_gradients = is_on_host(settings),
+        .spare = settings.spare_places,
+        .volume = {.files = files_of(settings, files, local), .io = settings.csd.io}};
+    volume.logs = log_files(settings, volume.volume.files.front(), local);
+    return volume;
+}
+
+// The logs of state that another run left: beside it, or in a folder that csd.log names now.
+std::vector<std::string> present_logs(const PlacedSettings& settings,
+                                      const csd::StateVolumeSettings& volume) {
+    const std::string& state = volume.volume.files.front();
+    for (const std::string& folder :
+         settings.logs == 1 ? std::vector<std::string>() : settings.csd.log) {
+        std::vector<std::string> logs = logs_in(settings, folder, state);
+        if (!logs.empty() && std::filesystem::exists(logs.front())) {
+            return logs;
+        }
+    }
+    return logs_in(settings, store::folder_of(state), state);
+}
+
 }  // namespace
+
+std::vector<std::string> log_files(const PlacedSettings& settings, const std::string& state_file,
+                                   int local) {
+    const std::vector<std::string>& folders = settings.csd.log;
+    return logs_in(settings,
+                   settings.logs == 1 || folders.empty()
+                       ? store::folder_of(state_file)
+                       : folders[static_cast<std::size_t>(local) % folders.size()],
+                   state_file);
+}
 
 std::vector<config::Tier> tiers_of(const config::EngineSettings& settings, int rank, int ranks) {
     return config::tiers_per_rank(settings, ranks)[static_cast<std::size_t>(rank)];
@@ -129,18 +179,11 @@ std::vector<store::PlannedFile> planned_files(const PlacedSettings& settings, in
         if (tiers[static_cast<std::size_t>(local)] == config::Tier::gpu) {
             continue;
         }
-        const csd::StateLayout layout(subgroups_of(copy, rank, local), settings.csd.state,
-                                      is_on_host(settings), settings.spare_places);
-        const store::VolumeSettings volume{.files = files_of(settings, files, local),
-                                           .bytes = layout.total_bytes()};
-        for (const std::string& file : volume.files) {
-            planned.push_back({file, store::Volume::file_bytes(volume)});
+        csd::StateVolumeSettings volume = volume_of(settings, rank, copy, files, local);
+        for (const shard::Subgroup& subgroup : volume.subgroups) {
+            volume.log_bytes += subgroup.tiles.size() * settings.log_tile_bytes;
         }
-        if (settings.log_tile_bytes > 0) {
-            planned.push_back(
-                {store::log_of_state(volume.files.front()),
-                 csd::GradientLog::file_bytes(layout.tiles() * settings.log_tile_bytes)});
-        }
+        std::ranges::move(csd::StateVolume::planned_files(volume), std::back_inserter(planned));
     }
     if (planned.empty()) {
         planned.push_back({manifest_path(settings, rank, set), kManifestBytes});
@@ -153,13 +196,8 @@ std::vector<csd::StateVolumeSettings> state_volumes(const PlacedSettings& settin
                                                     const std::vector<std::string>& files) {
     std::vector<csd::StateVolumeSettings> volumes;
     for (int local = 0; local < devices_in(copy, rank).count; ++local) {
-        volumes.push_back(
-            {.name = name_of_device(rank, local),
-             .subgroups = subgroups_of(copy, rank, local),
-             .state = settings.csd.state,
-             .has_gradients = is_on_host(settings),
-             .spare = settings.spare_places,
-             .volume = {.files = files_of(settings, files, local), .io = settings.csd.io}});
+        volumes.push_back(volume_of(settings, rank, copy, files, local));
+        volumes.back().logs = present_logs(settings, volumes.back());
     }
     return volumes;
 }
@@ -356,6 +394,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.most_payload_bytes = route.most_handed_bytes();
         device.sources = route.sources();
         device.spare = settings.spare_places;
+        device.logs = log_files(settings, device.files.front(), local);
         device.keeps_log = settings.log_tile_bytes > 0;
         device.slots = settings.csd.slots > 0 ? settings.csd.slots : config::kLeastSlots;
         device.io = settings.csd.io;

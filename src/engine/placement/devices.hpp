@@ -73,8 +73,13 @@ std::vector<config::Tier> tiers_of(const config::EngineSettings& settings, int r
 std::vector<std::string> state_files(const PlacedSettings& settings, int rank, int ranks,
                                      int set = 0);
 
-// The rank's state files with the bytes that each will take. A rank without devices has its
-// manifest alone. `copy` is the rank's copy of the state. `set` as for state_files().
+// The logs of a device's state file, by their numbers; none where each subgroup has two places.
+std::vector<std::string> log_files(const PlacedSettings& settings, const std::string& state_file,
+                                   int local);
+
+// The rank's state files and logs with the bytes that each will take. A rank without devices has
+// its manifest alone. `copy` is the rank's copy of the state. `set` as for state_files().
+
 std::vector<store::PlannedFile> planned_files(const PlacedSettings& settings, int rank, int ranks,
                                               const shard::Replica& copy, int set = 0);
 

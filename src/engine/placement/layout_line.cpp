@@ -95,6 +95,7 @@ std::string layout_line(const PlacedSettings& settings, int ranks, const shard::
         settings.nodes.empty() ? "" : text(" nodes=", brief_list(joined(settings.nodes, ","))),
         together == static_cast<std::size_t>(ranks) ? "" : text(" copy_ranks=", together),
         settings.spare_places == 0 ? "" : text(" spare_places=", settings.spare_places),
+        settings.logs == 1 ? "" : text(" logs=", settings.logs),
         " tiles_xxh3=", digest_of_tiles(copy.partition));
 }
 
@@ -132,6 +133,7 @@ std::optional<LayoutValues> parse_layout(const std::string& layout) {
     const std::string update = value_in(layout, "update");
     const auto state = parse_word<csd::StateFormat>(value_in(layout, "state"));
     const std::vector<std::size_t> spare = numbers_of<std::size_t>(layout, "spare_places");
+    const std::vector<std::size_t> logs = numbers_of<std::size_t>(layout, "logs");
     const bool has_nodes = !value_in(layout, "nodes").empty();
     if (ranks.size() != 1 || tiles.size() != 1 || !state || values.tiles_xxh3.empty() ||
         (update != "host" && update != "storage") ||
@@ -140,6 +142,7 @@ std::optional<LayoutValues> parse_layout(const std::string& layout) {
         values.devices.size() != static_cast<std::size_t>(ranks.front()) ||
         // Two more than config accepts may be in memory.
         spare.size() > 1 || !are_within(spare, config::between(1, config::kMostTiles)) ||
+        logs.size() > spare.size() || !are_within(logs, config::between(2, kMostLogs)) ||
         !are_within(values.devices, config::between(0, config::kMostDevices + 2)) ||
         values.nodes.size() != (has_nodes ? values.devices.size() : 0) ||
         !are_within(values.nodes, config::between(0, config::kMostRanks)) ||
@@ -156,6 +159,7 @@ std::optional<LayoutValues> parse_layout(const std::string& layout) {
     values.ranks = ranks.front();
     values.subgroup_tiles = tiles.front();
     values.spare_places = spare.empty() ? 0 : spare.front();
+    values.logs = logs.empty() ? 1 : logs.front();
     values.is_on_host = update == "host";
     values.state = *state;
     return values;

@@ -34,6 +34,7 @@ struct LayoutValues {
     std::vector<int> nodes = {};      // of each rank; empty: all are in one
     std::size_t subgroup_tiles = 0;
     std::size_t spare_places = 0;
+    std::size_t logs = 1;
     bool is_on_host = false;  // where the update happens
     csd::StateFormat state = csd::StateFormat::fp32;
     std::string tiles_xxh3 = {};

@@ -9,6 +9,8 @@
 
 namespace nearstep::engine {
 
+constexpr int kMostLogs = 64;  // of a device
+
 // Settings whose devices are placed. csd.per_rank has the devices of all ranks.
 struct PlacedSettings : config::EngineSettings {
     std::vector<int> places = {};     // in csd.path, of this rank's drives
@@ -17,7 +19,9 @@ struct PlacedSettings : config::EngineSettings {
     // Places that the subgroups of each device share beside one each, see csd::StateLayout; 0: each
     // subgroup has two of its own.
     std::size_t spare_places = 0;
-    std::size_t log_tile_bytes = 0;  // of a tile's payloads in the log of a device; 0: none has one
+    std::size_t log_tile_bytes = 0;  // of a tile's payloads in a log of a device; 0: none has one
+    // Logs of each device, see csd::StateVolumeSettings. Several: for csd.log.
+    std::size_t logs = 1;
 };
 
 }  // namespace nearstep::engine

@@ -53,8 +53,11 @@ struct Resources {
     bool has_parts() const { return kind == offload::VectorKind::parts; }
     // Whether a checkpoint, which contains one copy of the state, has this rank's.
     bool is_in_first_copy() const { return owners.copy_of(world.rank()) == 0; }
-    // Whether devices keep what a step's update needs, so that the step is durable before it ends.
+    // Whether devices keep what a step's update needs in a log.
     bool keeps_updates() const { return is_durable_by_step() && settings.spare_places > 0; }
+    // Whether a step is durable before its update begins. Where state is stored in turns, the log
+    // is written beside the update.
+    bool commits_early() const { return keeps_updates() && settings.logs == 1; }
     bool is_durable_by_step() const { return settings.csd.durability == config::Durability::step; }
 
     // Calls `work` for each subgroup of this rank with memory for its state. The pool's threads

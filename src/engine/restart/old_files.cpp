@@ -24,6 +24,7 @@ OldFiles::OldFiles(const mpi::Communicator& world, const Start& start)
       found_(start.found),
       set_(start.decision.set),
       memory_(config::memory_folder(start.settings)),
+      log_folders_(start.settings.csd.log),
       others_(state_files(start.settings, world.rank(), world.size(), 1 - set_)),
       node_(found_.ranks[static_cast<std::size_t>(world.rank())].node),
       is_first_(is_first_of_node(world, found_)) {
@@ -63,7 +64,7 @@ void OldFiles::remove(const std::string& state) const {
         for (const FoundRemains& one : found_.remains) {
             if (is_first_ && one.node == node_ && files_.count(one.path) == 0 &&
                 store::folder_of(one.path) == memory_ && is_own_plain(one.path)) {
-                store::remove_state(one.path);
+                store::remove_state(one.path, log_folders_);
             }
         }
         if (is_first_ && store::is_private_folder(memory_)) {
@@ -71,7 +72,7 @@ void OldFiles::remove(const std::string& state) const {
         }
         for (const std::string& file : others_) {
             if (store::is_removable_state(file, {})) {
-                store::remove_state(file);
+                store::remove_state(file, log_folders_);
             }
         }
         if (store::is_removable_manifest(partial_)) {
@@ -141,7 +142,7 @@ void OldFiles::remove_files_of(const FoundManifest& one) const {
         }
     }
     for (const std::string& file : removable) {
-        store::remove_state(file);
+        store::remove_state(file, log_folders_);
     }
 }
 

@@ -39,6 +39,7 @@ private:
     const Findings& found_;
     int set_;
     std::string memory_;               // folder
+    std::vector<std::string> log_folders_;
     std::vector<std::string> others_;  // of this rank, in the other set
     int node_;
     bool is_first_;                                  // of the node

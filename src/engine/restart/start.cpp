@@ -105,7 +105,7 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
     settle_places(world, placed, layout, options);
     watch.lap();
     name_layouts(world, placed, layout.elems, found);
-    if (placed.spare_places > 0 && has_two_places(found)) {
+    if (placed.spare_places > 0 && placed.logs == 1 && has_two_places(found)) {
         keep_two_places(placed);
         name_layouts(world, placed, layout.elems, found);
     }
@@ -114,10 +114,10 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
     if (decision.action != Action::resume_state) {
         world.together([&] {
             store::RankFiles files = files_of_rank(placed, world, decision.set);
-            if (placed.log_tile_bytes > 0) {
-                std::ranges::transform(
-                    state_files(placed, world.rank(), world.size(), decision.set),
-                    std::back_inserter(files.states), store::log_of_state);
+            const std::vector<std::string> states = files.states;
+            for (std::size_t device = 0; device < states.size(); ++device) {
+                std::ranges::move(log_files(placed, states[device], static_cast<int>(device)),
+                                  std::back_inserter(files.states));
             }
             store::refuse_foreign_files(files);
         });

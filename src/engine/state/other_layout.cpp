@@ -32,6 +32,7 @@ PlacedSettings run_of(const PlacedSettings& settings, const LayoutValues& layout
     old.csd.state = layout.state;
     old.csd.subgroup_tiles = layout.subgroup_tiles;
     old.spare_places = layout.spare_places;
+    old.logs = layout.logs;
     return old;
 }
 

@@ -169,7 +169,7 @@ void State::empty_files(const std::string& replaced, const Claimed& claimed) {
 void State::remove_files() {
     for (const std::string& file : state_files(resources_.settings, resources_.world.rank(),
                                                resources_.world.size(), resources_.set)) {
-        store::remove_state(file);
+        store::remove_state(file, resources_.settings.csd.log);
     }
 }
 
@@ -219,10 +219,10 @@ void State::keep_program(std::int64_t step, std::span<const std::byte> bytes) {
 }
 
 void State::commit(const store::Commit& position) {
-    expects(resources_.keeps_updates() || !resources_.pipeline->is_updating(),
+    expects(resources_.commits_early() || !resources_.pipeline->is_updating(),
             "a step is finished before it is committed");
     if (!resources_.is_durable_by_step() ||
-        (resources_.keeps_updates() && committed_ == position)) {
+        (resources_.commits_early() && committed_ == position)) {
         return;
     }
     committed_ = position;

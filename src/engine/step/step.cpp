@@ -253,7 +253,7 @@ csd::StepScalars Step::scalars_of(double factor) const {
                         factor / loss_scale_.value());
 }
 
-// Commits are prepared after the update, unless the devices have kept it.
+// Commits are prepared after the update, unless they were made before it.
 void Step::begin_update(double factor) {
     begun_factor_ = factor;
     if (resources_.options.tensors != nullptr) {
@@ -263,7 +263,7 @@ void Step::begin_update(double factor) {
         resources_.timeline->begin_update(done_ + 1);
     }
     pipeline_.begin_update(scalars_of(factor), [&resources = resources_] {
-        if (resources.is_durable_by_step() && !resources.keeps_updates()) {
+        if (resources.is_durable_by_step() && !resources.commits_early()) {
             resources.prepare_commit();
         }
     });
@@ -317,10 +317,9 @@ void Step::cancel_wrong_update() {
     }
 }
 
-// Makes the step durable before its state is written: from here on, a restart can repeat the
-// update. No rank overwrites old state before all name the step.
+// Makes the step durable before its state is written: a restart can repeat the update, which the
+// devices have kept. No rank overwrites old state before all name the step.
 void Step::commit_update(const Commit& commit) {
-    pipeline_.keep_update(scalars_of(factor()));
     LossScale next = loss_scale_;
     next.after_step(true);
     store::Commit position = this->position();
@@ -348,6 +347,9 @@ void Step::update(const Commit& commit) {
     if (takes_place()) {
         cancel_wrong_update();
         if (resources_.keeps_updates()) {
+            pipeline_.keep_update(scalars_of(factor()));
+        }
+        if (resources_.commits_early()) {
             commit_update(commit);
         }
         deliver_to(resources_.options.tensors);
