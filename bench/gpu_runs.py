@@ -224,7 +224,7 @@ def make_text(path, lines):
 
 
 def text_of(data, folder):
-    """One file with all text of the files and folders in `data`; by default the sources of Python's standard library."""
+    """One file with all text of the files and folders in `data`, by default of Python's standard library."""
     whole = folder / "text.txt"
     with whole.open("wb") as file:
         for name in map(pathlib.Path, data or [sysconfig.get_path("stdlib")]):
