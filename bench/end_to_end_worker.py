@@ -1,5 +1,6 @@
 """One row of bench/end_to_end, of the job that it gets as JSON: trains a GPT-2, a Llama or another model of
-transformers for some steps and prints a line of JSON.
+transformers for some steps and prints a line of JSON. A job with a log, as bench/killed_run gives it, goes on with the
+run that is in its folder, and a line follows each step in that file.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 import gpu_runs
 import gpu_timeline
 
-arguments = types.SimpleNamespace(**{"weights": None, "writes_weights": False} | json.loads(sys.argv[1]))
+arguments = types.SimpleNamespace(**{"weights": None, "writes_weights": False, "log": None} | json.loads(sys.argv[1]))
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RATE, BETAS, DECAY, CLIP = arguments.rate, (0.9, 0.95), 0.1, arguments.clip_norm
 HELD_OUT = 0.05  # of the text, at its end
@@ -87,13 +88,16 @@ def make_llama():
     if "fp8" in arguments.row:
         compute_in_float8(model)
     compile_model(model, model.model.layers)
-    if "lora" in arguments.row:
-        import peft
+    return with_adapters(model).train()
 
-        model = peft.get_peft_model(
-            model, peft.LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=["q_proj", "v_proj"])
-        )
-    return model.train()
+
+def with_adapters(model):
+    if "lora" not in arguments.row:
+        return model
+    import peft
+
+    settings = peft.LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=["q_proj", "v_proj"])
+    return peft.get_peft_model(model, settings)
 
 
 def make_other():
@@ -106,7 +110,7 @@ def make_other():
             transformers.AutoConfig.for_model(kind, **arguments.shape["config"]), dtype=torch.bfloat16
         )
     compile_model(model, max((part for part in model.modules() if isinstance(part, torch.nn.ModuleList)), key=len))
-    return model.train()
+    return with_adapters(model).train()
 
 
 def make_model():
@@ -171,6 +175,14 @@ class Memory:
             model.parameters(), lr=RATE, betas=BETAS, weight_decay=DECAY, fused=DEVICE.type == "cuda"
         )
 
+    def begin(self):
+        """The steps that are done already."""
+        return 0
+
+    def durable(self):
+        """The newest step that survives a crash."""
+        return 0
+
     def backward(self, loss):
         (loss / arguments.accumulation).backward()
 
@@ -199,10 +211,16 @@ class Near(Memory):
             weight_decay=DECAY,
             path=arguments.folder,
             accumulation=arguments.accumulation,
-            fresh=True,
+            fresh=arguments.log is None,
             weights=arguments.weights,
             **options,
         )
+
+    def begin(self):
+        return self.optimizer.resume() if arguments.log else 0
+
+    def durable(self):
+        return self.optimizer.durable_step
 
     def step(self):
         self.optimizer.step()
@@ -267,7 +285,7 @@ class Sharded(Memory):
         return {"stats": self.optimizer.stats()}
 
 
-class DeepSpeed:
+class DeepSpeed(Memory):
     """DeepSpeed with the optimizer offloaded; the row's options are its own settings."""
 
     def __init__(self, model):
@@ -329,6 +347,13 @@ class DeepSpeed:
         return {}
 
 
+def write(**what):
+    """A line of the log, with the time."""
+    if arguments.log:
+        with open(arguments.log, "a") as file:
+            file.write(json.dumps({"time": time.time(), **what}) + "\n")
+
+
 def note(parts, name, begin):
     """Seconds since ``begin`` at which the first and the second micro-batch of the first step were so far."""
     if len(parts) < 4:
@@ -361,7 +386,10 @@ def main():
     kinds = {"deepspeed": DeepSpeed, "nearstep": Near, "fsdp2": Sharded, "memory": Memory}
     trainer = kinds[arguments.row.split("-")[0]](model)
     module = getattr(trainer, "engine", model)
-    source = batches()
+    done, source = trainer.begin(), batches()
+    for _ in range(done * arguments.accumulation):
+        next(source)
+    write(begins=done)
     seconds, losses, drive, parts = [], [], [sum(gpu_runs.drive_bytes())], []
 
     def train():
@@ -378,18 +406,20 @@ def main():
         seconds.append(time.perf_counter() - begin)
         drive.append(sum(gpu_runs.drive_bytes()))
 
-    for _ in range(arguments.steps):
+    for step in range(done, arguments.steps):
         train()
+        write(step=step + 1, loss=losses[-1], durable=trainer.durable())
+    count = len(seconds)
     trace = {"trace": gpu_timeline.traced(train)} if arguments.trace and DEVICE.type == "cuda" else {}
-    seconds, losses = seconds[: arguments.steps], losses[: arguments.steps]
+    seconds, losses = seconds[:count], losses[:count]
     told = trainer.told() | trace
     source = batches(is_held_out=True)
     with torch.no_grad():
         held_out = [module(**next(source)).loss.item() for _ in range(2)]
     # The first steps compile and allocate. An update that continues into the next step counts in that step's time.
-    first = 2 if arguments.steps > 2 else 0
+    first = 2 if count > 2 else 0
     steady = seconds[first:]
-    drive_gb_per_s = (drive[arguments.steps] - drive[first]) / sum(steady) / 1e9
+    drive_gb_per_s = (drive[count] - drive[first]) / sum(steady) / 1e9
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
     line = {
         "row": arguments.row,

@@ -18,6 +18,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import textwrap
 
@@ -220,6 +221,16 @@ def of_size(gb):
 def make_text(path, lines):
     words = "the owner of each tile adds what the ranks send and writes it near its storage ".split()
     path.write_text("\n".join(" ".join(words[(i * 7 + j * j) % len(words)] for j in range(12)) for i in range(lines)))
+
+
+def text_of(data, folder):
+    """One file with all text of the files and folders in `data`, by default of Python's standard library."""
+    whole = folder / "text.txt"
+    with whole.open("wb") as file:
+        for name in map(pathlib.Path, data or [sysconfig.get_path("stdlib")]):
+            for path in sorted(name.rglob("*.py")) if name.is_dir() else [name]:
+                file.write(path.read_bytes())
+    return whole
 
 
 class Failed(Exception):
