@@ -202,6 +202,8 @@ class Near(Memory):
         import nearstep
 
         options = {"clip_norm": CLIP, "devices": arguments.devices, **arguments.options}
+        if "log" in options:
+            options["log"] = os.path.join(arguments.folder, options["log"])
         if "stream" in options:
             options["stream"] = nearstep.Stream(**options["stream"])
         self.optimizer = nearstep.AdamW(

@@ -60,6 +60,8 @@ class Optimizer(torch.optim.Optimizer):
     Keyword arguments of every class:
         path: folder or folders for the state, one per drive; the devices of a node's ranks take them in order, or those
             that ``launch/slurm`` grants. Default ``runs/state``.
+        log: folder or folders on drives for logs of gradients. The state is then in memory, too; a step writes its log
+            and a sixteenth of the state to ``path``, and survives a power cut. Default: a step writes all state.
         state: format of the stored state: "fp32", "bf16", "q8" or "compact"; see docs/pytorch.md. Default "fp32".
         codec: format of gradients, such as "q4"; see docs/pytorch.md. Default "dense".
         clip_norm: largest norm of the gradient over all ranks; None: no clipping. ``clipping="delayed"`` clips by the
@@ -105,6 +107,7 @@ class Optimizer(torch.optim.Optimizer):
         defaults: dict,
         *,
         path=None,
+        log=None,
         state=None,
         codec=None,
         clip_norm=None,
@@ -145,6 +148,7 @@ class Optimizer(torch.optim.Optimizer):
         layout = lay_out(self.param_groups, module)
         settings = settings_of(
             path,
+            log,
             state,
             codec,
             clipping,
@@ -158,6 +162,7 @@ class Optimizer(torch.optim.Optimizer):
         self._params, self._names, self._dtype = layout.params, layout.names, layout.dtype
         self._given = {
             "path": path,
+            "log": log,
             "state": state,
             "codec": codec,
             "clip_norm": clip_norm,

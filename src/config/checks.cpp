@@ -209,8 +209,8 @@ void check_log(const RunSettings& run, const Given& given) {
     expect_other(run.csd.durability != Durability::step,
                  given("csd.durability", quoted(run.csd.durability)), "it to \"step\"");
     expect_other(run.mode == Mode::base, given("mode", quoted(run.mode)), "another mode");
-    expect_other(run.csd.device == DeviceKind::xrt,
-                 given("csd.device", quoted(run.csd.device)), "it to \"emulated\"");
+    expect_other(run.csd.device == DeviceKind::xrt, given("csd.device", quoted(run.csd.device)),
+                 "it to \"emulated\"");
     expect_other(is_used(run.csd.tiers.memory) || is_used(run.csd.tiers.gpu),
                  "csd.tiers, because all state is in memory then", "them to 0");
     expect_other(run.link.are_shaped() || run.csd.update_mparam_s > 0,

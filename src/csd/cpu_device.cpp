@@ -120,8 +120,8 @@ int CpuDevice::reading_slots() const {
 }
 
 std::string CpuDevice::describe_io() const {
-    std::size_t bytes = 0;
-    std::vector<const memory::Buffer*> buffers;
+    std::size_t bytes = cache_.size();
+    std::vector<const memory::Buffer*> buffers = {&cache_};
     for (const Slot& slot : slots_) {
         bytes += slot.memory.size();
         buffers.push_back(&slot.memory);
@@ -179,8 +179,8 @@ void CpuDevice::hold_payloads() {
     if (keeps_log()) {
         std::call_once(holds_payloads_, [this] {
             if (is_cached()) {
-                payloads_->lie_in(
-                    memory::Buffer(round_up(payloads_->bytes(), store::kPageBytes)), 0);
+                payloads_->lie_in(memory::Buffer(round_up(payloads_->bytes(), store::kPageBytes)),
+                                  0);
             } else {
                 state_.log_of(0).hold(*payloads_);
             }

@@ -32,9 +32,7 @@ public:
     void expect_updates() override;
     void use_codec(const codec::Codec& codec) override;
     std::size_t most_unsettled() const override {
-        return is_cached()             ? 0
-               : layout().has_spare() ? layout().spare()
-                                      : layout().subgroups();
+        return is_cached() ? 0 : layout().has_spare() ? layout().spare() : layout().subgroups();
     }
     void keep_update(std::int64_t generation, const StepScalars& scalars) override;
     Ticket flush() override;
@@ -141,10 +139,10 @@ private:
     std::size_t kept_slots_ = 0;
     // For each subgroup the last generation that write() sealed; kNone: none.
     std::vector<std::atomic<std::int64_t>> sealed_;
-    memory::Buffer cache_;                               // of all state, if is_cached()
+    memory::Buffer cache_;  // of all state, if is_cached()
     // The generation of each subgroup there; kNone: none; kChanging: an update is at work.
     std::vector<std::atomic<std::int64_t>> cached_;
-    Ticket logged_;                                      // the last update, on its drive
+    Ticket logged_;                           // the last update, on its drive
     std::optional<GradientStaging> staging_;  // on_host only
     std::optional<GpuEngine> gpu_;            // mapped state only
     std::atomic<GpuTensors*> tensors_ = nullptr;

@@ -113,6 +113,8 @@ public:
     virtual void keep_update(std::int64_t /*generation*/, const StepScalars& /*scalars*/) {}
     // Throws DamageError if state of this generation needs the log, which has it damaged.
     virtual void check_log(std::int64_t /*generation*/) {}
+    // The most updates of a subgroup that were repeated from logs.
+    virtual std::int64_t most_repeated() const { return 0; }
     // All state written and waited for so far survives a power cut once the ticket is complete.
     // Returns at once.
     virtual Ticket flush() = 0;

@@ -241,11 +241,11 @@ void GradientLog::put(const store::SubgroupHeader& header, const PayloadMemory& 
 }
 
 void GradientLog::refuse(const std::string& fault) const {
-    throw DamageError(text("The log \"", file_.path(),
-                           "\", which repeats a step whose state is missing, cannot be used: ",
-                           fault, ". Start again with ", Term::resume,
-                           "; if it happens again, go on from a checkpoint with ", Term::from,
-                           "."));
+    throw DamageError(
+        text("The log \"", file_.path(),
+             "\", which repeats a step whose state is missing, cannot be used: ", fault,
+             ". Start again with ", Term::resume,
+             "; if it happens again, go on from a checkpoint with ", Term::from, "."));
 }
 
 GradientLog::Facts GradientLog::read_facts(const Directory& directory) const {

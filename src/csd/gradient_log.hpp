@@ -95,7 +95,7 @@ private:
     [[noreturn]] void refuse(const std::string& fault) const;
 
     mutable store::File file_;  // transfers do not change what this is
-    bool has_storage_;  // of a caller
+    bool has_storage_;          // of a caller
     bool holds_payloads_ = false;
 };
 

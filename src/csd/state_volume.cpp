@@ -39,9 +39,9 @@ StateVolume::StateVolume(const StateVolumeSettings& settings, trace::Traffic& tr
                         settings.logs.size() > 1 ? StatePlaces::Frees::when_settled
                                                  : StatePlaces::Frees::when_stored);
     }
-    expects(settings.logs.size() < 2 ||
-                layout_.spare() * settings.logs.size() >= layout_.subgroups(),
-            "there is a spare place for each subgroup that an update stores");
+    expects(
+        settings.logs.size() < 2 || layout_.spare() * settings.logs.size() >= layout_.subgroups(),
+        "there is a spare place for each subgroup that an update stores");
     for (const std::string& log : settings.logs) {
         logs_.emplace_back(log, settings.volume.storage);
     }
@@ -81,11 +81,18 @@ std::vector<store::PlannedFile> StateVolume::planned_files(const StateVolumeSett
     const store::VolumeSettings volume = volume_of(settings, layout_of(settings));
     std::vector<store::PlannedFile> planned;
     for (const std::string& file : volume.files) {
-        planned.push_back({file, store::Volume::file_bytes(volume)});
+        const std::size_t bytes = store::Volume::file_bytes(volume);
+        const std::size_t of_step = settings.logs.size() > 1
+                                        ? layout_of(settings).subgroups() *
+                                              layout_of(settings).most_extent_bytes() /
+                                              settings.logs.size()
+                                        : bytes / StateLayout::kPlaces;
+        planned.push_back({file, bytes, of_step});
     }
     for (const std::string& log : settings.logs) {
         if (settings.log_bytes > 0) {
-            planned.push_back({log, GradientLog::file_bytes(settings.log_bytes)});
+            const std::size_t bytes = GradientLog::file_bytes(settings.log_bytes);
+            planned.push_back({log, bytes, bytes / settings.logs.size()});
         }
     }
     return planned;

@@ -13,6 +13,7 @@
 #include "store/volume.hpp"
 #include "trace/traffic.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -31,8 +32,8 @@ struct StateVolumeSettings {
     std::string name;  // of the device
     std::vector<shard::Subgroup> subgroups;
     StateFormat state = StateFormat::fp32;
-    bool has_gradients = false;   // a region for fp32 gradients
-    std::size_t spare = 0;        // see StateLayout; without has_gradients
+    bool has_gradients = false;  // a region for fp32 gradients
+    std::size_t spare = 0;       // see StateLayout; without has_gradients
     // Logs of updates, with spare places. The update to generation g is in the log of number g
     // modulo their number. With one log each update stores all state. With several, those that have
     // the same log store the same part of it.
@@ -123,6 +124,9 @@ public:
     // generation whole. Throws DamageError, and ConfigError if the state is another one.
     void load(std::size_t subgroup, std::int64_t generation, std::span<std::byte> extent);
 
+    // The most updates of a subgroup that load() and read_state() have repeated.
+    std::int64_t most_repeated() const { return most_repeated_; }
+
     // These do what csd::Device says of them; read_masters() needs `checks_masters`. Up to three
     // calls run at once and others wait. Each running call keeps the memory of one extent.
     void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
@@ -170,6 +174,7 @@ private:
     bool has_looked_ = false;  // for what the places hold
     // What the logs were found to have, by generation.
     std::map<std::int64_t, std::optional<LoggedUpdate>> updates_;
+    std::atomic<std::int64_t> most_repeated_ = 0;
     std::counting_semaphore<> calls_{3};
     std::mutex lock_;
     std::vector<memory::Buffer>

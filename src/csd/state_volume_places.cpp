@@ -1,6 +1,7 @@
 // The places of a device's state that subgroups share, and the log that repeats an update. The part
 // of StateVolume that knows of them.
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "csd/state_volume.hpp"
 
 #include <algorithm>
@@ -200,9 +201,14 @@ std::optional<std::string> StateVolume::repeat(std::size_t subgroup, std::int64_
         if (update == nullptr) {
             return logs_.empty() ? text("no place holds its generation ", to)
                                  : text("its place holds generation ", from, ", and the log \"",
-                                        log_of(next).path(), "\" lacks the update to ", next);
+                                        log_of(next).path(), "\" lacks the update to ", next,
+                                        "; if its logs are in another folder, name that in ",
+                                        name_of_key("csd.log"));
         }
         update->apply(layout_, settings_.subgroups, subgroup, payload_of(extent, subgroup));
+    }
+    std::int64_t most = most_repeated_;
+    while (most < to - from && !most_repeated_.compare_exchange_weak(most, to - from)) {
     }
     if (from < to && settings_.keeps_repeated && !has_turns()) {
         store_extent(subgroup, to, extent);
@@ -234,6 +240,11 @@ void StateVolume::store_extent(std::size_t subgroup, std::int64_t generation,
 void StateVolume::keep_update(std::int64_t generation, const PayloadMemory& payloads,
                               const StepScalars& scalars, const GroupMap& groups) {
     log_of(generation).put(header_of_log(generation), payloads, scalars, groups, range());
+    if (has_turns()) {
+        const std::size_t bytes = GradientLog::file_bytes(payloads.bytes());
+        volume_.note_written(bytes);
+        traffic_->add(trace::Counter::internal_write, bytes);
+    }
 }
 
 }  // namespace nearstep::csd

@@ -84,6 +84,7 @@ public:
     const std::string& name() const override { return settings_.name; }
     const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
     int slots() const override { return settings_.slots; }
+    std::int64_t most_repeated() const override { return state_.most_repeated(); }
     std::vector<std::uint64_t> written_bytes() const override {
         return state_.volume().written_bytes();
     }

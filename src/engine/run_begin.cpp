@@ -1,6 +1,8 @@
 // Brings a run to the chosen starting point: fills the state, and lets the steps go on behind it.
 // Called by Run::prepare() and Run::fill().
 #include "base/error.hpp"
+#include "base/formatted.hpp"
+#include "base/units.hpp"
 #include "base/wording.hpp"
 #include "engine/placement/device_speeds.hpp"
 #include "engine/placement/devices.hpp"
@@ -90,8 +92,12 @@ bool Run::Parts::resume_at(std::size_t commit, BeginReport& begun) {
         return false;
     }
     go_on_from(*std::move(read.origin));
-    begun.lines.push_back(text("resumed from the state files ",
-                               is_in_place ? "" : "of another layout ", "at step ", at));
+    begun.lines.push_back(text(
+        "resumed from the state files ", is_in_place ? "" : "of another layout ", "at step ", at,
+        read.repeated == 0
+            ? ""
+            : text(", with the updates of ", counted(static_cast<int>(read.repeated), "step"),
+                   " from the logs, in ", three_digits(read.seconds), " s")));
     return true;
 }
 

@@ -162,7 +162,8 @@ std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
 double expected_storage_bytes(const RunRecord& record) {
     const double gradients =
         record.run.mode == config::Mode::base ? 2 * gradients_of_base(record) : 0;
-    return homes(record) * (2 * state_of_node(record) + gradients) - record.facts.kept_bytes;
+    return homes(record) * (2 * state_of_node(record) + gradients) - record.facts.kept_bytes -
+           record.facts.unwritten_bytes;
 }
 
 std::optional<double> least_update_seconds(const RunRecord& record) {

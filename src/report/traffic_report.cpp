@@ -228,6 +228,7 @@ std::optional<plan::Volumes> formula_volumes(const RunRecord& record) {
             padding * (is_of_computing ? record.facts.nodes : of_run.problem.homes());
     }
     volumes.device_read -= record.facts.kept_bytes / static_cast<double>(record.parameters);
+    volumes.device_write -= record.facts.unwritten_bytes / static_cast<double>(record.parameters);
     return volumes;
 }
 

@@ -17,6 +17,7 @@ constexpr mode_t kStateMode = 0640;
 struct PlannedFile {
     std::string path;
     std::size_t bytes = 0;
+    std::size_t step_bytes = 0;  // that a step writes there, on average
 };
 
 // The folder, or its closest existing parent.

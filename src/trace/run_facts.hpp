@@ -30,6 +30,7 @@ struct RunFacts {
     int storage_drives = 0;                  // of these, on storage nodes; others are no drives
     std::size_t most_subgroups = 0;          // of one device
     double kept_bytes = 0;                   // of state, of all devices, that a step does not read
+    double unwritten_bytes = 0;              // of state that it does not write, less its logs
     double gpu_share = 0;                    // of the state, by csd.tiers.gpu
     double memory_share = 0;                 // of the state, by csd.tiers.memory
     double payload_bytes_per_parameter = 0;  // of one gradient payload

@@ -134,9 +134,10 @@ struct PowerLossCase {
     int devices;
     HandlerKind handler;
     std::size_t sector_bytes;
+    int logs = 0;  // several: see JobSettings
 };
 
-// Per case, of four cases. tests/run --long sets NEARSTEP_LONG for the full number.
+// Per case, of six cases. tests/run --long sets NEARSTEP_LONG for the full number.
 const int kSchedules = std::getenv("NEARSTEP_LONG") != nullptr ? 300 : 75;
 constexpr int kSchedulesOfARun = 25;  // before one starts anew
 
@@ -144,7 +145,11 @@ class PowerLoss : public testing::TestWithParam<PowerLossCase> {};
 
 TEST_P(PowerLoss, LeavesTheLastStepOrTheOneBeforeOnAllRanks) {
     const PowerLossCase& one = GetParam();
-    Trial trial({.ranks = one.ranks, .devices = one.devices, .handler = one.handler},
+    Trial trial({.ranks = one.ranks,
+                 .devices = one.devices,
+                 .handler = one.handler,
+                 .spare = one.logs > 0 ? std::size_t{1} : 0,
+                 .logs = std::max(one.logs, 1)},
                 one.sector_bytes);
     for (int i = 0; i < kSchedules; ++i) {
         const auto fault =
@@ -160,7 +165,9 @@ INSTANTIATE_TEST_SUITE_P(Jobs, PowerLoss,
                          testing::Values(PowerLossCase{1, 2, HandlerKind::naive, 4096},
                                          PowerLossCase{1, 2, HandlerKind::overlapped, 512},
                                          PowerLossCase{3, 1, HandlerKind::naive, 512},
-                                         PowerLossCase{3, 1, HandlerKind::overlapped, 4096}));
+                                         PowerLossCase{3, 1, HandlerKind::overlapped, 4096},
+                                         PowerLossCase{1, 2, HandlerKind::overlapped, 4096, 3},
+                                         PowerLossCase{3, 1, HandlerKind::naive, 512, 2}));
 
 TEST(PowerLossTest, FindsOutADriveThatLiesAboutFlushes) {
     Trial trial({.ranks = 1, .devices = 2}, 4096);

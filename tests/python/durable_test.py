@@ -43,9 +43,9 @@ class Durable(launcher.FolderTest):
             self.assertEqual(code, 0, worker.text())
         return worker.text()
 
-    def run_campaign(self, folder, kills):
+    def run_campaign(self, folder, kills, *arguments):
         """Kills runs in the folder, which then have the losses and masters of an undisturbed one: folder/whole."""
-        worker = launcher.Process(1, "durable_worker.py", "--campaign", folder, kills)
+        worker = launcher.Process(1, "durable_worker.py", "--campaign", folder, kills, *arguments)
         self.assertEqual(worker.wait(), 0, worker.text())
         runs = json.loads((folder / "campaign.json").read_text())
         self.assertEqual(runs["killed"], kills)
@@ -64,6 +64,18 @@ class Durable(launcher.FolderTest):
         self.assertTrue((whole / "state/rank-0.device-0.state.log-0").is_file())
         self.train(whole, 2, 14)
         self.train(whole, 1, 16)
+        self.assertEqual(self.starts(whole), [(1, 0), (2, 12), (1, 14)])
+
+    def test_state_with_logs_killed_at_random_instants_and_moved_to_2_ranks_and_to_none(self):
+        self.run_campaign(self.folder, 50 if "NEARSTEP_LONG" in os.environ else 5, "--log")
+        whole = self.folder / "whole"
+        self.train(whole, 2, 14, "--log")
+        self.assertEqual(len(list((whole / "log").glob("rank-[01].device-0.set-1.state.log-*"))), 32)
+        shutil.move(whole / "log", whole / "moved")
+        said = self.train(whole, 1, 15, "--log", fails=True)
+        self.assert_states(said, "name that in log")
+        shutil.move(whole / "moved", whole / "log")
+        self.train(whole, 1, 15, "--log")
         self.assertEqual(self.starts(whole), [(1, 0), (2, 12), (1, 14)])
 
     def test_killed_at_random_instants_on_1_rank_and_moved_to_2_ranks_and_back(self):

@@ -1,11 +1,12 @@
 """Trains a small network, from where its state is, to a number of steps.
 
-    durable_worker.py FOLDER STEPS [--end=WHAT@RANK@STEP] [--from-storage]     one run, on mpirun's ranks
-    durable_worker.py --campaign FOLDER KILLS                 on one rank, killed at random instants
+    durable_worker.py FOLDER STEPS [--end=WHAT@RANK@STEP] [--from-storage] [--log]   one run, on mpirun's ranks
+    durable_worker.py --campaign FOLDER KILLS [--log]                          on one rank, killed at random instants
 
 FOLDER/losses-RANK.txt gets a line per step: its number and the loss, in hexadecimal. FOLDER/digest gets the masters'
 digest. WHAT: exception, exit (between backward() and step()), leave (between two steps), kill, sleep, evaluate (after
-the last step, which is the other ranks' end). With --from-storage parameters stay in storage.
+the last step, which is the other ranks' end). With --from-storage parameters stay in storage. With --log FOLDER/log
+has logs.
 """
 
 import json
@@ -30,6 +31,7 @@ def train(folder, steps, end=("", 0, 0), stream=None):
         lr=1e-3,
         clip_norm=1.0,
         path=folder / "state",
+        log=folder / "log" if "--log" in sys.argv else None,
         stream=stream,
         config={"checkpoint.path": str(folder / "checkpoints")},
     )

@@ -27,13 +27,17 @@ def paths_of(given: dict) -> list:
 
 def given_to_part(given: dict, path: list, name: str, rank: int, is_fresh: bool) -> dict:
     """The program's settings for the engine of a part whose state lies in these folders. ``name``: of a folder for its
-    checkpoints, if the program says where they go."""
+    logs and its checkpoints, if the program says where they go."""
     given = dict(given)
     given.update(path=path, fresh=is_fresh, keep_gradients=True, clip_norm=None, clipping="exact", accumulation=None)
     if isinstance(given["devices"], (list, tuple)):
         given["devices"] = given["devices"][rank]
     config = flattened(given["config"] or {})
     config.pop("csd.path", None)
+    logs = config.pop("csd.log", given["log"])
+    if logs is not None and name:
+        logs = [os.path.join(os.fspath(one), name) for one in (logs if isinstance(logs, (list, tuple)) else [logs])]
+    given["log"] = logs
     if name and "checkpoint.path" in config:
         config["checkpoint.path"] = os.path.join(os.fspath(config["checkpoint.path"]), name)
     given["config"] = config
@@ -57,7 +61,7 @@ def _kind_of(module) -> str:
 def engine_of(part: folders.Part, optimizer, paths: list, rank: int, layout):
     """To read or write the state of a part, as if this process were alone. ``layout``: of the model."""
     given = given_to_part(optimizer._given, part.within(paths), part.name, rank, False)
-    words = ("path", "state", "codec", "clipping", "devices", "durability", "seed", "config")
+    words = ("path", "log", "state", "codec", "clipping", "devices", "durability", "seed", "config")
     module = optimizer._module
     is_whole = isinstance(part, folders.Whole)
     kind = shadow.NAME if not is_whole else "tensors" if module is None else _kind_of(module)

@@ -29,6 +29,7 @@ class Settings(TypedDict, total=False):
     """The keyword arguments of every optimizer. ``Optimizer`` explains them and has their defaults."""
 
     path: Path | Sequence[Path] | None
+    log: Path | Sequence[Path] | None
     state: Literal["fp32", "bf16", "q8", "compact"] | None
     codec: Literal["dense", "q8", "q4", "topk"] | None
     clip_norm: float | None

@@ -120,7 +120,7 @@ def _is_in(least, value, below) -> bool:
     return not isinstance(value, str) and hasattr(value, "__float__") and least <= float(value) < below
 
 
-_FOLDERS = {"csd.path", "checkpoint.path"}
+_FOLDERS = {"csd.path": "path", "csd.log": "log", "checkpoint.path": "checkpoint.path"}
 _ALIKE = ("foreach", "fused", "capturable")  # other ways to the same numbers
 
 
@@ -145,6 +145,7 @@ def check_groups(cls, groups: list) -> None:
 
 _ARGUMENTS = {
     "csd.path": "path",
+    "csd.log": "log",
     "csd.per_rank": "devices",
     "csd.state": "state",
     "csd.durability": "durability",
@@ -154,15 +155,20 @@ _ARGUMENTS = {
 }
 
 
-def settings_of(path, state, codec, clipping, devices, durability, seed, config, elements) -> list[str]:
-    """The optimizer's arguments as "key=value", as for nearstep train's ``--set``. ``elements``: all parameters."""
-    paths = [path] if isinstance(path, (str, os.PathLike)) else path
+def _paths_of(argument: str, value) -> list | None:
+    paths = [value] if isinstance(value, (str, os.PathLike)) else value
     if paths is not None and (
         not isinstance(paths, (list, tuple)) or not paths or not all(os.fspath(one) for one in paths)
     ):
-        raise ValueError(f"path is {path!r}: give a folder, or a list with one folder per drive.")
+        raise ValueError(f"{argument} is {value!r}: give a folder, or a list with one folder per drive.")
+    return None if paths is None else [os.fspath(one) for one in paths]
+
+
+def settings_of(path, log, state, codec, clipping, devices, durability, seed, config, elements) -> list[str]:
+    """The optimizer's arguments as "key=value", as for nearstep train's ``--set``. ``elements``: all parameters."""
     known = {
-        "csd.path": None if paths is None else [os.fspath(one) for one in paths],
+        "csd.path": _paths_of("path", path),
+        "csd.log": _paths_of("log", log),
         "csd.per_rank": devices if devices is None or isinstance(devices, (list, tuple)) else [devices],
         "csd.state": state,
         "csd.durability": durability,
@@ -178,8 +184,8 @@ def settings_of(path, state, codec, clipping, devices, durability, seed, config,
             raise ValueError(f"{argument} is {flat[key]!r}, and config has {given[key]!r} for it: give it once.")
     flat.update(given)
     flat.setdefault("csd.path", ["runs/state"])
-    for key in _FOLDERS & flat.keys():  # the program may change its folder
-        given_as = "path" if key == "csd.path" and paths is not None else key
+    for key in _FOLDERS.keys() & flat.keys():  # the program may change its folder
+        given_as = _FOLDERS[key] if known.get(key) is not None else key
         flat[key] = (
             [whole_path(given_as, one) for one in flat[key]]
             if isinstance(flat[key], (list, tuple))

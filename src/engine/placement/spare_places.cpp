@@ -76,9 +76,9 @@ void expect_memory(const mpi::Communicator& world, const PlacedSettings& setting
     const std::size_t available = machine_memory().available_bytes / ranks;
     if (state_bytes > available) {
         throw ConfigError(text(
-            assignment("csd.log", settings.csd.log.front()), " keeps all state of a rank in memory, ",
-            human_bytes(static_cast<double>(state_bytes)), ", but ",
-            human_bytes(static_cast<double>(available)),
+            assignment("csd.log", settings.csd.log.front()),
+            " keeps all state of a rank in memory, ", human_bytes(static_cast<double>(state_bytes)),
+            ", but ", human_bytes(static_cast<double>(available)),
             " are free: leave csd.log out, so that each step writes all state, or use more hosts, "
             "or a smaller ",
             Term::state, "."));
@@ -109,8 +109,9 @@ void settle_logs(const mpi::Communicator& world, PlacedSettings& settings, const
     std::size_t logs = kLogs;
     world.together([&] {
         if (options.parameters == ParameterHome::state) {
-            throw ConfigError("csd.log keeps all state in memory, but parameters are to be read "
-                              "from the drive: leave one of them out.");
+            throw ConfigError(
+                "csd.log keeps all state in memory, but parameters are to be read "
+                "from the drive: leave one of them out.");
         }
         expect_drives(settings);
         sizes = sizes_of(world, settings, layout);

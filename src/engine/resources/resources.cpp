@@ -230,12 +230,20 @@ std::vector<std::string> lines_of(const Resources& of) {
 
 void Resources::make_facts() {
     std::array<std::uint64_t, 1> kept_bytes = {};
+    std::array<double, 1> unwritten_bytes = {};
     for (const offload::OwnedSubgroup& of : pipeline->subgroups()) {
-        if (of.index < static_cast<std::size_t>(of.device->kept_slots())) {
-            kept_bytes.front() += csd::state_bytes(settings.csd.state, of.tiles.size());
+        const std::size_t bytes = csd::state_bytes(settings.csd.state, of.tiles.size());
+        if (of.index < static_cast<std::size_t>(of.device->kept_slots()) || settings.logs > 1) {
+            kept_bytes.front() += bytes;
+        }
+        if (settings.logs > 1) {
+            unwritten_bytes.front() +=
+                static_cast<double>(bytes - bytes / settings.logs) -
+                static_cast<double>(of.tiles.size() * settings.log_tile_bytes);
         }
     }
     world.sum(std::span(kept_bytes));
+    world.sum(std::span(unwritten_bytes));
     const std::vector<int> devices = config::devices_per_rank(settings, world.size());
     const std::vector<int> drives = config::drives_per_rank(settings, world.size());
     const auto first_storage = drives.begin() + config::computing_ranks(settings, world.size());
@@ -253,6 +261,7 @@ void Resources::make_facts() {
              .storage_drives = std::accumulate(first_storage, drives.end(), 0),
              .most_subgroups = most_subgroups(owners),
              .kept_bytes = static_cast<double>(kept_bytes.front()),
+             .unwritten_bytes = unwritten_bytes.front(),
              .gpu_share = state.gpu / all,
              .memory_share = state.memory / all,
              .payload_bytes_per_parameter = route.payload_bytes_per_parameter(),

@@ -38,7 +38,7 @@ private:
     const mpi::Communicator& world_;
     const Findings& found_;
     int set_;
-    std::string memory_;               // folder
+    std::string memory_;  // folder
     std::vector<std::string> log_folders_;
     std::vector<std::string> others_;  // of this rank, in the other set
     int node_;

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
+#include "base/wording.hpp"
 #include "engine/placement/device_speeds.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
@@ -13,6 +14,8 @@
 #include "mpi/topology.hpp"
 #include "store/names.hpp"
 #include "store/provenance.hpp"
+#include "store/storage_folder.hpp"
+#include "store/subgroup_header.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -51,6 +54,25 @@ bool has_two_places(const Findings& found) {
                });
     };
     return std::ranges::any_of(found.manifests, lacks_places);
+}
+
+// Runs with a csd.path each may name one folder in csd.log.
+void refuse_logs_of_others(const store::RankFiles& files, const Findings& found) {
+    for (const std::string& file : files.states) {
+        const std::string folder = store::folder_of(file);
+        const bool is_own =
+            folder == store::folder_of(files.states.front()) ||
+            std::ranges::any_of(found.manifests, [&](const FoundManifest& one) {
+                return one.manifest && !store::holds_other_state(
+                                           file, store::number_of_state(one.manifest->state));
+            });
+        if (!is_own && store::holds_other_state(file, 0)) {
+            throw ConfigError(text("The log ", file,
+                                   " belongs to a run whose state is in another folder: name "
+                                   "another folder in ",
+                                   name_of_key("csd.log"), ", or remove the log."));
+        }
+    }
 }
 
 Decision decide_or_throw(const Findings& found) {
@@ -120,6 +142,7 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
                                   std::back_inserter(files.states));
             }
             store::refuse_foreign_files(files);
+            refuse_logs_of_others(files, found);
         });
     }
     search_s += watch.lap();

@@ -260,6 +260,7 @@ ReadState State::resume(std::size_t number) {
         return {.damage = kOtherTensors};
     }
     std::string damage;
+    Stopwatch watch;
     name(decision.state);
     resources_.world.together([&] {
         try {
@@ -290,7 +291,18 @@ ReadState State::resume(std::size_t number) {
     store::ProgramState program = program_with(number);
     choose_line(decision.writer, commit.step);
     resources_.log.begin(manifest());
-    return {.origin = Origin{commit, decision.writer, std::move(program)}};
+    double repeated = 0;
+    for (const auto& device : resources_.pipeline->devices()) {
+        repeated = std::max(repeated, static_cast<double>(device->most_repeated()));
+    }
+    const std::vector<double> of_all =
+        resources_.world.all_gather(std::array{repeated, watch.lap()});
+    ReadState read{.origin = Origin{commit, decision.writer, std::move(program)}};
+    for (std::size_t i = 0; i < of_all.size(); i += 2) {
+        read.repeated = std::max(read.repeated, static_cast<std::int64_t>(of_all[i]));
+        read.seconds = std::max(read.seconds, of_all[i + 1]);
+    }
+    return read;
 }
 
 // The old generation stays until the manifests name the new one and the caller settles it.

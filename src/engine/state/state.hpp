@@ -35,6 +35,8 @@ struct Origin {
 struct ReadState {
     std::optional<Origin> origin = std::nullopt;
     std::string damage = {};
+    std::int64_t repeated = 0;  // updates, at most of any subgroup
+    double seconds = 0;         // that reading and repeating took
 };
 
 // One per rank. Calls are collective unless stated otherwise. Steps and positions are the caller's:

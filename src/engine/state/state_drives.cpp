@@ -39,7 +39,7 @@ std::string describe_life(const DriveUse& use, double rated_tbw) {
                     written ? text("has taken ", human_bytes(*written), " so far, and ") : "",
                     "does not tell what it is rated for: say it with ", assignment(kRating, "TB"));
     }
-    const double steps = std::max(0.0, *rated - written.value_or(0)) / (use.bytes / 2);
+    const double steps = std::max(0.0, *rated - written.value_or(0)) / (use.step_bytes);
     return text("it is rated for ", human_bytes(*rated),
                 written ? text(", of which ", human_bytes(*written), " are written") : "",
                 ": enough for ", rounded(steps), " steps, or ", rounded(steps / kMinutesPerDay),
@@ -47,14 +47,14 @@ std::string describe_life(const DriveUse& use, double rated_tbw) {
 }
 
 // "; state="compact" takes 56 GB and writes 28 GB a step".
-std::string describe_smaller(double bytes, arith::StateFormat state) {
-    if (state == arith::StateFormat::compact) {
+std::string describe_smaller(double bytes, const config::CsdSettings& csd) {
+    if (csd.state == arith::StateFormat::compact || !csd.log.empty()) {
         return "";
     }
     constexpr std::size_t kManyTiles = 4096;
     const double share =
         static_cast<double>(csd::state_bytes(arith::StateFormat::compact, kManyTiles)) /
-        static_cast<double>(csd::state_bytes(state, kManyTiles));
+        static_cast<double>(csd::state_bytes(csd.state, kManyTiles));
     return text("; ", assignment("csd.state", "\"compact\""), " takes ", human_bytes(bytes * share),
                 " and writes ", human_bytes(bytes * share / 2));
 }
@@ -68,10 +68,12 @@ std::vector<DriveUse> drive_uses(const std::vector<store::PlannedFile>& files) {
         const auto beside = std::ranges::find(uses, folder, &DriveUse::folder);
         if (beside != uses.end()) {
             beside->bytes += static_cast<double>(file.bytes);
+            beside->step_bytes += static_cast<double>(file.step_bytes);
         } else if (!store::lies_in_memory(folder)) {
             uses.push_back({.drive = store::drive_of(folder),
                             .folder = folder,
                             .bytes = static_cast<double>(file.bytes),
+                            .step_bytes = static_cast<double>(file.step_bytes),
                             .free_bytes = store::free_bytes_of(store::nearest_present(folder))});
         }
     }
@@ -84,6 +86,7 @@ std::vector<DriveUse> drive_uses(const std::vector<store::PlannedFile>& files) {
             of_drives.push_back(std::move(use));
         } else {
             same->bytes += use.bytes;
+            same->step_bytes += use.step_bytes;
             same->drive.has_root = same->drive.has_root || use.drive.has_root;
         }
     }
@@ -96,8 +99,8 @@ void expect_choice_of_root(const std::vector<DriveUse>& uses, const config::CsdS
             throw ConfigError(text(
                 Term::path, " \"", use.folder, "\" lies on the root filesystem (", use.drive.name,
                 "), which the state would take ", human_bytes(use.bytes),
-                " of, and each step would write ", human_bytes(use.bytes / 2), " there",
-                describe_smaller(use.bytes, csd.state),
+                " of, and each step would write ", human_bytes(use.step_bytes), " there",
+                describe_smaller(use.bytes, csd),
                 ". Is that what you want? Give another drive's folder, as in ",
                 assignment("csd.path", "\"/nvme0/run\""),
                 ", or say how many TB this one may take, as in ", assignment(kRating, "600"), "."));
@@ -115,11 +118,11 @@ std::string describe_drives(const std::vector<DriveUse>& uses, const config::Csd
             line += text(
                 i == 0 ? "drive: " : "; ", use.drive.name.empty() ? use.folder : use.drive.name,
                 use.drive.has_root ? " (the root filesystem)" : "", " takes ",
-                human_bytes(use.bytes), " of state",
+                human_bytes(use.bytes), csd.log.empty() ? " of state" : " of state and logs",
                 use.free_bytes
                     ? text(" of ", human_bytes(static_cast<double>(*use.free_bytes)), " free")
                     : "",
-                ", and each step writes ", human_bytes(use.bytes / 2), "; ",
+                ", and each step writes ", human_bytes(use.step_bytes), "; ",
                 describe_life(use, csd.rated_tbw));
         }
     }
@@ -127,7 +130,7 @@ std::string describe_drives(const std::vector<DriveUse>& uses, const config::Csd
         line += text("; ", counted(static_cast<int>(uses.size() - kMostNamed), "more drive"),
                      " likewise");
     }
-    return line.empty() ? "" : line + describe_smaller(bytes, csd.state);
+    return line.empty() ? "" : line + describe_smaller(bytes, csd);
 }
 
 }  // namespace nearstep::engine

@@ -15,11 +15,12 @@ namespace nearstep::engine {
 // From this many bytes on, the root filesystem is a question.
 constexpr double kMuchOfRoot = 100e9;
 
-// The files of one drive. Of both generations that they have room for, a step writes one.
+// The files of one drive.
 struct DriveUse {
     store::Drive drive;
     std::string folder;
     double bytes = 0;
+    double step_bytes = 0;  // that a step writes
     std::optional<std::size_t> free_bytes = {};
 };
 

@@ -25,7 +25,7 @@ namespace nearstep::store {
 
 template <typename Archive>
 void list(Archive& archive, PlannedFile& one) {
-    archive(one.path, one.bytes);
+    archive(one.path, one.bytes, one.step_bytes);
 }
 
 }  // namespace nearstep::store
