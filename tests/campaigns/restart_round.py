@@ -309,6 +309,8 @@ class Round:
             "checkpoint.path": f'"{self.checkpoints.relative_to(folder)}"',
             "checkpoint.every": self.draw.choice([0, 3, 5]),
         }
+        # In each third round. Few steps fit the logs, so that their turns come round.
+        self.logs = {"csd.log": '["logs"]', "csd.log_gb": 0.005} if number % 3 == 2 else {}
         self.durable = 0  # the newest step of the line that must not be lost
         self.reached = 0  # the newest step that was computed
         for device in self.folders:
@@ -368,10 +370,13 @@ class Round:
     def command(self, flags, layout, settings):
         number = len(self.commands) + 1
         files = ["--metrics", f"life-{number}.jsonl", "--json", f"life-{number}.json"]
-        return arguments_of(layout or self.layout, self.line, {**self.settings, **settings}, [*flags, *files])
+        settings = {**self.settings, **settings}
+        if settings.get("csd.durability", "step") == "step":
+            settings = {**self.logs, **settings}
+        return arguments_of(layout or self.layout, self.line, settings, [*flags, *files])
 
     def digest(self):
-        return digest_of([*self.folders, self.checkpoints])
+        return digest_of([*self.folders, self.folder / "logs", self.checkpoints])
 
     def begin_life(self, flags=(), layout=None, fault="", most_file_bytes=None, **settings):
         """Starts a life and returns at once."""

@@ -63,8 +63,8 @@ void refuse_logs_of_others(const store::RankFiles& files, const Findings& found)
         const bool is_own =
             folder == store::folder_of(files.states.front()) ||
             std::ranges::any_of(found.manifests, [&](const FoundManifest& one) {
-                return one.manifest && !store::holds_other_state(
-                                           file, store::number_of_state(one.manifest->state));
+                return one.manifest &&
+                       !store::holds_other_state(file, store::number_of_state(one.manifest->state));
             });
         if (!is_own && store::holds_other_state(file, 0)) {
             throw ConfigError(text("The log ", file,
