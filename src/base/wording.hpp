@@ -24,6 +24,7 @@ enum class Term {
     origin,       // before an assignment: where its value comes from
     how_to_set,   // how to write an assignment, with an example
     path,         // csd.path
+    log,          // csd.log
     per_rank,     // csd.per_rank
     state,        // csd.state
     durability,   // csd.durability
@@ -34,7 +35,7 @@ enum class Term {
     model_dtype,  // model.dtype
     threads       // what sets the number of threads
 };
-constexpr int kTerms = 16;
+constexpr int kTerms = 17;
 
 std::string_view word(Term term);
 std::ostream& operator<<(std::ostream& out, Term term);

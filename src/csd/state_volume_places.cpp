@@ -199,11 +199,11 @@ std::optional<std::string> StateVolume::repeat(std::size_t subgroup, std::int64_
     for (std::int64_t next = from + 1; next <= to; ++next) {
         const LoggedUpdate* update = update_to(next);
         if (update == nullptr) {
-            return logs_.empty() ? text("no place holds its generation ", to)
-                                 : text("its place holds generation ", from, ", and the log \"",
-                                        log_of(next).path(), "\" lacks the update to ", next,
-                                        "; if its logs are in another folder, name that in ",
-                                        name_of_key("csd.log"));
+            return logs_.empty()
+                       ? text("no place holds its generation ", to)
+                       : text("its place holds generation ", from, ", and the log \"",
+                              log_of(next).path(), "\" lacks the update to ", next,
+                              "; if its logs are in another folder, name that in ", Term::log);
         }
         update->apply(layout_, settings_.subgroups, subgroup, payload_of(extent, subgroup));
     }

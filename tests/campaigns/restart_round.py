@@ -309,8 +309,10 @@ class Round:
             "checkpoint.path": f'"{self.checkpoints.relative_to(folder)}"',
             "checkpoint.every": self.draw.choice([0, 3, 5]),
         }
-        # In each third round. Few steps fit the logs, so that their turns come round.
-        self.logs = {"csd.log": '["logs"]', "csd.log_gb": 0.005} if number % 3 == 2 else {}
+        # In each third round, if it is on a drive. Few steps fit the logs, so that their turns come round.
+        self.logs = {"csd.log": '["logs"]', "csd.log_gb": 0.005}
+        if number % 3 != 2 or str(folder).startswith("/dev/shm"):
+            self.logs = {}
         self.durable = 0  # the newest step of the line that must not be lost
         self.reached = 0  # the newest step that was computed
         for device in self.folders:

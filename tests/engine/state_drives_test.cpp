@@ -12,6 +12,7 @@ DriveUse use_of_root(double bytes) {
     return {.drive = {.name = "/dev/nvme0n1", .has_root = true},
             .folder = "/home/run",
             .bytes = bytes,
+            .step_bytes = bytes / 2,
             .free_bytes = kTera};
 }
 

@@ -75,29 +75,32 @@ void expect_memory(const mpi::Communicator& world, const PlacedSettings& setting
     const std::size_t ranks = mpi::discover_nodes(world).ranks_beside(world.rank()).size();
     const std::size_t available = machine_memory().available_bytes / ranks;
     if (state_bytes > available) {
-        throw ConfigError(text(
-            assignment("csd.log", settings.csd.log.front()),
-            " keeps all state of a rank in memory, ", human_bytes(static_cast<double>(state_bytes)),
-            ", but ", human_bytes(static_cast<double>(available)),
-            " are free: leave csd.log out, so that each step writes all state, or use more hosts, "
-            "or a smaller ",
-            Term::state, "."));
+        throw ConfigError(text(Term::log, " = \"", settings.csd.log.front(),
+                               "\" keeps all state of a rank in memory, ",
+                               human_bytes(static_cast<double>(state_bytes)), ", but ",
+                               human_bytes(static_cast<double>(available)), " are free: leave ",
+                               Term::log,
+                               " out, so that each step writes all state, or use more hosts, "
+                               "or a smaller ",
+                               Term::state, "."));
     }
 }
 
 void expect_drives(const PlacedSettings& settings) {
-    const auto refuse_memory = [](const char* key, const std::vector<std::string>& folders) {
+    const auto refuse_memory = [](Term term, const std::vector<std::string>& folders) {
         for (const std::string& folder : folders) {
             if (store::lies_in_memory(store::nearest_present(folder))) {
-                throw ConfigError(text("The folder ", folder, " of ", name_of_key(key),
-                                       " lies in memory, which a power cut empties: with csd.log "
+                throw ConfigError(text("The folder ", folder, " of ", term,
+                                       " lies in memory, which a power cut empties: with ",
+                                       Term::log,
+                                       " "
                                        "name folders on drives for logs and for state, which is "
                                        "in memory, too."));
             }
         }
     };
-    refuse_memory("csd.log", settings.csd.log);
-    refuse_memory("csd.path", settings.csd.path);
+    refuse_memory(Term::log, settings.csd.log);
+    refuse_memory(Term::path, settings.csd.path);
 }
 
 // With csd.log a device has as many logs as steps that a restart may repeat.
@@ -109,9 +112,9 @@ void settle_logs(const mpi::Communicator& world, PlacedSettings& settings, const
     std::size_t logs = kLogs;
     world.together([&] {
         if (options.parameters == ParameterHome::state) {
-            throw ConfigError(
-                "csd.log keeps all state in memory, but parameters are to be read "
-                "from the drive: leave one of them out.");
+            throw ConfigError(text(Term::log,
+                                   " keeps all state in memory, but parameters are to be read from "
+                                   "the drive: leave one of them out."));
         }
         expect_drives(settings);
         sizes = sizes_of(world, settings, layout);

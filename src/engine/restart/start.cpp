@@ -57,20 +57,17 @@ bool has_two_places(const Findings& found) {
 }
 
 // Runs with a csd.path each may name one folder in csd.log.
-void refuse_logs_of_others(const store::RankFiles& files, const Findings& found) {
-    for (const std::string& file : files.states) {
-        const std::string folder = store::folder_of(file);
-        const bool is_own =
-            folder == store::folder_of(files.states.front()) ||
-            std::ranges::any_of(found.manifests, [&](const FoundManifest& one) {
-                return one.manifest &&
-                       !store::holds_other_state(file, store::number_of_state(one.manifest->state));
-            });
-        if (!is_own && store::holds_other_state(file, 0)) {
-            throw ConfigError(text("The log ", file,
+void refuse_logs_of_others(const std::vector<std::string>& logs, const Findings& found) {
+    for (const std::string& log : logs) {
+        const bool is_own = std::ranges::any_of(found.manifests, [&](const FoundManifest& one) {
+            return one.manifest &&
+                   !store::holds_other_state(log, store::number_of_state(one.manifest->state));
+        });
+        if (!is_own && store::holds_other_state(log, 0)) {
+            throw ConfigError(text("The log ", log,
                                    " belongs to a run whose state is in another folder: name "
                                    "another folder in ",
-                                   name_of_key("csd.log"), ", or remove the log."));
+                                   Term::log, ", or remove the log."));
         }
     }
 }
@@ -136,13 +133,16 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
     if (decision.action != Action::resume_state) {
         world.together([&] {
             store::RankFiles files = files_of_rank(placed, world, decision.set);
-            const std::vector<std::string> states = files.states;
-            for (std::size_t device = 0; device < states.size(); ++device) {
-                std::ranges::move(log_files(placed, states[device], static_cast<int>(device)),
-                                  std::back_inserter(files.states));
+            std::vector<std::string> logs;
+            for (std::size_t device = 0; device < files.states.size(); ++device) {
+                std::ranges::move(log_files(placed, files.states[device], static_cast<int>(device)),
+                                  std::back_inserter(logs));
             }
+            files.states.insert(files.states.end(), logs.begin(), logs.end());
             store::refuse_foreign_files(files);
-            refuse_logs_of_others(files, found);
+            if (!placed.csd.log.empty()) {
+                refuse_logs_of_others(logs, found);
+            }
         });
     }
     search_s += watch.lap();
