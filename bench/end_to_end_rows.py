@@ -7,6 +7,7 @@ MODELS = {
     "gpt2-xl": GPT2 | {"layers": 48, "heads": 25, "width": 1600},
     "gpt2-large": GPT2 | {"layers": 36, "heads": 20, "width": 1280},
     "gpt2-medium": GPT2 | {"layers": 24, "heads": 16, "width": 1024},
+    "small": {"layers": 6, "heads": 6, "width": 384, "context": 128, "vocabulary": 512},
 }
 TINY = {"layers": 2, "heads": 2, "width": 64, "context": 32, "vocabulary": 512}
 LLAMA_7B = {"layers": 32, "heads": 32, "width": 4096, "inner": 11008, "context": 2048, "vocabulary": 32000}

@@ -40,6 +40,8 @@ std::vector<Row> rows() {
         {"large_later", "nearstep-7b-16gb", in_memory(kSmall, 8, Home::host), 16},
         {"large_later", "nearstep-13b-80gb", in_memory(kSmall, 2), 78},
         {"large_later", "nearstep-13b-stream-80gb", in_memory(kSmall, 8, Home::host), 78},
+        {"sizes", "nearstep-7b-16gb", in_memory(kSmall, 4, Home::host), 16},
+        {"sizes", "nearstep-7b-24gb", in_memory(kSmall, 8, Home::host), 24},
         {"large", "nearstep-7b", in_memory(kSmall, 2), 60},
         {"large", "nearstep-7b-fp32", in_memory({}, 2), 60},
         {"large", "nearstep-13b", in_memory(kSmall, 2), 139},

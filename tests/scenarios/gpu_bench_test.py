@@ -85,6 +85,20 @@ class GpuBench(program.Scenario):
             self.assertEqual(len(line["step_s"]), 4)
         self.assertTrue((models / "topk-compact-feedback" / "model.safetensors").exists())
 
+    def test_plans_are_near_what_was_measured(self):
+        file = self.folder / "planned.jsonl"
+        done = self.bench("planned", "--json", file)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        lines, published = (
+            [json.loads(line) for line in path.read_text().splitlines()]
+            for path in (file, program.ROOT / "docs/results/data/planned.jsonl")
+        )
+        self.assertEqual([line["row"] for line in lines], [line["row"] for line in published])
+        for line, other in zip(lines, published):
+            self.assertAlmostEqual(line["planned_s"] / other["planned_s"], 1, delta=0.01, msg="run bench/planned again")
+        near = [line for line in lines if abs(line["planned_s"] / line["measured_s"] - 1) < 0.15]
+        self.assertGreater(len(near), len(lines) * 0.9)
+
     def test_gpu_quality_without_time_begins_nothing(self):
         done = self.bench(
             "gpu_quality", "--smoke", "--data", self.text, "--folder", self.folder, "--runs", "base", "--budget", 0
