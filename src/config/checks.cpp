@@ -197,14 +197,15 @@ void check_tiers(const RunSettings& run, const Given& given) {
 void check_log(const RunSettings& run, const Given& given) {
     if (run.csd.log.empty()) {
         refuse_if(run.csd.log_gb > 0, text(given("csd.log_gb", run.csd.log_gb),
-                                           " limits logs that there are none of: set csd.log, or "
+                                           " limits logs that there are none of: set ", Term::log,
+                                           ", or "
                                            "leave it out."));
         return;
     }
     const std::string log = given("csd.log", quoted(run.csd.log.front()));
     const auto expect_other = [&](bool is_wrong, const std::string& with, const char* instead) {
-        refuse_if(is_wrong, text(log, " does not go with ", with, ": leave csd.log out, or set ",
-                                 instead, "."));
+        refuse_if(is_wrong, text(log, " does not go with ", with, ": leave ", Term::log,
+                                 " out, or set ", instead, "."));
     };
     expect_other(run.csd.durability != Durability::step,
                  given("csd.durability", quoted(run.csd.durability)), "it to \"step\"");

@@ -80,6 +80,7 @@ public:
     void verify_checkpoint();
     // Removes the files that this should have filled. It is unusable afterwards. Not collective.
     void remove_files();
+    void remove_new_folders();
     // The manifests name the position, where the devices are filled for any csd.durability, with
     // what the client had kept there.
     void list_what_was_filled(store::ProgramState program, const store::Commit& position);

@@ -109,6 +109,11 @@ void State::claim_files() {
     resources_.world.together([this] {
         std::vector<std::string> files = state_files(resources_.settings, resources_.world.rank(),
                                                      resources_.world.size(), resources_.set);
+        for (const store::PlannedFile& file :
+             planned_files(resources_.settings, resources_.world.rank(), resources_.world.size(),
+                           resources_.copy, resources_.set)) {
+            files.push_back(file.path);  // logs, too
+        }
         files.push_back(
             manifest_path(resources_.settings, resources_.world.rank(), resources_.set));
         const std::vector<std::string> missing = store::missing_folders(files);
@@ -139,11 +144,13 @@ void State::withdraw() {
         }
         resources_.log.withdraw();
     });
-    resources_.world.together([this] {
-        for (const std::string& folder : new_folders_) {
-            ::rmdir(folder.c_str());  // fails unless it is empty
-        }
-    });
+    resources_.world.together([this] { remove_new_folders(); });
+}
+
+void State::remove_new_folders() {
+    for (const std::string& folder : new_folders_) {
+        ::rmdir(folder.c_str());  // fails unless it is empty
+    }
 }
 
 // Before files are emptied, all manifests claim them and list no step. If an older state must stay
@@ -171,6 +178,7 @@ void State::remove_files() {
                                                resources_.world.size(), resources_.set)) {
         store::remove_state(file, resources_.settings.csd.log);
     }
+    remove_new_folders();
 }
 
 store::ProgramState State::program_with(std::size_t commit) const {
