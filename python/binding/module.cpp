@@ -28,6 +28,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
@@ -408,9 +409,10 @@ NB_MODULE(_engine, m) {
               const std::vector<checkpoint::OtherTensor> tensors = others_of(others, last);
               const nb::gil_scoped_release without_python;
               checkpoint::export_safetensors(
-                  checkpoint, folder, dtype_of(dtype), shard_bytes,
+                  mpi::Communicator::alone(std::chrono::seconds(1)), checkpoint, folder,
+                  dtype_of(dtype), shard_bytes,
                   [&](const auto& /*about*/) {
-                      return checkpoint::ModelTexts{config, generation_config};
+                      return checkpoint::ModelTexts{config, generation_config, {}};
                   },
                   tensors);
           });

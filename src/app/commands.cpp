@@ -10,6 +10,7 @@
 #include "base/version.hpp"
 #include "checkpoint/export.hpp"
 #include "engine/restart/job_record.hpp"
+#include "model/geometry.hpp"
 #include "model/hugging_face.hpp"
 #include "report/summary.hpp"
 #include "train/loop.hpp"
@@ -238,6 +239,16 @@ void add_compare(CLI::App& program, Action& action) {
     });
 }
 
+std::map<std::string, checkpoint::TensorNote> notes_of(const config::ModelSettings& model) {
+    std::map<std::string, checkpoint::TensorNote> notes;
+    for (const model::MatrixNote& note : model::describe_matrices(model)) {
+        notes[note.name] = {.layout = note.dimensions,
+                            .ties = note.is_output ? std::vector<std::string>{model::kOutputWeights}
+                                                   : std::vector<std::string>{}};
+    }
+    return notes;
+}
+
 // The files that an export of a built-in model needs. The function returns none for another
 // program's model, which has its own files.
 checkpoint::ModelTexts model_texts(const checkpoint::Description& about, Dtype dtype) {
@@ -246,7 +257,8 @@ checkpoint::ModelTexts model_texts(const checkpoint::Description& about, Dtype d
         return {};
     }
     return {.config = model::hugging_face_config(model, dtype),
-            .generation_config = model::generation_config(model)};
+            .generation_config = model::generation_config(model),
+            .notes = notes_of(model)};
 }
 
 void add_export(CLI::App& program, Action& action) {
@@ -256,6 +268,7 @@ void add_export(CLI::App& program, Action& action) {
         std::string dtype = "f32";
         std::string format = "hdf5";
         double shard_gb = 5;
+        bool has_moments = false;
     };
     auto arguments = std::make_shared<ExportArguments>();
     CLI::App& command = *program.add_subcommand(
@@ -272,28 +285,37 @@ void add_export(CLI::App& program, Action& action) {
     command.add_option("--format", arguments->format, "hdf5 or safetensors")
         ->check(CLI::IsMember({"hdf5", "safetensors"}))
         ->capture_default_str();
+    command.add_flag("--moments", arguments->has_moments,
+                     "HDF5: also write the optimizer's moments, in f32");
     command.add_option("--shard-gb", arguments->shard_gb, "most of a file of safetensors")
         ->check(CLI::Range(1e-6, 1e6))
         ->capture_default_str();
     command.callback([arguments, &action] {
-        action = on_rank_0([arguments] {
+        action = [arguments](const mpi::Communicator& world) {
             if (std::isnan(arguments->shard_gb)) {
                 throw ConfigError("--shard-gb is no number: give a size in GB, as in 5.");
             }
             const Dtype dtype = arguments->dtype == "f16"    ? Dtype::fp16
                                 : arguments->dtype == "bf16" ? Dtype::bf16
                                                              : Dtype::fp32;
+            const auto texts = [&](const auto& about) { return model_texts(about, dtype); };
             if (arguments->format == "hdf5") {
-                check_apart({{"The output", arguments->out}}, files_of_runs());
-                checkpoint::export_checkpoint(arguments->checkpoint, arguments->out, dtype);
+                const auto moments = arguments->has_moments ? checkpoint::Moments::written
+                                                            : checkpoint::Moments::left_out;
+                world.on_rank_0([&] {
+                    check_apart({{"The output", arguments->out}}, files_of_runs());
+                });
+                checkpoint::export_checkpoint(world, arguments->checkpoint, arguments->out,
+                                              {.dtype = dtype, .moments = moments}, texts);
+            } else if (arguments->has_moments) {
+                throw ConfigError("--moments needs --format hdf5: safetensors hold a model alone.");
             } else {
-                checkpoint::export_safetensors(
-                    arguments->checkpoint, arguments->out, dtype,
-                    static_cast<std::size_t>(arguments->shard_gb * 1e9),
-                    [&](const auto& about) { return model_texts(about, dtype); });
+                checkpoint::export_safetensors(world, arguments->checkpoint, arguments->out, dtype,
+                                               static_cast<std::size_t>(arguments->shard_gb * 1e9),
+                                               texts);
             }
-            std::cout << "exported " << arguments->out << "\n";
-        });
+            world.on_rank_0([&] { std::cout << "exported " << arguments->out << "\n"; });
+        };
     });
 }
 

@@ -83,6 +83,21 @@ int write_all(const Descriptor& file, std::span<const std::byte> bytes) {
     return 0;
 }
 
+int write_all_at(const Descriptor& file, std::uint64_t offset, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t count =
+            ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (count < 0 && errno != EINTR) {
+            return errno;
+        }
+        if (count > 0) {
+            bytes = bytes.subspan(static_cast<std::size_t>(count));
+            offset += static_cast<std::uint64_t>(count);
+        }
+    }
+    return 0;
+}
+
 int read_start(const Descriptor& file, std::size_t most, std::string& bytes) {
     std::array<char, 4096> part{};
     while (bytes.size() < most) {

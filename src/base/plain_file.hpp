@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -29,6 +30,8 @@ Descriptor make_plain(const std::string& path, mode_t mode);
 
 // Writes all bytes where the file is. Returns 0, or an errno.
 int write_all(const Descriptor& file, std::span<const std::byte> bytes);
+// Writes all bytes from `offset` on. Any thread may call. Returns 0, or an errno.
+int write_all_at(const Descriptor& file, std::uint64_t offset, std::span<const std::byte> bytes);
 
 // Appends the first bytes of a file that was just opened, at most `most`. Returns 0, or an errno.
 int read_start(const Descriptor& file, std::size_t most, std::string& bytes);

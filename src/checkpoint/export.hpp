@@ -4,10 +4,12 @@
 
 #include "base/dtype.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "mpi/communicator.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <ostream>
 #include <span>
 #include <string>
@@ -15,16 +17,17 @@
 
 namespace nearstep::checkpoint {
 
-// Streams the masters of the checkpoint at `index_path` into `out_path`: a dataset per parameter
-// under its model name, in fp32 or fp16, with attributes config, model, step, commit, site. Uses
-// the memory of a few tiles. Writes under a temporary name and renames, which replaces an existing
-// `out_path`. Throws ConfigError for a bad checkpoint, a bad path, or bf16, which HDF5 lacks.
-void export_checkpoint(const std::string& index_path, const std::string& out_path, Dtype dtype);
+// What a model knows of a tensor and its shape does not tell.
+struct TensorNote {
+    std::string layout = {};             // names of the dimensions: "output, input"; may be empty
+    std::vector<std::string> ties = {};  // other names of the same parameter
+};
 
-// The contents of files beside the tensors; one that is empty is not written.
+// What a model knows of itself. A text that is empty is not written.
 struct ModelTexts {
-    std::string config = {};             // config.json
-    std::string generation_config = {};  // generation_config.json
+    std::string config = {};                       // config.json
+    std::string generation_config = {};            // generation_config.json
+    std::map<std::string, TensorNote> notes = {};  // by a tensor's name
 };
 
 // Returns what belongs to a checkpoint.
@@ -40,14 +43,34 @@ struct OtherTensor {
     std::function<std::span<const std::byte>()> content;
 };
 
+// The optimizer's moments of each parameter, in fp32.
+enum class Moments { left_out, written };
+
+struct ExportSettings {
+    Dtype dtype = Dtype::fp32;
+    Moments moments = Moments::left_out;
+};
+
+// Both exports are collective: the ranks write at once and see the same folders. `texts` is called
+// on rank 0. All ranks give the same `others`.
+
+// Streams the masters of the checkpoint at `index_path`, and after them `others` as they are, into
+// `out_path`: a dataset per tensor. Writes the texts into files beside it, of which none may be
+// another model's. Uses the memory of a few tiles per thread. Writes under a temporary name and
+// renames, which replaces an existing `out_path`. Throws ConfigError for a bad checkpoint, a bad
+// path, or a type that HDF5 lacks, such as bf16.
+void export_checkpoint(const mpi::Communicator& world, const std::string& index_path,
+                       const std::string& out_path, const ExportSettings& settings,
+                       const TextsOf& texts, std::span<const OtherTensor> others = {});
+
 // Streams the masters, and after them `others` as they are, into model.safetensors, or into shards
 // of about `shard_bytes` with an index, and writes the texts, so that Hugging Face's
-// from_pretrained() can load the folder. Uses the memory of a tile. `folder` must be new or empty.
-// Writes to a temporary folder and renames it. Throws ConfigError for a bad checkpoint, a bad
-// folder, or a name that two tensors have.
-void export_safetensors(const std::string& index_path, const std::string& folder, Dtype dtype,
-                        std::size_t shard_bytes, const TextsOf& texts,
-                        std::span<const OtherTensor> others = {});
+// from_pretrained() can load the folder. A rank writes whole shards, in the memory of a tile.
+// `folder` must be new or empty. Writes to a temporary folder and renames it. Throws ConfigError
+// for a bad checkpoint, a bad folder, or a name that two tensors have.
+void export_safetensors(const mpi::Communicator& world, const std::string& index_path,
+                        const std::string& folder, Dtype dtype, std::size_t shard_bytes,
+                        const TextsOf& texts, std::span<const OtherTensor> others = {});
 
 // Prints the contents of a checkpoint (index) or an HDF5 export and verifies all checksums but
 // those of residuals. Throws ConfigError if the file is neither, or is damaged.

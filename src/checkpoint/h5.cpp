@@ -108,6 +108,23 @@ Space select(const Dataset& dataset, const Part& part) {
     return space;
 }
 
+std::vector<const char*> pointers_to(const std::vector<std::string>& values) {
+    std::vector<const char*> pointers(values.size());
+    std::ranges::transform(values, pointers.begin(),
+                           [](const std::string& v) { return v.c_str(); });
+    return pointers;
+}
+
+void write_attribute_of(hid_t object, const std::string& name, hid_t type, const Space& space,
+                        const void* value) {
+    Attribute attribute(
+        check(H5Acreate2(object, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+              text("create attribute ", name)));
+    const std::string attempt = text("write attribute ", name);
+    check(H5Awrite(attribute.get(), type, value), attempt);
+    finish(std::move(attribute), H5Aclose, attempt);
+}
+
 }  // namespace
 
 void fail(const std::string& attempt) {
@@ -132,6 +149,12 @@ File create_file(const std::string& path, std::size_t user_bytes, mode_t mode) {
     }
     return File(check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()),
                       text("create ", path)));
+}
+
+File open_file(const std::string& path) {
+    enter_library();
+    const Properties access = access_properties();
+    return File(check(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.get()), text("open ", path)));
 }
 
 File create_in_memory(std::size_t user_bytes) {
@@ -251,26 +274,30 @@ void write_values(hid_t at, const std::string& name, hid_t type, std::span<const
 }
 
 void write_strings(hid_t at, const std::string& name, const std::vector<std::string>& values) {
-    std::vector<const char*> pointers(values.size());
-    std::ranges::transform(values, pointers.begin(),
-                           [](const std::string& v) { return v.c_str(); });
+    const std::vector<const char*> pointers = pointers_to(values);
     const std::vector<hsize_t> extent = {values.size()};
     write_values(at, name, make_string_type().get(), extent, pointers.data());
 }
 
 void write_attribute(hid_t object, const std::string& name, hid_t type, const void* value) {
     const Space space(check(H5Screate(H5S_SCALAR), "make an extent"));
-    Attribute attribute(
-        check(H5Acreate2(object, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
-              text("create attribute ", name)));
-    const std::string attempt = text("write attribute ", name);
-    check(H5Awrite(attribute.get(), type, value), attempt);
-    finish(std::move(attribute), H5Aclose, attempt);
+    write_attribute_of(object, name, type, space, value);
+}
+
+void write_texts(hid_t object, const std::string& name, const std::vector<std::string>& values) {
+    const std::vector<const char*> pointers = pointers_to(values);
+    const std::vector<hsize_t> extent = {values.size()};
+    write_attribute_of(object, name, make_string_type().get(), make_space(extent), pointers.data());
 }
 
 void write_text(hid_t object, const std::string& name, const std::string& value) {
     const char* pointer = value.c_str();
     write_attribute(object, name, make_string_type().get(), static_cast<const void*>(&pointer));
+}
+
+Dataset open_dataset(const File& file, const std::string& path) {
+    return Dataset(
+        check(H5Dopen2(file.get(), path.c_str(), H5P_DEFAULT), text("open dataset ", path)));
 }
 
 }  // namespace nearstep::h5

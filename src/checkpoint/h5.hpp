@@ -50,6 +50,9 @@ Result check(Result result, const std::string& attempt) {
 // parallel file systems have none.
 File create_file(const std::string& path, std::size_t user_bytes, mode_t mode);
 
+// Opens a file that create_file() made and nobody else wrote to, to add attributes.
+File open_file(const std::string& path);
+
 // A file that has no name yet and lies in memory.
 File create_in_memory(std::size_t user_bytes);
 // Returns the bytes of a file in memory, with `user_bytes` of zeros at the start. All objects of
@@ -72,6 +75,8 @@ Group make_group(hid_t at, const std::string& name);
 // Makes a contiguous dataset whose space is allocated at once and not filled.
 Dataset make_dataset(hid_t at, const std::string& name, hid_t type,
                      std::span<const hsize_t> extent);
+
+Dataset open_dataset(const File& file, const std::string& path);
 
 // A part of a dataset: start and count per dimension.
 struct Part {
@@ -114,5 +119,7 @@ void write_number(hid_t object, const std::string& name, Number value) {
 }
 
 void write_text(hid_t object, const std::string& name, const std::string& value);
+// An attribute of several texts.
+void write_texts(hid_t object, const std::string& name, const std::vector<std::string>& values);
 
 }  // namespace nearstep::h5

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -79,7 +80,8 @@ void take_type(Cursor message, Array& array) {
     const std::uint64_t bits = message.number(3);
     array.elem_bytes = static_cast<std::size_t>(message.number(4));
     const std::size_t bytes = array.elem_bytes;
-    if (kind == 0 && bytes == 8 && (bits == 0 || bits == 8)) {
+    if (kind == 0 && bytes >= 1 && bytes <= 8 && std::has_single_bit(bytes) &&
+        (bits == 0 || bits == 8)) {
         array.kind = bits == 0 ? Kind::natural : Kind::integer;
     } else if (kind == 1 && (bytes == 2 || bytes == 4 || bytes == 8) &&
                bits == (0x20U | (bytes * 8 - 1) << 8U) &&
@@ -283,10 +285,11 @@ const StoredFile::Object& StoredFile::object(const std::string& path) {
     return object(link->address);
 }
 
-std::vector<std::string> StoredFile::names() {
-    const Object& root = object(root_);
+bool StoredFile::is_group(const std::string& path) { return !object(path).has_extent; }
+
+std::vector<std::string> StoredFile::names(const std::string& group) {
     std::vector<std::pair<std::uint64_t, std::string>> ordered;
-    for (const auto& [name, link] : root.links) {
+    for (const auto& [name, link] : object(group).links) {
         ordered.emplace_back(link.order, name);
     }
     std::ranges::sort(ordered);
@@ -316,8 +319,8 @@ Array StoredFile::dataset(const std::string& path) {
     return array;
 }
 
-bool StoredFile::has_attribute(const std::string& name) {
-    return object(root_).attributes.contains(name);
+bool StoredFile::has_attribute(const std::string& name, const std::string& of) {
+    return object(of).attributes.contains(name);
 }
 
 Array StoredFile::attribute(const std::string& name, const std::string& of) {

@@ -42,12 +42,13 @@ public:
 
     const InputFile& file() const { return file_; }
 
-    // The root's datasets and groups, in the order in which they were made.
-    std::vector<std::string> names();
+    // The datasets and groups of the root, or of a group, in the order in which they were made.
+    std::vector<std::string> names(const std::string& group = "");
     bool has(const std::string& path);
+    bool is_group(const std::string& path);
     // A dataset, such as "tensors/name".
     Array dataset(const std::string& path);
-    bool has_attribute(const std::string& name);
+    bool has_attribute(const std::string& name, const std::string& of = "");
     // An attribute of the root, or of the dataset `of`.
     Array attribute(const std::string& name, const std::string& of = "");
 

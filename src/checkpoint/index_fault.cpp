@@ -3,7 +3,7 @@
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/rank_file.hpp"
-#include "checkpoint/slab.hpp"
+#include "checkpoint/tensor_extent.hpp"
 
 #include <algorithm>
 #include <limits>

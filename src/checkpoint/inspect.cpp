@@ -1,13 +1,13 @@
 // Prints and verifies a checkpoint or an export. Used by the command inspect.
-#include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "checkpoint/export.hpp"
+#include "checkpoint/exported_file.hpp"
 #include "checkpoint/h5_reader.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/seal.hpp"
-#include "checkpoint/slab.hpp"
+#include "checkpoint/tensor_extent.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -87,16 +87,12 @@ void inspect_checkpoint(const std::string& path, std::ostream& out) {
         << tiles * kArrays << " tiles are as they were written\n";
 }
 
-std::uint64_t digest_of(const h5::StoredFile& file, const h5::Array& dataset) {
-    Xxh3Stream digest;
-    std::vector<std::byte> bytes;
-    for (std::uint64_t done = 0; done < dataset.elems; done += kTileElems) {
-        bytes.resize(std::min<std::uint64_t>(dataset.elems - done, kTileElems) *
-                     dataset.elem_bytes);
-        file.read(dataset, done, bytes);
-        digest.add(bytes);
+void print_notes(std::ostream& out, h5::StoredFile& file, const std::string& name) {
+    for (const char* note : {"layout", "ties"}) {
+        if (file.has_attribute(note, name)) {
+            out << "    " << note << ": " << joined(file.texts(file.attribute(note, name))) << "\n";
+        }
     }
-    return digest.digest();
 }
 
 void inspect_datasets(const std::string& path, std::ostream& out) {
@@ -112,25 +108,32 @@ void inspect_datasets(const std::string& path, std::ostream& out) {
         << "step " << about.step << "\n";
     print_origin(out, about);
     out << "tensors (name, shape, elements):\n";
-    const std::vector<std::string> names = file.names();
+    const std::vector<std::string> names = datasets_of(file);
     for (const std::string& name : names) {
         const h5::Array dataset = file.dataset(name);
         const std::vector<std::int64_t> shape(dataset.extent.begin(), dataset.extent.end());
-        if (dataset.kind != h5::Kind::real || !elems_within(shape, about.parameters)) {
-            report_damage(
-                path, text("dataset ", name, " is not one of ", about.parameters, " parameters"));
+        if (dataset.kind == h5::Kind::text || !elems_within(shape, file.file().size())) {
+            report_damage(path, text("dataset ", name, " is no tensor"));
         }
         if (digest_of(file, dataset) != h5::read_number<std::uint64_t>(file, "xxh3", name)) {
             report_damage(path, text("the checksum of ", name, " does not match"));
         }
         print_tensor(out, name, shape);
+        print_notes(out, file, name);
     }
     out << "checksums: the file and its " << names.size() << " datasets are as they were written\n";
 }
 
 void inspect_export(const std::string& path, std::ostream& out) {
-    verify_seal(path, kExportFormat);
-    report_damage_in(path, [&] { inspect_datasets(path, out); });
+    report_damage_in(path, [&] {
+        if (has_version(path, kExportFormat)) {
+            h5::StoredFile file(path);
+            verify_seal(path, kExportFormat, elements_of(file));
+        } else {
+            verify_seal(path, kOldExportFormat);
+        }
+        inspect_datasets(path, out);
+    });
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-// Reads the masters of a checkpoint for exports.
+// Reads the state of a checkpoint for exports.
 #pragma once
 
 #include "base/dtype.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/slab.hpp"
+#include "checkpoint/tensor_extent.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -18,10 +18,13 @@ inline std::vector<TensorPlace> in_order(std::vector<TensorPlace> tensors) {
     return tensors;
 }
 
+enum class StateArray : unsigned char { master, moment1, moment2 };
+
 // Keeps one tile in memory at a time.
 class Masters {
 public:
-    explicit Masters(Reader& reader) : reader_(&reader), values_(shard::kTileElems) {}
+    explicit Masters(Reader& reader, StateArray array = StateArray::master)
+        : reader_(&reader), array_(array), values_(shard::kTileElems) {}
 
     // Calls `take(done, bytes)` with the tensor's values in `dtype`, piece by piece: `done`
     // elements came before. The bytes are valid during the call.
@@ -43,8 +46,13 @@ private:
     std::span<const float> at(std::size_t begin, std::size_t end) {
         const std::size_t tile = begin / shard::kTileElems;
         if (!is_filled_ || tile != tile_) {
+            const auto wanted = [&](StateArray array) {
+                return array == array_ ? std::span<float>(values_) : std::span<float>();
+            };
             reader_->read({.begin = tile, .end = tile + 1},
-                          {.master = values_, .moment1 = {}, .moment2 = {}});
+                          {.master = wanted(StateArray::master),
+                           .moment1 = wanted(StateArray::moment1),
+                           .moment2 = wanted(StateArray::moment2)});
             tile_ = tile;
             is_filled_ = true;
         }
@@ -53,6 +61,7 @@ private:
     }
 
     Reader* reader_;
+    StateArray array_;
     std::vector<float> values_;
     std::size_t tile_ = 0;
     bool is_filled_ = false;

@@ -244,49 +244,83 @@ void check_place(const std::string& folder) {
     }
 }
 
-}  // namespace
-
-void export_safetensors(const std::string& index_path, const std::string& folder, Dtype dtype,
-                        std::size_t shard_bytes, const TextsOf& texts,
-                        std::span<const OtherTensor> others) {
-    const std::unique_ptr<Reader> reader = Reader::open(index_path);
-    const std::string place = folder.substr(0, folder.find_last_not_of('/') + 1);
-    check_place(place);
-    const Shards shards = shards_of(tensors_of(reader->description(), dtype, others), shard_bytes);
-    const std::string partial = place + kPartial;
+void make_partial(const std::string& partial) {
     remove_partial(partial);
     if (std::error_code error; !fs::create_directory(partial, error)) {
         throw ConfigError(text("Cannot make ", partial, ": ", error.message(),
                                ". Name a place that can be written."));
     }
-    try {
-        Masters masters(*reader);
-        for (std::size_t shard = 0; shard < shards.size(); ++shard) {
-            write_shard(partial + "/" + shard_name(shard, shards.size()), shards[shard], dtype,
-                        masters);
-        }
-        if (shards.size() > 1) {
-            write_index(partial + "/model.safetensors.index.json", shards);
-        }
-        const ModelTexts written = texts(reader->description());
-        for (const auto& [name, words] :
-             {std::pair("/config.json", written.config),
-              std::pair("/generation_config.json", written.generation_config)}) {
-            if (!words.empty()) {
-                write_file(partial + name, words);
-            }
-        }
-    } catch (...) {
-        remove_partial(partial);
-        throw;
+}
+
+// Writes this rank's shards: one after another to each rank in turn.
+void write_shards(const mpi::Communicator& world, const std::string& partial, const Shards& shards,
+                  Dtype dtype, Reader& reader) {
+    if (std::error_code ignored; !fs::is_directory(partial, ignored)) {
+        throw ConfigError(text("Rank ", world.rank(), " does not see ", partial,
+                               ", which rank 0 has made: export to a folder that the hosts of all "
+                               "ranks share."));
     }
-    sync_folder(partial);
+    Masters masters(reader);
+    const auto ranks = static_cast<std::size_t>(world.size());
+    for (auto shard = static_cast<std::size_t>(world.rank()); shard < shards.size();
+         shard += ranks) {
+        write_shard(partial + "/" + shard_name(shard, shards.size()), shards[shard], dtype,
+                    masters);
+    }
+}
+
+void write_texts(const std::string& partial, const ModelTexts& texts) {
+    for (const auto& [name, words] :
+         {std::pair("/config.json", texts.config),
+          std::pair("/generation_config.json", texts.generation_config)}) {
+        if (!words.empty()) {
+            write_file(partial + name, words);
+        }
+    }
+}
+
+void publish_folder(const std::string& folder, const std::string& partial,
+                    const std::string& place) {
     if (std::error_code error; (fs::rename(partial, place, error), error)) {
-        remove_partial(partial);
         throw ConfigError(
             text("Cannot export to ", folder, ": ", error.message(), ". Name a new folder."));
     }
     sync_folder(store::folder_of(place));
+}
+
+}  // namespace
+
+void export_safetensors(const mpi::Communicator& world, const std::string& index_path,
+                        const std::string& folder, Dtype dtype, std::size_t shard_bytes,
+                        const TextsOf& texts, std::span<const OtherTensor> others) {
+    std::unique_ptr<Reader> reader;
+    Shards shards;
+    world.together([&] {
+        reader = Reader::open(index_path);
+        shards = shards_of(tensors_of(reader->description(), dtype, others), shard_bytes);
+    });
+    const std::string place = folder.substr(0, folder.find_last_not_of('/') + 1);
+    const std::string partial = place + kPartial;
+    world.on_rank_0([&] {
+        check_place(place);
+        make_partial(partial);
+    });
+    try {
+        world.together([&] { write_shards(world, partial, shards, dtype, *reader); });
+        world.on_rank_0([&] {
+            if (shards.size() > 1) {
+                write_index(partial + "/model.safetensors.index.json", shards);
+            }
+            write_texts(partial, texts(reader->description()));
+            sync_folder(partial);
+            publish_folder(folder, partial, place);
+        });
+    } catch (...) {
+        if (world.rank() == 0) {
+            remove_partial(partial);
+        }
+        throw;
+    }
 }
 
 }  // namespace nearstep::checkpoint

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace nearstep::checkpoint {
 
@@ -43,18 +44,30 @@ std::string take(const InputFile& file, std::size_t offset, std::size_t most) {
 
 std::string seal_with(std::uint64_t digest, const Format& format) {
     std::string seal = text(start_of(format), format.version, ", xxh3 of the bytes from ",
-                            kSealBytes, " on: ", to_hex(digest), "\n");
+                            kSealBytes, " on", format.but, ": ", to_hex(digest), "\n");
     seal.resize(kSealBytes, '\0');
     return seal;
 }
 
-std::string seal_of(const InputFile& file, const Format& format) {
+std::string seal_of(const InputFile& file, const Format& format, FileRanges left_out) {
+    left_out.push_back({.begin = file.size(), .end = file.size()});
+    std::ranges::sort(left_out, {}, &FileRange::begin);
     Xxh3Stream digest;
-    for (std::size_t at = kSealBytes; at < file.size(); at += MiB) {
-        const std::string bytes = take(file, at, MiB);
-        digest.add(std::as_bytes(std::span(bytes)));
+    std::size_t at = kSealBytes;
+    for (const FileRange& range : left_out) {
+        while (at < range.begin) {
+            const std::string bytes = take(file, at, std::min<std::size_t>(MiB, range.begin - at));
+            digest.add(std::as_bytes(std::span(bytes)));
+            at += bytes.size();
+        }
+        at = std::max<std::size_t>(at, range.end);
     }
     return seal_with(digest.digest(), format);
+}
+
+bool starts_with(const std::string& path, const std::string& start) {
+    const std::optional<InputFile> file = open_to_read(path);
+    return file && take(*file, 0, start.size()) == start;
 }
 
 }  // namespace
@@ -65,8 +78,9 @@ void seal(std::span<std::byte> file, const Format& format) {
     std::ranges::copy(std::as_bytes(std::span(seal)), file.begin());
 }
 
-void seal_file(const std::string& path, const Format& format) {
-    const std::string seal = seal_of(InputFile(path, "The file", "write it again."), format);
+void seal_file(const std::string& path, const Format& format, FileRanges left_out) {
+    const std::string seal =
+        seal_of(InputFile(path, "The file", "write it again."), format, std::move(left_out));
     const Descriptor file(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
     if (!file || write_all(file, std::as_bytes(std::span(seal))) != 0) {
         refuse_write(path, errno);
@@ -74,12 +88,14 @@ void seal_file(const std::string& path, const Format& format) {
 }
 
 bool has_format(const std::string& path, const Format& format) {
-    const std::optional<InputFile> file = open_to_read(path);
-    const std::string start = start_of(format);
-    return file && take(*file, 0, start.size()) == start;
+    return starts_with(path, start_of(format));
 }
 
-void verify_seal(const std::string& path, const Format& format) {
+bool has_version(const std::string& path, const Format& format) {
+    return starts_with(path, text(start_of(format), format.version, ","));
+}
+
+void verify_seal(const std::string& path, const Format& format, FileRanges left_out) {
     const InputFile file(path, "The file", "name one that can be read.");
     const std::string seal = take(file, 0, kSealBytes);
     const std::string start = start_of(format);
@@ -90,7 +106,7 @@ void verify_seal(const std::string& path, const Format& format) {
                                ", and this nearstep reads version ", format.version,
                                ". Use the nearstep that wrote it."));
     }
-    if (seal != seal_of(file, format)) {
+    if (seal != seal_of(file, format, std::move(left_out))) {
         report_damage(path, "its checksum does not match");
     }
 }

@@ -218,6 +218,15 @@ std::vector<Key> device_keys(CsdSettings& csd) {
          "format of masters and moments in storage: 12, 8, 6.03 or 4.03 bytes per parameter"},
         {"csd.durability", &csd.durability,
          "what survives a crash: every step, checkpoints only, or nothing"},
+        {"csd.io", &csd.io,
+         "how state moves; auto: mapped if it lies in memory (/dev/shm), else by io_uring, or by "
+         "threads if io_uring is refused",
+         "", anything(), KeyPlace::config_or_site, KeyScope::rank},
+    };
+}
+
+std::vector<Key> log_keys(CsdSettings& csd) {
+    return {
         {"csd.log", &csd.log,
          "folders on drives for logs of gradients; device i of a rank uses the i-th, starting over "
          "at the end of the list. Then all state is also in memory, a step writes the log and a "
@@ -228,10 +237,6 @@ std::vector<Key> device_keys(CsdSettings& csd) {
          "most room of a rank's logs, which has the steps that a restart repeats, at most 64; 0: "
          "16 steps",
          "GB", not_negative(), KeyPlace::config_or_site},
-        {"csd.io", &csd.io,
-         "how state moves; auto: mapped if it lies in memory (/dev/shm), else by io_uring, or by "
-         "threads if io_uring is refused",
-         "", anything(), KeyPlace::config_or_site, KeyScope::rank},
     };
 }
 
@@ -340,6 +345,7 @@ std::vector<Key> keys_of(RunSettings& run) {
     add(length_keys(run.train));
     add(optimizer_keys(run.train));
     add(device_keys(run.csd));
+    add(log_keys(run.csd));
     add_of_site(card_keys(run.csd));
     add_of_site(link_keys(run.link));
     add_of_site(plan_keys(run.plan));

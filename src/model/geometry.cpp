@@ -48,6 +48,27 @@ Geometry describe(const config::ModelSettings& settings) {
     return architecture.describe(settings);
 }
 
+std::vector<MatrixNote> describe_matrices(const config::ModelSettings& settings) {
+    const Geometry geometry = describe(settings);
+    const std::size_t embeddings = geometry.blocks.front().last_parameter;
+    const bool is_gpt = settings.architecture == config::ModelFamily::gpt;
+    std::vector<MatrixNote> notes;
+    for (std::size_t i = 0; i < geometry.parameters.size(); ++i) {
+        const Parameter& parameter = geometry.parameters[i];
+        if (parameter.shape.size() != 2) {
+            continue;
+        }
+        const bool is_product = i >= embeddings;
+        const bool is_transposed = is_gpt && parameter.name != kOutputWeights;
+        notes.push_back({.name = parameter.name,
+                         .dimensions = !is_product     ? "entry, feature"
+                                       : is_transposed ? "input, output"
+                                                       : "output, input",
+                         .is_output = settings.tied && i == 0});
+    }
+    return notes;
+}
+
 Geometry describe_trained(const config::ModelSettings& settings) {
     constexpr std::size_t kMostElems = 2'000'000'000'000;
     Geometry geometry = describe(settings);

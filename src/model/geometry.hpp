@@ -49,6 +49,14 @@ struct Geometry {
     std::size_t elems = 0;
 };
 
+// What the dimensions of a matrix are, which its shape does not tell.
+struct MatrixNote {
+    std::string name;        // the parameter's
+    std::string dimensions;  // in the order of the shape: "output, input"
+    bool is_output = false;  // the output layer uses the parameter, too
+};
+std::vector<MatrixNote> describe_matrices(const config::ModelSettings& settings);
+
 // Throws ConfigError for an unknown architecture or impossible sizes.
 Geometry describe(const config::ModelSettings& settings);
 

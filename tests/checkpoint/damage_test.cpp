@@ -31,12 +31,11 @@ TEST_F(DamagedCheckpoint, NamesTheFileThatCannotGrowAndKeepsTheOldOne) {
                     AllOf(HasSubstr("step-00000020.attempt-0.rank-00000.h5 (File too large)"),
                           HasSubstr("needs 2.4 MB"), HasSubstr("ulimit -f")));
         EXPECT_THAT(message_of<PathError>(
-                        [&] { export_checkpoint(old, root() + "/model.h5", Dtype::fp32); }),
-                    AllOf(HasSubstr("model.h5 (File too large)"), HasSubstr("needs 1.6 MB")));
-        EXPECT_THAT(message_of<PathError>([&] {
-                        export_safetensors(old, root() + "/model", Dtype::fp32, MiB * 5, {});
-                    }),
-                    AllOf(HasSubstr("model.safetensors (File too large)"), HasSubstr("needs ")));
+                        [&] { export_alone(old, root() + "/model.h5", {.dtype = Dtype::fp32}); }),
+                    AllOf(HasSubstr("model.h5 (File too large)"), HasSubstr("needs 1.3 MB")));
+        EXPECT_THAT(
+            message_of<PathError>([&] { export_folder_alone(old, root() + "/model", MiB * 5); }),
+            AllOf(HasSubstr("model.safetensors (File too large)"), HasSubstr("needs ")));
     });
     EXPECT_FALSE(fs::exists(root() + "/model.h5.partial"));
     EXPECT_FALSE(fs::exists(root() + "/model.partial"));

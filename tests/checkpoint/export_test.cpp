@@ -46,7 +46,7 @@ std::string inspect_text(const std::string& path) {
 }
 
 TEST_P(Export, HasADatasetPerParameter) {
-    export_checkpoint(index(), out(), GetParam());
+    export_alone(index(), out(), {.dtype = GetParam()});
     h5::StoredFile file(out());
     EXPECT_EQ(h5::read_text(file, "config"), sample_description(20).config);
     EXPECT_EQ(h5::read_text(file, "model"), sample_description(20).model);
@@ -66,19 +66,19 @@ TEST_P(Export, HasADatasetPerParameter) {
 TEST_P(Export, ReplacesAnOldFileAndLeavesNoOther) {
     put_bytes(out(), "old");
     put_bytes(out() + ".partial", std::string(512, '\0') + "left by a crash");
-    export_checkpoint(index(), out(), GetParam());
+    export_alone(index(), out(), {.dtype = GetParam()});
     EXPECT_THAT(inspect_text(out()), HasSubstr("6 datasets are as they were written"));
     EXPECT_FALSE(fs::exists(out() + ".partial"));
 }
 
 TEST_P(Export, ReplacesNoOtherFileAndFollowsNoLink) {
     put_bytes(out() + ".partial", "my own notes");
-    EXPECT_THAT(message_of([&] { export_checkpoint(index(), out(), GetParam()); }),
+    EXPECT_THAT(message_of([&] { export_alone(index(), out(), {.dtype = GetParam()}); }),
                 HasSubstr(out() + ".partial"));
     EXPECT_EQ(bytes_of(out() + ".partial"), "my own notes");
     fs::rename(out() + ".partial", root() + "/notes");
     fs::create_symlink(root() + "/notes", out() + ".partial");
-    EXPECT_THAT(message_of([&] { export_checkpoint(index(), out(), GetParam()); }),
+    EXPECT_THAT(message_of([&] { export_alone(index(), out(), {.dtype = GetParam()}); }),
                 HasSubstr(out() + ".partial"));
     EXPECT_EQ(bytes_of(root() + "/notes"), "my own notes");
 }
@@ -90,14 +90,14 @@ TEST_P(Export, KeepsTheOldFileIfTheCheckpointIsDamaged) {
     const std::string needle(reinterpret_cast<const char*>(masters.data() + 2 * shard::kTileElems),
                              32);
     flip_bit(path, bytes_of(path).find(needle));
-    EXPECT_THAT(message_of([&] { export_checkpoint(index(), out(), GetParam()); }),
+    EXPECT_THAT(message_of([&] { export_alone(index(), out(), {.dtype = GetParam()}); }),
                 AllOf(HasSubstr(path), HasSubstr("tile 2 of master")));
     EXPECT_EQ(bytes_of(out()), "old");
     EXPECT_FALSE(fs::exists(out() + ".partial"));
 }
 
 TEST_P(Export, IsReadByH5py) {
-    export_checkpoint(index(), out(), GetParam());
+    export_alone(index(), out(), {.dtype = GetParam()});
     const auto masters = sample_values(1, 0);
     put_bytes(root() + "/masters",
               {reinterpret_cast<const char*>(masters.data()), masters.size() * sizeof(float)});
@@ -117,7 +117,7 @@ class ExportTo : public Export {};
 
 TEST_F(ExportTo, RefusesABadTypeOrPlace) {
     const auto refusal = [&](const std::string& place, Dtype dtype) {
-        return message_of([&] { export_checkpoint(index(), place, dtype); });
+        return message_of([&] { export_alone(index(), place, {.dtype = dtype}); });
     };
     EXPECT_THAT(refusal(out(), Dtype::bf16), HasSubstr("bf16"));
     EXPECT_THAT(refusal(root(), Dtype::fp32), states(root(), "folder"));
@@ -126,8 +126,9 @@ TEST_F(ExportTo, RefusesABadTypeOrPlace) {
                 states("step-00000021.h5", "model.h5"));
     EXPECT_THAT(refusal(folder() + "/step-00000020.attempt-0.rank-00000.h5", Dtype::fp32),
                 states("step-00000020.attempt-0.rank-00000.h5", "model.h5"));
-    EXPECT_THAT(message_of([&] { export_checkpoint(root() + "/none.h5", out(), Dtype::fp32); }),
-                HasSubstr("/none.h5"));
+    EXPECT_THAT(
+        message_of([&] { export_alone(root() + "/none.h5", out(), {.dtype = Dtype::fp32}); }),
+        HasSubstr("/none.h5"));
     EXPECT_FALSE(fs::exists(out()));
 }
 
@@ -136,8 +137,7 @@ TEST_F(ExportTo, RefusesAFolderThatIsThereOrCannotBeNamed) {
     fs::create_symlink("empty", root() + "/link");
     fs::create_symlink("nothing", root() + "/dangling");
     const auto refusal = [&](const std::string& place) {
-        const auto texts = [](const Description&) { return ModelTexts{}; };
-        return message_of([&] { export_safetensors(index(), place, Dtype::fp32, MiB, texts); });
+        return message_of([&] { export_folder_alone(index(), place, MiB); });
     };
     for (const char* name : {"link", "dangling"}) {
         EXPECT_THAT(refusal(root() + "/" + name), states(name, "Name a new folder"));
@@ -147,8 +147,36 @@ TEST_F(ExportTo, RefusesAFolderThatIsThereOrCannotBeNamed) {
     EXPECT_TRUE(fs::is_empty(root() + "/empty"));
 }
 
+TEST_F(ExportTo, HasMomentsNotesAndTextsBeside) {
+    const ModelTexts texts = {.config = R"({"torch_dtype": "float32", "n_layer": 2})",
+                              .notes = {{"wte.weight", {"entry, feature", {"lm_head.weight"}}}}};
+    export_alone(index(), out(), {.moments = Moments::written}, texts);
+    h5::StoredFile file(out());
+    for (const TensorPlace& tensor : sample_tensors()) {
+        for (const std::uint64_t array : {1U, 2U}) {
+            const auto values = sample_values(1, array);
+            const auto bytes =
+                std::as_bytes(std::span(values).subspan(tensor.offset, count_elems(tensor)));
+            EXPECT_EQ(
+                file.content(file.dataset(text("moment", array, "/", tensor.name)), h5::Kind::real),
+                std::vector<std::byte>(bytes.begin(), bytes.end()));
+        }
+    }
+    EXPECT_THAT(inspect_text(out()),
+                AllOf(HasSubstr("layout: entry, feature"), HasSubstr("ties: lm_head.weight"),
+                      HasSubstr("18 datasets are as they were written")));
+    EXPECT_EQ(bytes_of(root() + "/config.json"), texts.config);
+    export_alone(index(), out(), {}, {.config = R"({"torch_dtype": "float16", "n_layer": 2})"});
+    EXPECT_THAT(message_of([&] {
+                    export_alone(index(), root() + "/other.h5", {},
+                                 {.config = R"({"n_layer": 3})"});
+                }),
+                states("config.json", "another folder"));
+    EXPECT_FALSE(fs::exists(root() + "/other.h5"));
+}
+
 TEST_F(ExportTo, IsShownByInspect) {
-    export_checkpoint(index(), out(), Dtype::fp16);
+    export_alone(index(), out(), {.dtype = Dtype::fp16});
     const std::string shown = inspect_text(out());
     EXPECT_THAT(
         shown,
@@ -160,7 +188,7 @@ TEST_F(ExportTo, IsShownByInspect) {
 }
 
 TEST_F(ExportTo, NoticesAFlippedByteAnywhere) {
-    export_checkpoint(index(), out(), Dtype::fp16);
+    export_alone(index(), out(), {.dtype = Dtype::fp16});
     const std::string good = bytes_of(out());
     for (std::size_t at = 0; at < good.size(); at += at < 4096 ? 61 : 7919) {
         flip_bit(out(), at);

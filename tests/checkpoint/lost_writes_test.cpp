@@ -267,10 +267,9 @@ TEST_F(LostWrites, NeverLeaveARunWithoutAWholeCheckpoint) {
 
 TEST_F(LostWrites, MakeNoExport) {
     const std::string index = write_checkpoint(folder(), 10, 1);
-    const auto to_h5 = [&] { export_checkpoint(index, root() + "/model.h5", Dtype::fp32); };
+    const auto to_h5 = [&] { export_alone(index, root() + "/model.h5", {.dtype = Dtype::fp32}); };
     const auto to_folder = [&] {
-        export_safetensors(index, root() + "/model", Dtype::fp32, std::size_t{1} << 30U,
-                           [](const Description&) { return ModelTexts(); });
+        export_folder_alone(index, root() + "/model", std::size_t{1} << 30U);
     };
     for (const std::function<void()>& make : {std::function<void()>(to_h5), {to_folder}}) {
         const int writes = writes_of(make);
@@ -296,9 +295,8 @@ TEST_F(LostWrites, CannotComeFromAPowerCut) {
     ASSERT_TRUE(run_on({}, [&] { index = write_all_of(20, 20); }));
     EXPECT_THAT(drive().too_early, testing::IsEmpty());
     ASSERT_TRUE(run_on({}, [&] {
-        export_checkpoint(index, root() + "/model.h5", Dtype::fp32);
-        export_safetensors(index, root() + "/model", Dtype::fp32, std::size_t{1} << 30U,
-                           [](const Description&) { return ModelTexts(); });
+        export_alone(index, root() + "/model.h5", {.dtype = Dtype::fp32});
+        export_folder_alone(index, root() + "/model", std::size_t{1} << 30U);
     }));
     EXPECT_THAT(drive().too_early, testing::IsEmpty());
     EXPECT_THAT(drive().unnamed, testing::IsEmpty());

@@ -122,4 +122,17 @@ std::vector<std::string> InFolder::files() const {
     return names;
 }
 
+void export_alone(const std::string& index, const std::string& out, const ExportSettings& settings,
+                  const ModelTexts& texts) {
+    const auto alone = mpi::Communicator::alone(std::chrono::seconds(60));
+    export_checkpoint(alone, index, out, settings, [&](const Description&) { return texts; });
+}
+
+void export_folder_alone(const std::string& index, const std::string& folder,
+                         std::size_t shard_bytes) {
+    const auto alone = mpi::Communicator::alone(std::chrono::seconds(60));
+    export_safetensors(alone, index, folder, Dtype::fp32, shard_bytes,
+                       [](const Description&) { return ModelTexts(); });
+}
+
 }  // namespace nearstep::checkpoint

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/export.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::checkpoint {
@@ -26,6 +27,12 @@ std::vector<RankFileRecord> write_rank_files(const std::string& folder, std::int
 
 // Returns the index's path.
 std::string write_checkpoint(const std::string& folder, std::int64_t step, std::uint64_t seed);
+
+// Exports as one rank.
+void export_alone(const std::string& index, const std::string& out, const ExportSettings& settings,
+                  const ModelTexts& texts = {});
+void export_folder_alone(const std::string& index, const std::string& folder,
+                         std::size_t shard_bytes);
 
 class InFolder : public testing::Test {
 protected:

@@ -1,5 +1,7 @@
 """The snippet in docs/training.md loads an export into PyTorch, and the loaded model gives the reported loss."""
 
+import json
+import multiprocessing
 import re
 import subprocess
 import sys
@@ -39,6 +41,11 @@ def gpt_loss(state, tokens, targets, heads):
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def sum_of(path, name):
+    with h5py.File(path) as file:
+        return float(file[name][...].sum())
+
+
 @unittest.skipUnless(torch, "h5py or torch cannot be imported")
 class Export(program.Scenario):
     def exported(self, *flags, **keys):
@@ -74,6 +81,39 @@ class Export(program.Scenario):
         tokens = torch.stack([text[s : s + context] for s in starts])
         targets = torch.stack([text[s + 1 : s + 1 + context] for s in starts])
         self.assertAlmostEqual(gpt_loss(state, tokens, targets, heads=2).item(), summary["heldout_loss"], delta=1e-4)
+
+    def test_ranks_write_one_export_at_once(self):
+        index, path = self.exported()
+        together = self.folder / "together"
+        together.mkdir()
+        program.succeed(2, "export", index["checkpoint"], together / "model.h5", "--moments")
+        self.assertEqual(program.run(0, "inspect", together / "model.h5").returncode, 0)
+        self.assertEqual(json.loads((together / "config.json").read_text())["model_type"], "gpt2")
+        with h5py.File(path) as one, h5py.File(together / "model.h5") as file:
+            names = set(one)
+            self.assertEqual(set(file), names | {"moment1", "moment2"})
+            for name in names:
+                self.assertTrue((one[name][...] == file[name][...]).all(), name)
+            self.assertEqual(set(file["moment2"]), names)
+            self.assertTrue((file["moment2/wte.weight"][...] >= 0).all())
+            self.assertGreater(file["moment2/wte.weight"][...].sum(), 0)
+            self.assertEqual(list(file["wte.weight"].attrs["ties"]), ["lm_head.weight"])
+            self.assertEqual(file["h.0.attn.c_attn.weight"].attrs["layout"], "input, output")
+        with multiprocessing.Pool(2) as readers:
+            sums = readers.starmap(sum_of, [(str(together / "model.h5"), name) for name in sorted(names)])
+        with h5py.File(path) as one:
+            self.assertEqual(sums, [float(one[name][...].sum()) for name in sorted(names)])
+        for ranks in (0, 2):
+            folder = self.folder / f"shards-{ranks}"
+            program.succeed(
+                ranks, "export", index["checkpoint"], folder, "--format", "safetensors", "--shard-gb", "1e-4"
+            )
+        shards = sorted(file.name for file in (self.folder / "shards-0").iterdir())
+        self.assertGreater(len(shards), 4)
+        for name in shards:
+            self.assertEqual(
+                (self.folder / "shards-0" / name).read_bytes(), (self.folder / "shards-2" / name).read_bytes(), name
+            )
 
     def test_half_precision_is_half_as_large_and_close(self):
         _, path = self.exported("--dtype", "f16")

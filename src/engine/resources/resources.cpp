@@ -238,7 +238,7 @@ void Resources::make_facts() {
         }
         if (settings.logs > 1) {
             unwritten_bytes.front() +=
-                static_cast<double>(bytes - bytes / settings.logs) -
+                static_cast<double>(bytes) * (1 - 1 / static_cast<double>(settings.logs)) -
                 static_cast<double>(of.tiles.size() * settings.log_tile_bytes);
         }
     }
