@@ -1,5 +1,5 @@
-// Waits for MPI requests by polling, with a time limit that counts the time awake. The simulator
-// waits inside MPI instead (simulated.cpp).
+// Waits for MPI requests by polling, with a time limit that counts the time awake. Used by
+// communicator.cpp. The simulator waits inside MPI instead (simulated.cpp).
 #include "base/awake_time.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"

@@ -68,7 +68,7 @@ public:
                from_bf16(last<std::uint16_t>(all_.span())) == static_cast<float>(ranks_));
     }
 
-    // As all_gather, by sends and receives.
+    // The all_gather by sends and receives.
     void send_receive(benchmark::State& state) {
         fill(part_, to_bf16(static_cast<float>(me_ + 2)));
         std::vector<std::span<const std::byte>> to(ranks_, part_.span());
@@ -153,7 +153,7 @@ private:
         return value;
     }
 
-    // Of 1, 2, ... over the ranks.
+    // The sum of 1, 2, ... over the ranks.
     float sum() const { return static_cast<float>(ranks_ * (ranks_ + 1)) / 2; }
 
     const mpi::Communicator& world_;

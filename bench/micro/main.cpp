@@ -17,7 +17,7 @@ namespace nearstep::bench {
 
 namespace {
 
-// Of ranks other than 0.
+// What ranks other than 0 report: nothing.
 class Silence : public benchmark::BenchmarkReporter {
     bool ReportContext(const Context&) override { return true; }
     void ReportRuns(const std::vector<Run>&) override {}

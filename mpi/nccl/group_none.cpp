@@ -1,4 +1,5 @@
-// Stands in for mpi/nccl/group.hpp's functions in a build without NCCL.
+// Stands in for mpi/nccl/group.hpp's functions in a build without NCCL. Used
+// where group_nccl.cpp is otherwise.
 #include "mpi/nccl/group.hpp"
 
 namespace nearstep::nccl {

@@ -1,4 +1,4 @@
-// Reads a checkpoint tile by tile.
+// Reads a checkpoint tile by tile. Used by conversions.cpp, for _local/whole.py.
 #include "python/binding/checkpoint_state.hpp"
 
 #include <algorithm>

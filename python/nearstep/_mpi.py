@@ -1,5 +1,5 @@
-"""Loads Open MPI where there may be several ranks: the engine is not linked with it. Import it before the engine, which
-says so if there is none when it would start it."""
+"""Loads Open MPI where there may be several ranks: the engine is not linked with it. Imported by __init__.py before the
+engine, which says so if there is none when it would start it."""
 
 from nearstep_run import _open_mpi
 

@@ -1,4 +1,4 @@
-"""Options of the programs. Standard library only."""
+"""Options of the programs. Used by nearstep_run, nearstep_report and nearstep_tokenize. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Charts as inline SVG, drawn by Matplotlib. Their text is text, so the page stays small, sharp and searchable."""
+"""Charts as inline SVG, drawn by Matplotlib. Their text is text, so the page stays small, sharp and searchable.
+Used by _page.py, _runs.py and _studies.py."""
 
 import io
 import itertools

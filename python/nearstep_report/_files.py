@@ -1,4 +1,4 @@
-"""Finds and reads results: JSON files, and metrics files of runs."""
+"""Finds and reads results: JSON files, and metrics files of runs. Used by _command.py and _runs.py."""
 
 import array
 import json

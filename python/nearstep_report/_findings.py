@@ -1,4 +1,4 @@
-"""Finds what bounds a step, and what to add next, in the numbers of a study."""
+"""Finds what bounds a step, and what to add next, in the numbers of a study. Used by _runs.py and _studies.py."""
 
 from ._values import amount, at, formatted, number, words
 

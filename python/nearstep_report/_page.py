@@ -1,4 +1,4 @@
-"""The page: one HTML file that loads nothing."""
+"""The page: one HTML file that loads nothing. Used by _command.py."""
 
 import datetime
 import importlib.metadata

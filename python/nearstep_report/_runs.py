@@ -1,4 +1,4 @@
-"""Training runs: what `nearstep train` wrote with --json and --metrics."""
+"""Training runs: what `nearstep train` wrote with --json and --metrics. Used by _studies.py."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Brings nearstep's JSON files into one form: findings, charts, a table and notes."""
+"""Brings nearstep's JSON files into one form: findings, charts, a table and notes. Used by _command.py."""
 
 from . import _findings as findings
 from ._drawing import PHASES, Bar, Drawer

@@ -1,4 +1,4 @@
-"""The form that every result has on the page."""
+"""The form that every result has on the page. Used by _runs.py and _studies.py."""
 
 from dataclasses import dataclass, field
 

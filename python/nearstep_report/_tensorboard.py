@@ -1,4 +1,4 @@
-"""A run's metrics as event files that TensorBoard shows."""
+"""A run's metrics as event files that TensorBoard shows. Used by _command.py."""
 
 from ._values import Mistake
 

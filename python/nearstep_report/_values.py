@@ -1,4 +1,5 @@
-"""Values of JSON files that anybody may have edited: a value of a wrong type counts as missing."""
+"""Values of JSON files that anybody may have edited: a value of a wrong type counts as missing. Used by all of
+nearstep_report."""
 
 import math
 import re

@@ -1,4 +1,5 @@
-"""Tells the boxes of ten lines that mpirun prints when ranks end from the ranks' own words, which pass at once."""
+"""Tells the boxes of ten lines that mpirun prints when ranks end from the ranks' own words, which pass at once.
+Used by __init__.py."""
 
 import re
 

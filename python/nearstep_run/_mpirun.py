@@ -1,5 +1,5 @@
-"""launch/mpirun and nearstep-run --site: checks the hosts of a site, and becomes mpirun with ranks on them. Standard
-library only."""
+"""launch/mpirun and nearstep-run --site: checks the hosts of a site, and becomes mpirun with ranks on them. Used by
+__init__.py. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a user asks of launch/mpirun and launch/slurm, the plan of ranks and hosts that the program nearstep makes of
-it, and the command on the host that begins. Standard library only."""
+"""What a user asks of launch/mpirun and launch/slurm, the plan of ranks and hosts that the program nearstep makes
+of it, and the command on the host that begins. Used by _mpirun.py, _hosts.py and _slurm.py. Standard library only."""
 
 from __future__ import annotations
 

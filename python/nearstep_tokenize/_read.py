@@ -1,4 +1,4 @@
-"""Maps the tokens of a token file (docs/formats/token-file.md)."""
+"""Maps the tokens of a token file (docs/formats/token-file.md). Used by __init__.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-// Reads HDF5's heaps and B-trees. The format: HDF5 File Format Specification, version 3.0,
-// sections III.A.2 (trees), III.E (global heap) and III.G (fractal heap).
+// Reads HDF5's heaps and B-trees. Used by h5_reader.cpp. The format: HDF5 File Format
+// Specification, version 3.0, sections III.A.2 (trees), III.E (global heap) and III.G (fractal
+// heap).
 #include "checkpoint/h5_heap.hpp"
 
 #include "base/error.hpp"

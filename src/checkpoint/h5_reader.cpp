@@ -1,5 +1,6 @@
-// Reads the objects of an HDF5 file. The format: HDF5 File Format Specification, version 3.0,
-// sections II.A (superblock), IV.A.1.b (object headers) and IV.A.2 (messages).
+// Reads the objects of an HDF5 file. Used by index.cpp, inspect.cpp and owner.cpp. The format: HDF5
+// File Format Specification, version 3.0, sections II.A (superblock), IV.A.1.b (object headers) and
+// IV.A.2 (messages).
 #include "checkpoint/h5_reader.hpp"
 
 #include "checkpoint/seal.hpp"

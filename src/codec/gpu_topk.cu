@@ -1,4 +1,4 @@
-// Top-k encoding on a GPU: a thread block per tile.
+// Top-k encoding on a GPU: a thread block per tile. Started by gpu_codec.cpp.
 //
 // A sample gives a lower bound for the kept elements, on the CPU too. A pass over the tile marks
 // elements from that bound on. They are listed in order in shared memory, from which the exact

@@ -1,4 +1,5 @@
-// Torch without CUDA uses no GPU memory.
+// Stands in for gpu_limit_cuda.cpp where PyTorch has no CUDA: no GPU memory is used. Used by
+// gpu_memory.hpp's callers.
 #include "model/gpu_memory.hpp"
 
 namespace nearstep::model {

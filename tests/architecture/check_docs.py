@@ -1,8 +1,9 @@
-"""Checks that docs/source-index.md says what each source does, in the words of the source's first comment; that the
-sources which docs/architecture.md names exist; that the targets of links in documents exist: files, and headings in
-them; that docs/environment.md has the variables that the code reads, and no more than are allowed; and that lines of
-all files that people write have at most 120 columns, except rows of tables in documents and pragmas, which have no
-second line. With --write, writes the index first.
+"""Checks that docs/source-index.md says what each source does, in the words of the source's first comment, which says
+who calls it; that no comment begins with a pronoun for what it speaks of; that the sources which docs/architecture.md
+names exist; that the targets of links in documents exist: files, and headings in them; that docs/environment.md has the
+variables that the code reads, and no more than are allowed; and that lines of all files that people write have at most
+120 columns, except rows of tables in documents and pragmas, which have no second line. With --write, writes the index
+first.
 
     check_docs.py ROOT [--write]
 """
@@ -17,6 +18,13 @@ import textwrap
 INDEXED = ("include", "src", "mpi", "fpga", "python")
 HEADERS, SOURCES = (".hpp", ".cuh"), (".cpp", ".cu")
 MOST_VARIABLES = 28
+# How a source says who calls it. A program has no caller, and a part of a class its own.
+CALLER = re.compile(
+    r"\b(?:Called|Used|Chosen|Made|Exported|Launched|Imported|chosen by|chooses|calls?|compiles|Only \S+ includes)\b"
+    r"|^The program|^The command|^For ``|^launch/|The part of"
+)
+# A comment that begins so has its subject somewhere else.
+NO_SUBJECT = re.compile(r"^\s*(?://|#)<? (Of|Those|It|Its|They|Theirs)\b")
 HEAD = """# Source index
 
 What each source does, and who calls it, in the words of its own first comment. [architecture.md](architecture.md) tells
@@ -79,6 +87,8 @@ def index():
                 f"{name} does not begin with a comment that says what it does and who calls it."
                 for name in names
                 if not first_comment(name)
+                or (name.endswith((".cpp", ".py")) and not CALLER.search(first_comment(name)))
+                and not name.endswith("__init__.py")
             )
             lines += textwrap.wrap(
                 entry(names), 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
@@ -173,11 +183,21 @@ def check_columns():
     return len(written)
 
 
+def check_comments():
+    for name in tracked("*.cpp", "*.hpp", "*.cu", "*.cuh", "*.py"):
+        before = ""
+        for number, line in enumerate((root / name).read_text().splitlines(), 1):
+            if (found := NO_SUBJECT.match(line)) and not before.lstrip().startswith(("//", "#")):
+                faults.append(f'{name}:{number} begins with "{found[1]}": say what it speaks of.')
+            before = line
+
+
 entries = check_index("--write" in sys.argv[2:])
 sources = check_named_sources()
 links, documents = check_links()
 variables = check_variables()
 files = check_columns()
+check_comments()
 print(
     f"{variables} variables, {entries} entries of the index, {sources} sources in architecture.md, {links} links in "
     f"{documents} documents, {files} files within 120 columns"

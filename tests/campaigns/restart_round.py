@@ -482,7 +482,7 @@ class Round:
                 self.fail("bad refusals", f"a refusal changed the folder{where}: {life.reason}")
             if not re.match(r"nearstep: \S.*\.$", life.reason):
                 self.fail("bad refusals", f"a refusal says no sentence{where}: {life.reason}")
-            # It ends before its planned fault if an earlier life left nothing to resume from.
+            # A life ends before its planned fault if an earlier life left nothing to resume from.
             has_nothing = may_refuse and life.reason.startswith("nearstep: There is no checkpoint in ")
             if life.fault and "action=f" in life.fault and not has_nothing:
                 self.fail("bad refusals", f"an I/O error ended with code 2{where}: {life.reason}")

@@ -132,7 +132,7 @@ protected:
         expect_same_squares(found, to_host<double>(squares, *stream_));
     }
 
-    // The same bits, unless a value is not finite.
+    // The payload has the same bits, unless a value is not finite.
     void expect_same_squares(std::span<const std::byte> payloads,
                              const std::vector<double>& squares) const {
         const std::size_t bytes = cpu_->payload_bytes();

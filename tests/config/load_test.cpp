@@ -246,7 +246,7 @@ TEST(Print, IsReadBackToTheSameRunWithAwkwardValues) {
                                           "[site]\nname = \"lab\"\n");
     const config::RunSettings again = read_back(run);
     EXPECT_EQ(print(again), print(run));
-    // Its text is the same, and nothing is lost in it.
+    // The text of what was read is the same, and nothing is lost in it.
     EXPECT_EQ(again.name, run.name);
     EXPECT_EQ(again.site, "lab");
     EXPECT_EQ(again.model.rope_scaling, run.model.rope_scaling);

@@ -153,7 +153,7 @@ struct SmallDevice {
         device->put_gradient(tile, spans, sum);
     }
 
-    // Of fp32 state in one file.
+    // Damages fp32 state that lies in one file.
     void flip_bit_of_state(std::size_t subgroup, std::int64_t generation) const {
         const StateLayout layout(settings.subgroups, StateFormat::fp32, false);
         flip_bit(settings.files[0], layout.extent_offset(subgroup, generation) + 4096 + 99);

@@ -328,7 +328,7 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
         helped += now > gpu_bytes ? 1 : 0;
         gpu_bytes = now;
     }
-    // Of its six tiles, two are not of one group that is updated.
+    // Two of the six tiles are not of one group that is updated.
     EXPECT_LE(gpu_bytes, 20 * state_bytes(StateFormat::compact, 64) / 16);
     EXPECT_EQ(client.has_any(), GetParam().has_client);
     if (GetParam().spare > 0) {  // a restart repeats on the host what the GPU would have done

@@ -64,7 +64,7 @@ TEST(KeptState, ReadsStateThatWasWrittenFromOutside) {
     EXPECT_NEAR(state.master[0], changed, 0.5);
 }
 
-// Of each subgroup one of 64 updates reads what is kept all the same.
+// One of 64 updates of each subgroup reads what is kept all the same.
 TEST(KeptState, NoticesADriveThatLostKeptState) {
     HandledDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
     tiles_read_for_update(small, 0);

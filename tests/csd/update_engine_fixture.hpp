@@ -19,7 +19,7 @@ inline std::ostream& operator<<(std::ostream& out, const UpdateEngine& engine) {
     return out << engine.name;
 }
 
-// Those that are compared with the scalar one, which is the first.
+// The engines that are compared with the scalar one, which is the first.
 inline std::vector<UpdateEngine> fast_engines() { return {engines().begin() + 1, engines().end()}; }
 
 inline constexpr std::array kOptimizers = {Optimizer::adamw, Optimizer::adam, Optimizer::sgd,

@@ -110,7 +110,7 @@ TEST_P(EngineOf, RoundsMastersToTheParametersThatTheUpdateGave) {
             tile.update(engine(), scalars(), 0, kTileElems);
             EXPECT_EQ(tile.rounded(engine(), kTileElems), tile.parameters());
             EXPECT_NE(before, tile.parameters());
-            // It also stops at the given count.
+            // The engine also stops at the given count.
             const std::size_t bytes = 1000 * size_bytes(parameters);
             const std::vector<std::byte> part = tile.rounded(engine(), 1000);
             EXPECT_TRUE(std::equal(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(bytes),

@@ -78,7 +78,7 @@ TEST(SettleSpeeds, ARestartFindsTheLayoutOfTheRunThatMeasured) {
     }
 }
 
-// Of one rank, whose older set of names has other speeds.
+// The findings of one rank, whose older set of names has other speeds.
 Findings two_sets(StartRequest::Kind kind) {
     Findings found{.ranks = {{.manifests = {"p/rank-0.manifest", "p/rank-0.set-1.manifest"}}},
                    .request = {.kind = kind}};

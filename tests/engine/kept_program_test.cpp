@@ -46,7 +46,7 @@ protected:
         return {reinterpret_cast<const char*>(kept.data()), kept.size()};  // NOLINT
     }
 
-    // Of the last rank, which alone changes them.
+    // The file of the last rank, which alone changes some.
     std::string file(int place, int rank = -1) const {
         return text(settings_.csd.path[0], "/",
                     store::program_state_name(rank < 0 ? last_ : rank, 0, place));

@@ -38,8 +38,11 @@ TEST(StateDrives, TheLineSaysWhatTheDriveBears) {
     EXPECT_THAT(
         describe_drives({use}, csd),
         AllOf(HasSubstr("takes 168 GB of state of 1.0 TB free, and each step writes 84 GB"),
-              HasSubstr("it does not tell what it is rated for: say it with csd.rated_tbw=TB"),
+              HasSubstr("it tells at most root what it is rated for: say it with csd.rated_tbw=TB"),
               HasSubstr("csd.state=\"compact\" takes 56 GB and writes 28 GB")));
+    use.drive.life = {.written_bytes = 12e12};
+    EXPECT_THAT(describe_drives({use}, csd),
+                HasSubstr("it has taken 12 TB so far, and does not tell what it is rated for"));
     use.drive.life = {.rated_bytes = 600e12, .written_bytes = 12e12};
     EXPECT_THAT(describe_drives({use}, csd),
                 HasSubstr("of which 12 TB are written: enough for 7000 steps, or 5 days"));

@@ -1,4 +1,6 @@
-// Compiles every kernel by the NVRTC of each version of CUDA that is here; no GPU is needed.
+// Compiles every kernel by the NVRTC of each version of CUDA that is here; no GPU is needed. With
+// NEARSTEP_LONG, as gpu_code_versions_test.py sets it, for every GPU since Turing that the version
+// knows.
 #include "arith/gradient_lane.hpp"
 #include "memory/gpu_launch.hpp"
 #include "memory/nvrtc.hpp"
@@ -43,10 +45,17 @@ private:
 };
 
 TEST_P(GpuCodeTest, IsMadeOfEveryKernel) {
-    for (const KernelLaunch& kernel : kKernels) {
-        const GpuCode code = gpu_code(nvrtc(), kernel, 90);
-        EXPECT_THAT(code.name, testing::StartsWith("_Z")) << kernel.kernel;
-        EXPECT_EQ(code.code.substr(1, 3), "ELF") << kernel.kernel;
+    std::vector<int> computes = {90};
+    if (std::getenv("NEARSTEP_LONG") != nullptr) {
+        computes = nvrtc().computes();
+        std::erase_if(computes, [](int compute) { return compute < 75; });
+    }
+    for (const int compute : computes) {
+        for (const KernelLaunch& kernel : kKernels) {
+            const GpuCode code = gpu_code(nvrtc(), kernel, compute);
+            EXPECT_THAT(code.name, testing::StartsWith("_Z")) << kernel.kernel << compute;
+            EXPECT_EQ(code.code.substr(1, 3), "ELF") << kernel.kernel << compute;
+        }
     }
 }
 

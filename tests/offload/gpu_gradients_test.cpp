@@ -150,7 +150,7 @@ protected:
             << codec.name() << ", step " << step << ", tile " << tile << ", group " << group;
     }
 
-    // Those of the owner, bit for bit.
+    // The squares are the owner's, bit for bit.
     void expect_squares(std::span<const double> squares, std::span<const std::byte> payloads,
                         const codec::Codec& codec) const {
         const std::size_t bytes = codec.payload_bytes();

@@ -86,7 +86,7 @@ class FineTuningPage(launcher.FolderTest):
                     for text in ((folder / f"{how}.log").read_text(), said)
                 )
                 self.assertLess(before[-1], 40, "the run ended before it was killed")
-                # It was killed after it said step 5. The last step said is not durable, the one before perhaps not.
+                # A kill came after it said step 5. The last step said is not durable, the one before perhaps not.
                 self.assertGreaterEqual(after[0], max(5, before[-1]) - 1, "the killed run did not go on")
                 self.assertEqual(after, list(range(after[0], 41)))
                 self.assertLessEqual(after[0], before[-1] + 2, "a step was left out")

@@ -103,8 +103,8 @@ class Experiments(program.Scenario):
     def test_paper(self):
         _, result = self.experiment("paper")
         rows = {(row["column"], row["devices"]): row for row in result["rows"]}
-        # Its base and its su are bound by the links alone, so their ratio is that of the rates, which the paper
-        # measured as 1.52.
+        # The base and su of SmartSSDs are bound by the links alone, so their ratio is that of the rates, which the
+        # paper measured as 1.52.
         self.assertLess(abs(rows["su", 10]["over_base"] / rows["su", 10]["published_over_base"] - 1), 0.05)
         for devices in (6, 10):
             self.assertLess(rows["compact state, q4", devices]["step_s"], rows["su+o", devices]["step_s"])

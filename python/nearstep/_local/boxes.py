@@ -1,4 +1,5 @@
-"""Ranges of a parameter as boxes of its elements, by which the state of one layout becomes that of another."""
+"""Ranges of a parameter as boxes of its elements, by which the state of one layout becomes that of another. Used by
+parts.py, carry.py and what reads states of other layouts."""
 
 from __future__ import annotations
 

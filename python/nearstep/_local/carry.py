@@ -1,4 +1,5 @@
-"""The state of one layout as that of another: each rank gets the elements that it holds from now on."""
+"""The state of one layout as that of another: each rank gets the elements that it holds from now on. Used by
+start.py, saved.py and whole.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Makes the engines of parts: with the program's settings, as if each process were alone."""
+"""Makes the engines of parts: with the program's settings, as if each process were alone. Used by optimizer.py and
+start.py."""
 
 from __future__ import annotations
 

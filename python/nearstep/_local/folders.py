@@ -1,4 +1,5 @@
-"""Where the ranks' states lie in the folders of ``path``, and which parts of the parameters they are.
+"""Where the ranks' states lie in the folders of ``path``, and which parts of the parameters they are. Used by
+start.py, engines.py and saved.py.
 
 Each rank has a folder of its own, rank-R-of-N, in which the engine keeps its state. Beside it parts.json says which
 elements of which parameters that is. A run that goes on with other parts writes new folders, whose names end in the

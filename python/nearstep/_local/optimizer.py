@@ -1,5 +1,5 @@
 """An optimizer of ranks that PyTorch has started: the engine of one rank for this rank's part, and what the ranks
-agree on."""
+agree on. Used by _optimizer.py."""
 
 from __future__ import annotations
 

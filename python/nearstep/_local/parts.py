@@ -1,4 +1,5 @@
-"""Which elements of the parameters a rank holds the state of, and how the others get their new values.
+"""Which elements of the parameters a rank holds the state of, and how the others get their new values. Used by
+optimizer.py and waits.py.
 
 A tensor of a rank (a DTensor's local one, or a plain parameter) is held alike by the ranks of some process groups, or
 by this one alone. Those that hold it alike divide it: the tensors of a layer lie side by side in a bucket, of which

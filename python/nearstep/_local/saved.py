@@ -1,5 +1,6 @@
 """Checkpoints of ranks that PyTorch started: the ranks' own ones, and a small file that names them and says which
-elements each is of. Other ranks, other meshes and other launchers read them, too."""
+elements each is of. Other ranks, other meshes and other launchers read them, too. Used by _optimizer.py and
+start.py."""
 
 from __future__ import annotations
 

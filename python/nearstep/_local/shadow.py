@@ -1,4 +1,5 @@
-"""A module with a rank's pieces of the parameters in place of a program's module: the engine's blocks follow it."""
+"""A module with a rank's pieces of the parameters in place of a program's module: the engine's blocks follow it.
+Used by engines.py and optimizer.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens the ranks' states at the same step, and writes their checkpoints."""
+"""Opens the ranks' states at the same step, and writes their checkpoints. Used by optimizer.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What ``opt.state_dict()`` has of a state that several ranks hold, and how a program's own moments become it.
+"""What ``opt.state_dict()`` has of a state that several ranks hold, and how a program's own moments become it. Used
+by optimizer.py.
 
 Where all parameters are DTensors it has real moments, as torch.distributed.checkpoint wants them. Plain parameters, of
 whose moments a rank has a part, leave it at where the state is."""

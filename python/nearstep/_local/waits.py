@@ -1,5 +1,5 @@
 """Brings the new values while the next forward computes. A layer's are awaited just before fully_shard() gathers it or
-its forward begins, or when the program uses one itself."""
+its forward begins, or when the program uses one itself. Used by optimizer.py."""
 
 from __future__ import annotations
 

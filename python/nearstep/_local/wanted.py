@@ -1,4 +1,4 @@
-"""Whether an optimizer is of ranks that PyTorch has started, and what is refused there."""
+"""Whether an optimizer is of ranks that PyTorch has started, and what is refused there. Used by _optimizer.py."""
 
 from __future__ import annotations
 

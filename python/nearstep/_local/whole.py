@@ -1,5 +1,5 @@
-"""The state of one process, or of ranks that MPI started, beside that of ranks which PyTorch started: each becomes the
-other."""
+"""The state of one process, or of ranks that MPI started, beside that of ranks which PyTorch started: each becomes
+the other. Used by _optimizer.py."""
 
 from __future__ import annotations
 

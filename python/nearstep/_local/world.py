@@ -1,4 +1,4 @@
-"""The ranks of torch.distributed, and how they act together."""
+"""The ranks of torch.distributed, and how they act together. Used by all of _local."""
 
 from __future__ import annotations
 

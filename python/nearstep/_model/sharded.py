@@ -1,6 +1,5 @@
-"""Refuses parameters of which this process has only a part, or which are parts of others: nearstep trains
-whole ones.
-"""
+"""Refuses parameters of which this process has only a part, or which are parts of others: nearstep trains whole
+ones. Used by _optimizer.py and _local/optimizer.py."""
 
 from __future__ import annotations
 

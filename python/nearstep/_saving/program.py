@@ -1,5 +1,6 @@
 """Keeps what is durable with a step beside the optimizer state: the module's persistent buffers, what its
-get_extra_state() returns and, on request, the random generators. See docs/formats/state-file.md."""
+get_extra_state() returns and, on request, the random generators. See docs/formats/state-file.md. Used by
+_session.py and _optimizer.py."""
 
 from __future__ import annotations
 

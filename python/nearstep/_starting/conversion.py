@@ -1,5 +1,5 @@
-"""Parameters that a Hugging Face model makes of other tensors than a file has, such as fused experts, by Transformers'
-own tables, as ``from_pretrained()`` does."""
+"""Parameters that a Hugging Face model makes of other tensors than a file has, such as fused experts, by
+Transformers' own tables, as ``from_pretrained()`` does. Used by weights.py."""
 
 from __future__ import annotations
 

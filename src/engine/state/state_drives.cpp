@@ -37,7 +37,8 @@ std::string describe_life(const DriveUse& use, double rated_tbw) {
     if (!rated) {
         return text("it ",
                     written ? text("has taken ", human_bytes(*written), " so far, and ") : "",
-                    "does not tell what it is rated for: say it with ", assignment(kRating, "TB"));
+                    written ? "does not tell" : "tells at most root",
+                    " what it is rated for: say it with ", assignment(kRating, "TB"));
     }
     const double steps = std::max(0.0, *rated - written.value_or(0)) / (use.step_bytes);
     return text("it is rated for ", human_bytes(*rated),
