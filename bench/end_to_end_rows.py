@@ -91,7 +91,7 @@ DEEPSPEED_NVME = {
         "buffer_count": 12,
     },
 }
-# Its parts one by one, for where its losses differ.
+# DeepSpeed's pipeline parts one by one, for where losses differ.
 DEEPSPEED_SERIAL = DEEPSPEED_NVME | {"offload_optimizer": {"device": "nvme", "pin_memory": True, "buffer_count": 12}}
 DEEPSPEED_CPU3 = {"stage": 3, "sub_group_size": 100_000_000, "offload_optimizer": {"device": "cpu", "pin_memory": True}}
 DEEPSPEED_BF16 = {"bf16": {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}}

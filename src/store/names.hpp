@@ -36,7 +36,7 @@ std::optional<RankFileName> parse_manifest_name(const std::string& name);
 
 // The path or name of a log beside a state file, by its number: "rank-3.device-0.state.log-0".
 std::string log_of_state(const std::string& state_file, std::size_t number);
-// Those of the logs of a state file with this name that are there, in the folders.
+// Returns the logs of a state file with this name that are there, in the folders.
 std::vector<std::string> logs_of_state(const std::string& state_file_name,
                                        const std::vector<std::string>& folders);
 
