@@ -20,7 +20,7 @@ struct OtherType {
 };
 
 // HDF5 has no type of truth values, so these are bytes.
-const std::array<OtherType, 11> kOtherTypes = {{
+constexpr std::array<OtherType, 11> kOtherTypes = {{
     {"F64", [] { return H5T_IEEE_F64LE; }},
     {"F32", [] { return H5T_IEEE_F32LE; }},
     {"I64", [] { return H5T_STD_I64LE; }},
