@@ -86,10 +86,12 @@ void make_file(const std::string& path, const Description& about,
 // What one rank does of an export.
 class Share {
 public:
+    // `path`: of the file that becomes `out_path`, which messages name.
     Share(const mpi::Communicator& world, std::string index_path, const std::string& path,
-          std::span<const ExportTensor> tensors)
+          std::string out_path, std::span<const ExportTensor> tensors)
         : index_path_(std::move(index_path)),
           path_(path),
+          out_path_(std::move(out_path)),
           tensors_(tensors),
           own_(tensors_of_rank(tensors, world.rank(), world.size())),
           digests_(tensors.size()),
@@ -126,7 +128,7 @@ public:
             digests_[i] = write_state(tensors_[i], arrays[i].offset, *reader);
         });
         if (::fsync(file_.get()) != 0) {
-            refuse_write(path_, errno, bytes_);
+            refuse_write(out_path_, errno, bytes_);
         }
         drop_cached(path_);
         executor.share(own_.size(), [&](std::size_t at, int /*member*/) {
@@ -141,7 +143,7 @@ public:
 private:
     void write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
         if (const int code = write_all_at(file_, offset, bytes); code != 0) {
-            refuse_write(path_, code, bytes_);
+            refuse_write(out_path_, code, bytes_);
         }
     }
 
@@ -165,6 +167,7 @@ private:
 
     std::string index_path_;
     std::string path_;
+    std::string out_path_;
     std::span<const ExportTensor> tensors_;
     std::vector<std::size_t> own_;
     std::vector<std::uint64_t> digests_;
@@ -247,7 +250,7 @@ void export_checkpoint(const mpi::Communicator& world, const std::string& index_
     });
     partial = world.broadcast(partial, 0);
     std::vector<std::uint64_t> digests;
-    world.together([&] { digests = Share(world, index_path, partial, tensors).write(); });
+    world.together([&] { digests = Share(world, index_path, partial, out_path, tensors).write(); });
     world.sum(digests);
     world.on_rank_0([&] {
         report_unwritten(out_path, 0, [&] { seal_export(partial, about, tensors, digests); });
