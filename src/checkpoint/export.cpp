@@ -249,14 +249,20 @@ void export_checkpoint(const mpi::Communicator& world, const std::string& index_
                          [&] { make_file(partial, about, tensors, known); });
     });
     partial = world.broadcast(partial, 0);
-    std::vector<std::uint64_t> digests;
-    world.together([&] { digests = Share(world, index_path, partial, out_path, tensors).write(); });
-    world.sum(digests);
-    world.on_rank_0([&] {
-        report_unwritten(out_path, 0, [&] { seal_export(partial, about, tensors, digests); });
-        beside->write();
-        file->commit();
-    });
+    try {
+        std::vector<std::uint64_t> digests;
+        world.together(
+            [&] { digests = Share(world, index_path, partial, out_path, tensors).write(); });
+        world.sum(digests);
+        world.on_rank_0([&] {
+            report_unwritten(out_path, 0, [&] { seal_export(partial, about, tensors, digests); });
+            beside->write();
+            file->commit();
+        });
+    } catch (const Error&) {  // a program that ends by it would leave the partial file
+        file.reset();
+        throw;
+    }
 }
 
 }  // namespace nearstep::checkpoint
