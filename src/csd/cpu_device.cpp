@@ -395,7 +395,7 @@ Ticket CpuDevice::finished(Ticket stored, std::size_t subgroup, std::int64_t gen
     return done.ticket();
 }
 
-// Reads state with its updates since it was stored. The digest was verified there.
+// Brings state up to this generation with its updates since it was stored. load() verifies it.
 void CpuDevice::load_to_cache(std::size_t subgroup, std::int64_t generation) {
     state_.load(subgroup, generation, cached(subgroup));
     cached_[subgroup] = generation;
