@@ -86,14 +86,16 @@ std::size_t StatePlaces::take_any(std::size_t subgroup, std::int64_t generation)
 
 template <typename Goes>
 void StatePlaces::free_if(std::size_t subgroup, const Goes& goes) {
-    std::erase_if(of_subgroup_.at(subgroup), [&](const Version& one) {
+    const std::size_t gone = std::erase_if(of_subgroup_.at(subgroup), [&](const Version& one) {
         const bool does_go = goes(one);
         if (does_go) {
             free_.insert(one.place);
         }
         return does_go;
     });
-    is_free_.notify_all();
+    if (gone > 0) {
+        is_free_.notify_all();
+    }
 }
 
 void StatePlaces::drop_older(std::size_t subgroup, std::int64_t generation) {

@@ -222,7 +222,7 @@ void StateVolume::store_extent(std::size_t subgroup, std::int64_t generation,
     std::int64_t offset = 0;
     if (places_) {
         if (has_turns()) {  // the generation before is durable
-            places_->forget_older(generation - 1);
+            places_->forget_older(generation - 1, subgroup);
         }
         const std::size_t place = places_->take_any(subgroup, generation);
         offset = layout_.place_offset(place);
