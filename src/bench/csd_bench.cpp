@@ -125,7 +125,7 @@ double step_bytes(const CsdRowSettings& row) {
     return 2.0 * static_cast<double>(csd::state_bytes(row.state, 64)) / (64 * shard::kTileElems);
 }
 
-// The same bytes, in a step with the gradient's payload and the new 16-bit parameter.
+// Returns the same bytes in a step, with the gradient's payload and the new 16-bit parameter.
 double memory_bytes(const CsdRowSettings& row, const codec::Codec& codec) {
     if (row.is_raw) {
         return step_bytes(row);

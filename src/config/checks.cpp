@@ -198,8 +198,7 @@ void check_log(const RunSettings& run, const Given& given) {
     if (run.csd.log.empty()) {
         refuse_if(run.csd.log_gb > 0, text(given("csd.log_gb", run.csd.log_gb),
                                            " limits logs that there are none of: set ", Term::log,
-                                           ", or "
-                                           "leave it out."));
+                                           ", or leave it out."));
         return;
     }
     const std::string log = given("csd.log", quoted(run.csd.log.front()));

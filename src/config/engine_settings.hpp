@@ -60,7 +60,7 @@ struct CsdSettings {
     arith::StateFormat state = arith::StateFormat::fp32;
     Durability durability = Durability::step;
     std::vector<std::string> log = {};  // folders; device i of a rank uses log[i % size]
-    double log_gb = 0;                  // of a rank; 0: for kLogSteps
+    double log_gb = 0;                  // of a rank; 0: what 16 steps take
     IoKind io = IoKind::automatic;
     // The keys below are for device "xrt" only.
     std::vector<std::string> cards = {};  // one per folder of `path`; empty: found through sysfs

@@ -265,7 +265,7 @@ Ticket CpuDevice::read(int slot, std::size_t subgroup, std::int64_t generation) 
     if (is_mapped() || is_cached()) {
         s.old = is_cached() ? cached(subgroup)
                             : state_.map(subgroup, state_.place_of(subgroup, generation));
-        if (is_cached() && cached_[subgroup] != generation) {  // only a trial has filled no cache
+        if (is_cached() && cached_[subgroup] != generation) {  // as after a step was given up
             load_to_cache(subgroup, generation);
         }
         if (gpu_) {

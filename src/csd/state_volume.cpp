@@ -78,15 +78,15 @@ void StateVolume::reserve() {
 }
 
 std::vector<store::PlannedFile> StateVolume::planned_files(const StateVolumeSettings& settings) {
-    const store::VolumeSettings volume = volume_of(settings, layout_of(settings));
+    const StateLayout layout = layout_of(settings);
+    const store::VolumeSettings volume = volume_of(settings, layout);
+    const bool has_turns = settings.logs.size() > 1;
     std::vector<store::PlannedFile> planned;
     for (const std::string& file : volume.files) {
         const std::size_t bytes = store::Volume::file_bytes(volume);
-        const std::size_t of_step = settings.logs.size() > 1
-                                        ? layout_of(settings).subgroups() *
-                                              layout_of(settings).most_extent_bytes() /
-                                              settings.logs.size()
-                                        : bytes / StateLayout::kPlaces;
+        const std::size_t of_step =
+            has_turns ? layout.subgroups() * layout.most_extent_bytes() / settings.logs.size()
+                      : bytes / StateLayout::kPlaces;
         planned.push_back({file, bytes, of_step});
     }
     for (const std::string& log : settings.logs) {

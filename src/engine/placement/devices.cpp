@@ -307,6 +307,17 @@ shard::Ownership make_ownership(const PlacedSettings& settings, std::size_t para
     return shard::Ownership(std::move(copies));
 }
 
+std::size_t most_subgroups(const shard::Ownership& owners) {
+    std::size_t most = 0;
+    for (int copy = 0; copy < owners.copies(); ++copy) {
+        const shard::Partition& partition = owners.copy(copy).partition;
+        for (int device = 0; device < partition.devices(); ++device) {
+            most = std::max(most, partition.subgroups_of(device).size());
+        }
+    }
+    return most;
+}
+
 csd::Delivery delivery(const config::EngineSettings& settings, ParameterHome parameters) {
     if (parameters == ParameterHome::state) {
         return csd::Delivery::none;

@@ -57,6 +57,9 @@ shard::Replica make_copy(const PlacedSettings& settings, std::size_t parameters,
 shard::Ownership make_ownership(const PlacedSettings& settings, std::size_t parameters,
                                 const mpi::Topology& nodes);
 
+// The number of subgroups of the device that has the most, in any copy of the state.
+std::size_t most_subgroups(const shard::Ownership& owners);
+
 csd::HandlerKind handler_kind(config::Mode mode);
 
 csd::Delivery delivery(const config::EngineSettings& settings, ParameterHome parameters);

@@ -50,14 +50,7 @@ Sizes sizes_of(const mpi::Communicator& world, const PlacedSettings& settings,
                const Layout& layout) {
     const shard::Ownership owners =
         make_ownership(settings, layout.elems, discover_nodes(world, settings));
-    Sizes sizes;
-    for (int copy = 0; copy < owners.copies(); ++copy) {
-        const shard::Partition& partition = owners.copy(copy).partition;
-        for (int device = 0; device < partition.devices(); ++device) {
-            sizes.most_subgroups =
-                std::max(sizes.most_subgroups, partition.subgroups_of(device).size());
-        }
-    }
+    Sizes sizes{.most_subgroups = most_subgroups(owners)};
     const shard::Replica& own = owners.of_rank(world.rank());
     const std::vector<std::string> files = state_files(settings, world.rank(), world.size(), 0);
     for (const csd::StateVolumeSettings& volume :
@@ -93,8 +86,7 @@ void expect_drives(const PlacedSettings& settings) {
                 throw ConfigError(text("The folder ", folder, " of ", term,
                                        " lies in memory, which a power cut empties: with ",
                                        Term::log,
-                                       " "
-                                       "name folders on drives for logs and for state, which is "
+                                       " name folders on drives for logs and for state, which is "
                                        "in memory, too."));
             }
         }

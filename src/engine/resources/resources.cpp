@@ -37,18 +37,6 @@ std::string threads_of_ranks(const mpi::Communicator& world, int threads, int co
     return brief_list(joined(all, ","));
 }
 
-// The number of subgroups of the device that has the most, in any copy of the state.
-std::size_t most_subgroups(const shard::Ownership& owners) {
-    std::size_t most = 0;
-    for (int copy = 0; copy < owners.copies(); ++copy) {
-        const shard::Partition& partition = owners.copy(copy).partition;
-        for (int device = 0; device < partition.devices(); ++device) {
-            most = std::max(most, partition.subgroups_of(device).size());
-        }
-    }
-    return most;
-}
-
 }  // namespace
 
 Resources::Resources(const mpi::Communicator& ranks, const Start& start, const Layout& tensors,
