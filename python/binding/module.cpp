@@ -81,15 +81,19 @@ void check_signals() {
 // An address in GPU memory and the format of what is there.
 using GpuPiece = std::pair<std::uintptr_t, std::string>;
 
-// sums = all pieces, added in fp32 in their order. The first piece may be the sums themselves, or
-// narrower and at the end of their memory: no sum is written where a value is read later.
-void add_on_host(std::uintptr_t sums, const Pieces& pieces, std::size_t elems) {
+// sums = all pieces, added in their order; each sum of two is rounded to the sums' format. The
+// first piece may be the sums themselves, or narrower and at the end of their memory: no sum is
+// written where a value is read later.
+void add_on_host(std::uintptr_t sums, const std::string& format, const Pieces& pieces,
+                 std::size_t elems) {
     constexpr std::size_t kAtOnce = 1024;  // in the first-level cache with a part of a piece
     const std::vector<TensorMemory> from = pieces_of(pieces);
     expects(!from.empty(), "there is something to add");
+    const Dtype dtype = dtype_of(format);
     const nb::gil_scoped_release without_python;
     const codec::Kernels& kernels = codec::best_kernels();
     std::array<float, kAtOnce> part{};
+    std::array<std::uint16_t, kAtOnce> rounded{};
     for (std::size_t first = 0; first < elems; first += kAtOnce) {
         const std::size_t count = std::min(kAtOnce, elems - first);
         for (const TensorMemory& piece : from) {
@@ -97,8 +101,12 @@ void add_on_host(std::uintptr_t sums, const Pieces& pieces, std::size_t elems) {
                 static_cast<const std::byte*>(piece.address) + first * size_bytes(piece.dtype);
             const auto convert = &piece == from.data() ? kernels.widen : kernels.add_widened;
             convert(piece.dtype, values, part.data(), count);
+            if (dtype != Dtype::fp32 && &piece != &from.back()) {
+                kernels.narrow(part.data(), dtype, rounded.data(), count);
+                kernels.widen(dtype, rounded.data(), part.data(), count);
+            }
         }
-        std::copy_n(part.data(), count, at<float>(sums) + first);
+        kernels.narrow(part.data(), dtype, at<std::byte>(sums) + first * size_bytes(dtype), count);
     }
 }
 
