@@ -70,6 +70,7 @@ FOUR_SLOTS = {"config": {"csd.slots": 4}}
 UNFLUSHED = {"durability": "none"}
 DELTA = {"gather.codec": "delta"}
 Q4_SLOTS = Q4 | {"devices": 8, "config": {"csd.slots": 4}}  # files that are made at once; and no state stays on the GPU
+BF16_SUMS = {"accumulation_dtype": "bfloat16"}  # as PyTorch adds gradients to p.grad
 QUARTER_GB = 12 * 1.558e9 / 4 / 1e9  # of host memory, for rows `quarter`, whose parameters stay in storage, too
 LATER_GB = 1  # taken of it after the start, by compilers and kernels
 QUARTER = {
@@ -131,11 +132,17 @@ ROWS = {
     "memory-7b": {},
     "nearstep-7b": Q4_SLOTS | {"gpu_memory_gb": 60},
     "nearstep-7b-16gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 16}},
+    "nearstep-7b-16gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 16}},
+    "nearstep-7b-16gb-48gb": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 16, "host_memory_gb": 48}},
     "memory-7b-unclipped": {},
     "nearstep-7b-unclipped": Q4_SLOTS | {"gpu_memory_gb": 60},
     "nearstep-13b": Q4_SLOTS,
     "nearstep-13b-80gb": Q4_SLOTS | {"gpu_memory_gb": 78},
     "nearstep-13b-stream-80gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 78}},
+    "nearstep-13b-80gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"gpu_memory_gb": 78},
+    "nearstep-13b-stream-80gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 78}},
+    "nearstep-13b-24gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 24}},
+    "nearstep-7b-bf16-sums": Q4_SLOTS | BF16_SUMS | {"gpu_memory_gb": 60},
     "nearstep-7b-fp32": {"devices": 8, "gpu_memory_gb": 60},
     "nearstep-13b-16gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 16}},
     "nearstep-7b-24gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 24}},
@@ -187,6 +194,12 @@ LARGE = {
     "memory-7b-unclipped": (LLAMA_7B, 2, 200),
     "nearstep-7b-unclipped": (LLAMA_7B, 2, 300),
     "nearstep-7b-16gb": (LLAMA_7B, 8, 360),
+    "nearstep-7b-16gb-bf16-sums": (LLAMA_7B, 8, 360),
+    "nearstep-7b-16gb-48gb": (LLAMA_7B, 8, 360),
+    "nearstep-7b-bf16-sums": (LLAMA_7B, 2, 300),
+    "nearstep-13b-80gb-bf16-sums": (LLAMA_13B, 2, 480),
+    "nearstep-13b-stream-80gb-bf16-sums": (LLAMA_13B, 16, 480),
+    "nearstep-13b-24gb-bf16-sums": (LLAMA_13B, 8, 540),
     "nearstep-13b": (LLAMA_13B, 2, 480),
     "nearstep-13b-80gb": (LLAMA_13B, 2, 480),
     "nearstep-13b-stream-80gb": (LLAMA_13B, 16, 480),

@@ -204,6 +204,8 @@ class Near(Memory):
         options = {"clip_norm": CLIP, "devices": arguments.devices, **arguments.options}
         if "log" in options:
             options["log"] = os.path.join(arguments.folder, options["log"])
+        if "accumulation_dtype" in options:
+            options["accumulation_dtype"] = getattr(torch, options["accumulation_dtype"])
         if "stream" in options:
             options["stream"] = nearstep.Stream(**options["stream"])
         self.optimizer = nearstep.AdamW(

@@ -218,7 +218,8 @@ class Streaming:
 
     def _host_bytes_left(self, sums_bytes: int) -> float:
         gb, trained = self._settings.host_memory_gb, [layer for layer in self._layers if layer.is_trained]
-        taken, kept = resident_bytes(), self._parameters.kept_bytes
+        taken = resident_bytes() + self._conductor.facts()["memory_bytes"]
+        kept = self._parameters.kept_bytes
         slots = (
             (self._first_slots() + 1) * self._slot_bytes + kept if self._device.type == "cpu" else 0
         )  # and gradients
@@ -231,7 +232,8 @@ class Streaming:
             )
             sums += f"slots and gradients {slots / 1e9:.3g} GB, " if slots else ""
             raise ValueError(
-                f"host_memory_gb={gb:g} is too small: the process takes {taken / 1e9:.3g} GB, {sums}parameters that "
+                f"host_memory_gb={gb:g} is too small: the process and state in memory take {taken / 1e9:.3g} GB, "
+                f"{sums}parameters that "
                 f"are in no layer {kept / 1e9:.3g} GB and "
                 f"two layers {two / 1e9:.3g} GB. Give at least "
                 f"{math.ceil((taken + kept + sums_bytes + slots + two) / 1e8) / 10:g} GB; activations on the host "

@@ -96,18 +96,12 @@ void expect_drives(const PlacedSettings& settings) {
 }
 
 // With csd.log a device has as many logs as steps that a restart may repeat.
-void settle_logs(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
-                 const EngineOptions& options) {
+void settle_logs(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout) {
     constexpr std::size_t kLogs = 16;
     constexpr std::size_t kLeastLogs = 2;
     Sizes sizes;
     std::size_t logs = kLogs;
     world.together([&] {
-        if (options.parameters == ParameterHome::state) {
-            throw ConfigError(text(Term::log,
-                                   " keeps all state in memory, but parameters are to be read from "
-                                   "the drive: leave one of them out."));
-        }
         expect_drives(settings);
         sizes = sizes_of(world, settings, layout);
         expect_memory(world, settings, sizes.state_bytes);
@@ -147,13 +141,12 @@ void settle_places(const mpi::Communicator& world, PlacedSettings& settings, con
     };
     if (!settings.csd.log.empty()) {
         settings.log_tile_bytes = log_tile_bytes();
-        settle_logs(world, settings, layout, options);
+        settle_logs(world, settings, layout);
         return;
     }
     const bool needs_two = settings.mode == config::Mode::base ||
                            settings.csd.device != config::DeviceKind::emulated ||
-                           plan::rates_of(settings.link).are_shaped() ||
-                           options.parameters == ParameterHome::state || options.may_go_back;
+                           plan::rates_of(settings.link).are_shaped() || options.may_go_back;
     bool can_share = false;
     world.together([&] { can_share = !needs_two && lies_in_memory(world, settings); });
     if (!world.agree(can_share)) {

@@ -10,8 +10,8 @@ namespace nearstep::engine {
 
 // Sets spare_places, log_tile_bytes and logs. With csd.log state is stored in turns. Subgroups also
 // share spare places where all state lies in memory, unless somebody needs what was before: cards,
-// mode base and shaped links have two places, and so has a client that reads parameters from the
-// state or may go back a step. Throws ConfigError if csd.log does not fit. Collective.
+// mode base and shaped links have two places, and so has a client that may go back a step. Throws
+// ConfigError if csd.log does not fit. Collective.
 void settle_places(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
                    const EngineOptions& options);
 

@@ -219,10 +219,14 @@ std::vector<std::string> lines_of(const Resources& of) {
 void Resources::make_facts() {
     std::array<std::uint64_t, 1> kept_bytes = {};
     std::array<double, 1> unwritten_bytes = {};
+    double memory_bytes = 0;
     for (const offload::OwnedSubgroup& of : pipeline->subgroups()) {
         const std::size_t bytes = csd::state_bytes(settings.csd.state, of.tiles.size());
         if (of.index < static_cast<std::size_t>(of.device->kept_slots()) || settings.logs > 1) {
             kept_bytes.front() += bytes;
+        }
+        if (settings.spare_places > 0) {
+            memory_bytes += static_cast<double>(bytes + of.tiles.size() * settings.log_tile_bytes);
         }
         if (settings.logs > 1) {
             unwritten_bytes.front() +=
@@ -250,6 +254,7 @@ void Resources::make_facts() {
              .most_subgroups = most_subgroups(owners),
              .kept_bytes = static_cast<double>(kept_bytes.front()),
              .unwritten_bytes = unwritten_bytes.front(),
+             .memory_bytes = static_cast<std::size_t>(memory_bytes * (1 - state.gpu / all)),
              .gpu_share = state.gpu / all,
              .memory_share = state.memory / all,
              .payload_bytes_per_parameter = route.payload_bytes_per_parameter(),
