@@ -101,7 +101,8 @@ void add_on_host(std::uintptr_t sums, const std::string& format, const Pieces& p
                 static_cast<const std::byte*>(piece.address) + first * size_bytes(piece.dtype);
             const auto convert = &piece == from.data() ? kernels.widen : kernels.add_widened;
             convert(piece.dtype, values, part.data(), count);
-            if (dtype != Dtype::fp32 && &piece != &from.back()) {
+            const bool is_a_sum = &piece != &from.front() && &piece != &from.back();
+            if (is_a_sum && dtype != Dtype::fp32) {
                 kernels.narrow(part.data(), dtype, rounded.data(), count);
                 kernels.widen(dtype, rounded.data(), part.data(), count);
             }

@@ -50,7 +50,7 @@ class FromStorage(stream_test.Runs):
 
         for patch in (
             unittest.mock.patch.object(window.Window, "_read", counted),
-            unittest.mock.patch.object(stream, "resident_bytes", lambda: 0),
+            unittest.mock.patch.object(stream, "taken_bytes", lambda _: 0),
         ):  # the limit is of parameters alone
             patch.start()
             self.addCleanup(patch.stop)

@@ -60,7 +60,8 @@ class Intake:
             layout.block_of,
         )
         self.takes, self.clip_norm = takes, clip_norm
-        self._sums = Sums(layout, streaming is not None, accumulation_dtype)
+        is_host_limited = streaming is not None and streaming.is_from_storage
+        self._sums = Sums(layout, streaming is not None, accumulation_dtype, is_host_limited)
         self._gpu_memory_gb = gpu_memory_gb
         self._fixed = accumulation
         self._learned = accumulation

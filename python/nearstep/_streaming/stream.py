@@ -108,6 +108,11 @@ def _uses_of(module, pairs: list) -> list:
     ]
 
 
+def taken_bytes(conductor) -> int:
+    """Host memory of this process, with that of state which is about to lie there."""
+    return resident_bytes() + conductor.facts()["memory_bytes"]
+
+
 class Streaming:
     """Streams a module's layers while an optimizer trains it."""
 
@@ -218,7 +223,7 @@ class Streaming:
 
     def _host_bytes_left(self, sums_bytes: int) -> float:
         gb, trained = self._settings.host_memory_gb, [layer for layer in self._layers if layer.is_trained]
-        taken = resident_bytes() + self._conductor.facts()["memory_bytes"]
+        taken = taken_bytes(self._conductor)
         kept = self._parameters.kept_bytes
         slots = (
             (self._first_slots() + 1) * self._slot_bytes + kept if self._device.type == "cpu" else 0
