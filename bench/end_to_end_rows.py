@@ -133,7 +133,7 @@ ROWS = {
     "nearstep-7b": Q4_SLOTS | {"gpu_memory_gb": 60},
     "nearstep-7b-16gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 16}},
     "nearstep-7b-16gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 16}},
-    "nearstep-7b-16gb-host": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 16, "host_memory_gb": 52}},
+    "nearstep-7b-16gb-host": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 16, "host_memory_gb": 50}},
     "memory-7b-unclipped": {},
     "nearstep-7b-unclipped": Q4_SLOTS | {"gpu_memory_gb": 60},
     "nearstep-13b": Q4_SLOTS,

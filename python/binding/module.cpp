@@ -381,6 +381,7 @@ NB_MODULE(_engine, m) {
                  facts["state_bytes"] = self.start().state_bytes;
                  facts["start_s"] = self.start().seconds;
                  facts["rated_tbw"] = self.start().rated_tbw;
+                 facts["has_parameters_in_memory"] = self.has_parameters_in_memory();
                  return facts;
              })
         .def(
@@ -389,6 +390,16 @@ NB_MODULE(_engine, m) {
                std::size_t bytes) {
                 self.read_parameters({begin, end}, {at<std::byte>(address), bytes});
             },
+            nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "copy_parameters",
+            [](const Driver& self, std::size_t begin, std::size_t end, std::uintptr_t address,
+               std::size_t bytes, std::optional<std::uintptr_t> stream) {
+                const auto order = memory::Stream::borrowed(at<CUstream_st>(stream.value_or(0)));
+                self.copy_parameters({begin, end}, {at<std::byte>(address), bytes},
+                                     stream ? &order : nullptr);
+            },
+            nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
             nb::call_guard<nb::gil_scoped_release>())
         .def("drop_parameters",
              [](Driver& self, std::size_t begin, std::size_t end) {

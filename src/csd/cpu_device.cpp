@@ -442,21 +442,26 @@ void CpuDevice::write_state(std::size_t subgroup, std::int64_t generation,
 
 Ticket CpuDevice::read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
                                std::span<std::byte> to) {
-    if (!is_cached() && !is_mapped()) {
+    if (!is_in_memory()) {
         return StoredDevice::read_masters(subgroup, generation, first, to);
     }
     return settings_.executor->submit([this, subgroup, generation, first, to] {
-        if (is_cached() && cached_[subgroup] == kNone) {
-            load_to_cache(subgroup, generation);
-        }
-        const auto state = state_.payload_of(
-            is_cached() ? cached(subgroup)
-                        : state_.map(subgroup, state_.place_of(subgroup, generation)),
-            subgroup);
         const std::size_t begin = first * size_bytes(master_dtype(settings_.state));
-        std::ranges::copy(state.subspan(begin, to.size()), to.begin());
+        std::ranges::copy(masters_in_memory(subgroup, generation).subspan(begin, to.size()),
+                          to.begin());
         traffic_->add(Counter::host_masters_read, to.size());
     });
+}
+
+std::span<const std::byte> CpuDevice::masters_in_memory(std::size_t subgroup,
+                                                        std::int64_t generation) {
+    if (is_cached() && cached_[subgroup] == kNone) {
+        load_to_cache(subgroup, generation);
+    }
+    return state_.payload_of(is_cached()
+                                 ? cached(subgroup)
+                                 : state_.map(subgroup, state_.place_of(subgroup, generation)),
+                             subgroup);
 }
 
 std::size_t slot_bytes(StateFormat format, std::size_t tiles) {

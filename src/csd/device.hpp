@@ -184,6 +184,15 @@ public:
                                 std::span<std::byte> to) = 0;
     static constexpr std::size_t kReadElems = 2048;  // a page of 16-bit masters
 
+    // Whether this process has all state in host memory.
+    virtual bool is_in_memory() const { return false; }
+    // Where masters of this generation lie in it, as read_masters() has them. They stay until the
+    // next update. Requires is_in_memory().
+    virtual std::span<const std::byte> masters_in_memory(std::size_t /*subgroup*/,
+                                                         std::int64_t /*generation*/) {
+        return {};
+    }
+
 private:
     Tracing tracing_;
 };
