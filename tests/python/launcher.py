@@ -27,6 +27,18 @@ DEVICE = os.environ.get("NEARSTEP_TEST_DEVICE", "cpu")
 if DEVICE != "cpu" and not pathlib.Path("/dev/nvidiactl").exists():
     verdict.end_skipped("there is no GPU")
 
+
+def gpus():
+    """The number of those that a program sees here."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return len([one for one in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if one.strip()])
+    try:
+        said = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return 0
+    return len([line for line in said.splitlines() if line.startswith("GPU ")])
+
+
 # Seconds after which workers hang, less than exchange.timeout_s: then a rank waited for one that had ended. No test
 # checks how fast it is.
 WORKERS_LIMIT_S = 1100
