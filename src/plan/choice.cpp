@@ -17,12 +17,6 @@ void put_first(std::vector<Mesh>& meshes, const Mesh& first) {
     std::rotate(meshes.begin(), place, place + 1);
 }
 
-// What every client does: devices get raw payloads or dense sums in their memory.
-bool is_of_clients(const Choice& choice) {
-    return choice.state == StateHome::devices && choice.landing == Landing::device &&
-           choice.handover != Handover::merged;
-}
-
 // All rows pass a block before the next one, so a block's gradient is final after one visit.
 // Parameters that several ranks share stream from the hosts. Layers are kept, and their inputs wait
 // on the GPU, where parameters stay on it. The mesh of gradients decides the scatter: those of
@@ -83,8 +77,7 @@ bool is_allowed(const Problem& problem, const Choice& choice) {
                choice.home == Home::gpu && choice.codec == Codec::dense &&
                choice.kept != Kept::most && choice.inputs == Inputs::gpu &&
                choice.sums == Sums::gpu && choice.gather == Gather::dense &&
-               choice.scatter == Scatter::hierarchical && choice.handover == Handover::raw &&
-               choice.landing == Landing::device;
+               choice.scatter == Scatter::hierarchical && choice.handover == Handover::raw;
     }
     const bool has_sums = choice.order == Order::by_micro_batch && micro_batches(problem) > 1;
     return choice.again == Again::whole_mesh && choice.hidden == Hidden::all &&
@@ -99,8 +92,7 @@ bool is_allowed(const Problem& problem, const Choice& choice) {
            (choice.scatter == Scatter::hierarchical || choice.gradients.gpus < problem.site.gpus) &&
            (choice.home != Home::storage ||
             (problem.ranks() == 1 && choice.order == Order::by_block &&
-             choice.gather == Gather::dense && choice.landing == Landing::device)) &&
-           (choice.handover != Handover::merged || choice.codec == Codec::topk) &&
+             choice.gather == Gather::dense && problem.work.keeping == csd::Keeping::twice)) &&
            (choice.handover != Handover::dense || choice.codec != Codec::dense ||
             lists_of(problem, choice) > 1);
 }
@@ -150,7 +142,6 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
     }
     space.optimizers.assign(meshes.rbegin(), meshes.rend());
     space.handovers = {Handover::raw, Handover::dense};
-    space.landings = {Landing::device};
     space.subgroups = {16, 32, 64, 128, 256, 8, 4, 2, 1};
     space.slots = {3, 4, 6};
     space.clients.assign(kClients.begin(), kClients.end());
@@ -199,7 +190,6 @@ Space resident_space_of(const Problem& problem) {
     space.scatters = {Scatter::hierarchical};
     space.optimizers = space.parameters;
     space.handovers = {Handover::raw};
-    space.landings = {Landing::device};
     space.subgroups = {Choice{}.subgroup_tiles};
     space.slots = {Choice{}.slots};
     return space;

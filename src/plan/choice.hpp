@@ -44,11 +44,8 @@ enum class Order { by_block, by_micro_batch };
 // Each node sends one sum of its gradients; or each group of the gradients' mesh sends its own, of
 // which a node has several.
 enum class Scatter { hierarchical, flat };
-// The payloads that an owner hands to its devices: those it received, one list merged from top-k
-// payloads, or the dense sum.
-enum class Handover { raw, merged, dense };
-// Where gradients wait for the update: in device memory, in host memory, or on the drives.
-enum class Landing { device, host, flash };
+// What an owner hands to its devices: the payloads that it received, or their dense sum.
+enum class Handover { raw, dense };
 // Where the optimizer state lies and is updated.
 enum class StateHome { devices, gpu };
 // The vectors of a layer that are kept for backward: all of them; all of as many layers as fit GPU
@@ -100,7 +97,6 @@ struct Choice {
     Scatter scatter = Scatter::hierarchical;
     Mesh optimizer;
     Handover handover = Handover::raw;
-    Landing landing = Landing::device;
     Shares shares = {};
     double places =
         2;  // of the state of each subgroup; 1 where all of it lies in a folder in memory
@@ -128,7 +124,6 @@ struct Space {
     std::vector<Scatter> scatters;
     std::vector<Mesh> optimizers;
     std::vector<Handover> handovers;
-    std::vector<Landing> landings;
     // GB of each rank, or as much as is best.
     std::vector<config::Tiers> tiers = {{}};
     std::vector<std::size_t> subgroups;
@@ -146,7 +141,7 @@ int lists_of(const Problem& problem, const Choice& choice);
 
 // Whether the fields fit each other, without looking at memory sizes. OS must be sharded at least
 // as finely as G, and G as P; storage nodes hold one copy of it, and neither of the others. Flat
-// scatter is for several sums of a node. Only lists can be merged, and a single dense payload needs
+// scatter is for several sums of a node. A single dense payload needs
 // no sum. State in GPU memory wants parameters there and has no payloads.
 bool is_allowed(const Problem& problem, const Choice& choice);
 
@@ -206,8 +201,6 @@ inline constexpr std::array kWords<plan::Order> = {"by block", "by micro-batch"}
 template <>
 inline constexpr std::array kWords<plan::Scatter> = {"hierarchical", "flat"};
 template <>
-inline constexpr std::array kWords<plan::Handover> = {"raw", "merged", "dense"};
-template <>
-inline constexpr std::array kWords<plan::Landing> = {"device", "host", "flash"};
+inline constexpr std::array kWords<plan::Handover> = {"raw", "dense"};
 
 }  // namespace nearstep

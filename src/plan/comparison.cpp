@@ -135,7 +135,6 @@ std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& proble
     others.each("scatter", &Space::scatters, &Choice::scatter);
     others.best("optimizer", &Space::optimizers, &Choice::optimizer, mesh);
     others.each("owner", &Space::handovers, &Choice::handover);
-    others.each("landing", &Space::landings, &Choice::landing);
     others.tiers();
     others.best("subgroup_tiles", &Space::subgroups, &Choice::subgroup_tiles, number);
     others.best("slots", &Space::slots, &Choice::slots, number);

@@ -177,14 +177,7 @@ void set_scatter_terms(const Problem& problem, const Choice& choice, const Numbe
     t.sum = seconds(owned * 2 * (n.lists * n.payload + written), site.host_memory_rate);
     const double link = devices_link(site);
     const double handed = n.handed * n.parameters * n.copies / n.homes * n.on_drives;
-    if (choice.landing == Landing::host) {
-        t.push = handed / link;
-    } else {
-        t.down = handed / link;
-    }
-    if (choice.landing == Landing::flash) {
-        t.down = std::max(t.down, handed / site.csds / site.device_write);
-    }
+    t.down = handed / link;
     t.tail = (t.encode + t.out + t.scat + t.sum + t.down) / problem.work.model.blocks;
     t.bwd = backward_seconds(problem, choice, n, t) + t.tail;
 }
@@ -231,14 +224,9 @@ double least_resident_seconds(const Problem& problem, const Choice& choice, cons
     return known == Known::with_optimizer ? t.step : t.fwd + t.bwd + t.norm;
 }
 
-DeviceTime device_time_of(const Problem& problem, const Choice& choice, const Numbers& n) {
-    return device_time(problem, choice.landing == Landing::flash ? n.handed : 0, n.handed,
-                       n.new_bytes);
-}
-
 void set_update_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
     const Site& site = problem.site;
-    const DeviceTime device = device_time_of(problem, choice, n);
+    const DeviceTime device = device_time(problem, n.handed, n.new_bytes);
     const double share = n.share();
     const bool is_serial = problem.work.is_serial;
     // What slots keep is not read, and is written while the next step computes.
@@ -251,14 +239,12 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
     const double subgroups = std::ceil(n.most_tiles / n.subgroup_tiles);
     set_delivery_terms(problem, choice, n, subgroups, t);
     // A pipeline of K subgroups takes the time of its slowest stage, and 1/K of all others.
-    const double slowest = largest({t.csd, t.memory, t.gpu, t.up, t.push, t.gather, t.load});
+    const double slowest = largest({t.csd, t.memory, t.gpu, t.up, t.gather, t.load});
     const double all = (is_serial ? t.csd : share * (device.read + device.engine + device.write)) +
-                       t.up + t.push + t.gather + t.load;
+                       t.up + t.gather + t.load;
     t.fill = std::max(0.0, all - slowest) / subgroups;
-    const double both_ways =
-        seconds((n.new_bytes + (choice.landing == Landing::host ? n.handed : 0)) * n.parameters *
-                    n.copies / n.homes * n.on_drives,
-                site.host_link_total);
+    const double both_ways = seconds(n.new_bytes * n.parameters * n.copies / n.homes * n.on_drives,
+                                     site.host_link_total);
     t.opt = std::max(slowest, both_ways) + t.fill;
     // The next forward starts with the first subgroups and cannot end before the last ones arrive.
     const double blocks = problem.work.model.blocks;
@@ -306,7 +292,6 @@ std::span<const TermName> term_names() {
         {"T_memory", &Terms::memory, "update of the state in host memory", false},
         {"T_gpu", &Terms::gpu, "update of the state in GPU memory", false},
         {"T_up", &Terms::up, "new parameters from devices to host", false},
-        {"T_push", &Terms::push, "gradients from host to devices in the update", false},
         {"T_gather", &Terms::gather, "new parameters between nodes", false},
         {"T_load", &Terms::load, "new parameters to GPUs", false},
         {"T_fill", &Terms::fill, "the first subgroup through all stages", false},
@@ -321,13 +306,12 @@ Volumes volumes_of(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
     // The share of the parameters that one node's drives hold, counting all copies.
     const double share = n.copies / n.homes * n.on_drives;
-    const double on_flash = choice.landing == Landing::flash ? n.handed : 0;
     const double inputs = n.inputs_on_drives / n.parameters;
     const double masters = choice.home == Home::storage ? 2 * problem.work.master_bytes : 0;
     return {.host_down = n.handed * share + inputs,
             .host_up = n.new_bytes * share + masters + inputs,
-            .device_read = (problem.work.state_bytes + on_flash) * share + masters + inputs,
-            .device_write = (problem.work.state_bytes + on_flash) * share + inputs,
+            .device_read = problem.work.state_bytes * share + masters + inputs,
+            .device_write = problem.work.state_bytes * share + inputs,
             .network_gradients = scatter_bytes(choice, n) / n.parameters +
                                  n.rounds * network_bytes(n, choice.gradients) / n.parameters,
             .network_parameters =
@@ -336,7 +320,8 @@ Volumes volumes_of(const Problem& problem, const Choice& choice) {
 }
 
 bool waits_for_slots(const Problem& problem, const Choice& choice) {
-    const DeviceTime time = device_time_of(problem, choice, Numbers(problem, choice));
+    const Numbers n(problem, choice);
+    const DeviceTime time = device_time(problem, n.handed, n.new_bytes);
     const bool is_serial = problem.work.is_serial;
     return time.per_parameter(is_serial, choice.slots) >
            time.per_parameter(is_serial, std::numeric_limits<int>::max());
@@ -363,7 +348,7 @@ double least_seconds(const Problem& problem, const Choice& choice, Known known) 
     if (known == Known::before_optimizer) {
         t.gather = 0;  // copies of the state save a part of it
     }
-    const DeviceTime device = device_time(problem, 0, 0, n.new_bytes);
+    const DeviceTime device = device_time(problem, 0, n.new_bytes);
     const double update = largest(
         {n.share() * largest({device.read, device.engine, device.write}), t.up, t.gather, t.load});
     const double forward = t.fwd / n.rounds;

@@ -29,7 +29,6 @@ struct Terms {
     double memory = 0;  // in host memory
     double gpu = 0;     // in GPU memory
     double up = 0;      // new parameters from the devices to the host
-    double push = 0;    // gradients from host memory to the devices
     double gather = 0;
     double load = 0;  // new parameters to the GPUs
     double fill = 0;  // the first subgroup through all stages

@@ -112,7 +112,6 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     const Site& site = problem.site;
     const Workload& work = problem.work;
     const auto block = static_cast<double>(work.model.largest_block);
-    const double owned = n.parameters * n.owned;
     const double encoded = choice.scatter == Scatter::flat ? n.lists / n.nodes : 1;  // of a node
     const double staged = choice.slots * n.subgroup_tiles * static_cast<double>(shard::kTileElems);
     Demand demand;
@@ -148,20 +147,12 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     if (choice.home == Home::storage) {  // two blocks in a window
         demand.host += 2 * n.element * block + n.inputs_on_host;
     }
-    if (choice.landing == Landing::host) {
-        demand.host += n.handed * owned;
-    }
     if (work.has_error_feedback) {  // two fp32 residuals of what a node encodes
         demand.host += 8 * n.parameters * n.lists / n.nodes;
     }
     demand.device = staged * (work.state_bytes + n.handed + n.new_bytes);
     demand.drive = 2 * work.state_bytes * n.share() + n.inputs_on_drives / site.csds;
-    if (choice.landing == Landing::device) {
-        demand.device += n.handed * n.share();
-    }
-    if (choice.landing == Landing::flash) {
-        demand.drive += n.handed * n.share();
-    }
+    demand.device += n.handed * n.share();
     return demand;
 }
 

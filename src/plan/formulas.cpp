@@ -10,8 +10,6 @@ namespace nearstep::plan {
 
 namespace {
 
-constexpr double kEntryBytes = 4;  // of a list entry: a 16-bit index and a 16-bit value
-
 // `most`: in the fuller direction; `both`: in both together.
 double link_seconds(const Site& site, double most, double both) {
     return std::max(seconds(most, site.host_link), seconds(both, site.host_link_total));
@@ -33,15 +31,11 @@ double payload_bytes(Codec codec, double keep, double element_bytes) {
                : codec::bytes_per_parameter({.name = config::name_of(codec), .keep = keep});
 }
 
-double union_share(double keep, double lists) { return 1 - std::pow(1 - keep, lists); }
-
 double handed_bytes(Handover handover, Codec codec, double lists, double keep,
                     double element_bytes) {
     switch (handover) {
         case Handover::raw:
             return lists * payload_bytes(codec, keep, element_bytes);
-        case Handover::merged:
-            return union_share(keep, lists) * kEntryBytes;
         case Handover::dense:
             return element_bytes;
     }
@@ -54,14 +48,13 @@ double DeviceTime::per_parameter(bool is_serial, int slots) const {
                : std::max({read, engine, write, both, (read + engine + write + deliver) / slots});
 }
 
-DeviceTime device_time(const Problem& problem, double flash_bytes, double memory_bytes,
-                       double new_bytes) {
+DeviceTime device_time(const Problem& problem, double memory_bytes, double new_bytes) {
     const Site& site = problem.site;
     const double state = problem.work.state_bytes;
     DeviceTime time;
-    time.read = (state + flash_bytes) / site.device_read;
+    time.read = state / site.device_read;
     time.write = state / site.device_write;
-    time.both = seconds(2 * state + flash_bytes, site.device_total);
+    time.both = seconds(2 * state, site.device_total);
     // All data passes the device's memory twice: in and out.
     const double memory =
         seconds(2 * (2 * state + memory_bytes + new_bytes), site.device_memory_rate);

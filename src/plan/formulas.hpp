@@ -17,9 +17,6 @@ double layer_seconds(const Site& site, double bytes, double nodes);
 // share of elements that topk keeps; `element_bytes` is the size of a dense gradient element.
 double payload_bytes(Codec codec, double keep, double element_bytes);
 
-// Expected share of elements in the union of `lists` independent lists: 1 - (1 - keep)^lists.
-double union_share(double keep, double lists);
-
 // Bytes per parameter that an owner hands to its devices when it receives `lists` payloads. The
 // densification rule: lists are worthwhile while this is below the size of dense gradients.
 double handed_bytes(Handover handover, Codec codec, double lists, double keep,
@@ -38,10 +35,9 @@ struct DeviceTime {
     double per_parameter(bool is_serial, int slots) const;
 };
 
-// Bytes are per parameter. `flash_bytes`: gradients read from the drive; `memory_bytes`: gradients
-// that reach the device's memory; `new_bytes`: new parameters that leave it.
-DeviceTime device_time(const Problem& problem, double flash_bytes, double memory_bytes,
-                       double new_bytes);
+// Bytes are per parameter. `memory_bytes`: gradients that reach the device's memory; `new_bytes`:
+// new parameters that leave it.
+DeviceTime device_time(const Problem& problem, double memory_bytes, double new_bytes);
 
 // Number of nodes above which gathering new parameters takes longer than updating them: N* = 1 +
 // B_nic / (w C r), with w bytes per parameter, C devices per node and r parameters per second and

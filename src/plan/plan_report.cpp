@@ -76,7 +76,6 @@ std::vector<std::pair<std::string, std::string>> fields_of(const Choice& choice,
             {"scatter", std::string(name_of(choice.scatter))},
             {"optimizer", name_of(choice.optimizer, problem)},
             {"owner", std::string(name_of(choice.handover))},
-            {"landing", std::string(name_of(choice.landing))},
             {"tiers", name_of(choice.shares)},
             {"subgroup_tiles", std::to_string(choice.subgroup_tiles)},
             {"slots", std::to_string(choice.slots)}};

@@ -242,14 +242,8 @@ private:
             }
             for (const Handover handover : handovers) {
                 choice.handover = handover;
-                for (const Landing landing : space_.landings) {
-                    choice.landing = landing;
-                    if (!is_allowed(problem_, choice)) {
-                        continue;
-                    }
-                    if (!walk_stagings(choice, visit)) {
-                        return;
-                    }
+                if (is_allowed(problem_, choice) && !walk_stagings(choice, visit)) {
+                    return;
                 }
             }
         }

@@ -86,7 +86,7 @@ TierSeconds tier_seconds(const Problem& problem, const Choice& choice, const Num
     const double updated = n.parameters * n.copies;
     const double of_gpu = choice.shares.gpu * updated / problem.ranks();
     const double of_holder = choice.shares.memory * updated / problem.holders();
-    const DeviceTime device = device_time(problem, 0, n.handed, n.new_bytes);
+    const DeviceTime device = device_time(problem, n.handed, n.new_bytes);
     const bool has_gpus = uses_gpus(choice) && problem.storage_nodes == 0;
     // Parameters per second; no engine's limit means that only memory bounds it.
     const double rate =
@@ -139,7 +139,7 @@ Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& a
     const double all_tiles = Numbers(problem, choice).all_tiles;
     const double tiles = std::floor(all_tiles * site.device_capacity / drives.demand.drive);
     const TierUpdate drive{.most = std::min(1.0, tiles / all_tiles),
-                           .whole_s = std::max({t.csd, t.up, t.push})};
+                           .whole_s = std::max(t.csd, t.up)};
     // Where each storage node sends to several nodes, less state there is sooner sent.
     const TierUpdate sent{
         .most = 1,

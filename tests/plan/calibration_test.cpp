@@ -106,7 +106,7 @@ TEST(ACalibratedDevice, UpdatesAtTheMeasuredRate) {
     Problem problem;
     problem.work.state_bytes = 12;
     problem.site = calibrated_site(run_on_site(), row("durable.fp32", "fp32", 90), 1);
-    const DeviceTime time = device_time(problem, 0, 0, 2);
+    const DeviceTime time = device_time(problem, 0, 2);
     EXPECT_NEAR(1 / time.per_parameter(false, 6), 90e6, 1);
     EXPECT_DOUBLE_EQ(problem.site.network, 12.5e9);
 }

@@ -99,8 +99,8 @@ class Plan(program.Scenario):
         _, rows = self.plan("--nodes", "8", "--trained", "--set", "placement.parameters=node")
         choice = rows[0]["choice"]
         self.assertEqual(
-            [choice[field] for field in ("parameters", "home", "order", "landing")],
-            ["node", "host", "by block", "device"],
+            [choice[field] for field in ("parameters", "home", "order")],
+            ["node", "host", "by block"],
         )
         self.assertIn(choice["optimizer"], ("node", "global"))
         self.assertIn(choice["owner"], ("raw", "dense"))
