@@ -81,8 +81,7 @@ class GpuCodeVersions(unittest.TestCase):
                 words = self.run_one(
                     sys.executable, HERE / "gpu_code_worker.py", state, device, environment=environment
                 ).split()
-            self.assertEqual(int(words[-1]) > 0, device == "gpu")
-            digests.add(words[-2])
+            digests.add(words[-1])
         (digest,) = digests
         return digest
 

@@ -20,5 +20,5 @@ for number in range(STEPS):
     opt.step()
     opt.zero_grad()
 opt.finish()
-print(opt.masters_digest(), opt.stats()["bytes"]["gpu_state_write"])
+print(opt.stats()["bytes"], opt.masters_digest())
 opt.close()
