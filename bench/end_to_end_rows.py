@@ -159,6 +159,7 @@ ROWS = {
     "nearstep-fp8-7b-all": Q4_SLOTS,
     "memory-7b-lora": {},
     "nearstep-7b-lora-16gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 16}},
+    "nearstep-7b-lora-24gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 24}},
     "own-7b-65k": OWN_LARGE,
     "own-13b": OWN_LARGE | GPT_13B,
     "fsdp2-nearstep-7b": Q4_SLOTS,
@@ -221,6 +222,7 @@ LARGE = {
     "nearstep-fp8-7b-all": (LLAMA_7B, 8, 400),
     "memory-7b-lora": (LLAMA_7B, 4, 200),
     "nearstep-7b-lora-16gb": (LLAMA_7B, 8, 240),
+    "nearstep-7b-lora-24gb": (LLAMA_7B, 8, 240),
     **{
         f"{way}-{name}": (shape, max(1, shape["rows"] // 4), 200)
         for name, shape in OTHERS.items()
