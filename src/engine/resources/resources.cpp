@@ -8,6 +8,7 @@
 #include "base/number_list.hpp"
 #include "base/units.hpp"
 #include "engine/placement/devices.hpp"
+#include "engine/placement/rank_binding.hpp"
 #include "engine/placement/site_links.hpp"
 #include "engine/placement/tier_shares.hpp"
 #include "engine/route/scalar_sets.hpp"
@@ -58,6 +59,9 @@ Resources::Resources(const mpi::Communicator& ranks, const Start& start, const L
       parameters(parameter_groups(settings, nodes)),
       log(manifest_path(settings, ranks.rank(), set), storage.get(),
           program_state_paths(settings, ranks.rank(), set)) {
+    // Memory that is taken from here on lies near the cores of this rank.
+    binding = bind_near_devices(world, state_files(settings, world.rank(), world.size(), set),
+                                memory::gpus() > 0 ? options.gpu : std::nullopt);
     threads =
         threads_of_ranks(world, identity.threads, config::computing_ranks(settings, world.size()));
     make_groups();
@@ -278,6 +282,7 @@ void Resources::make_facts() {
             layout.blocks, route.most_sent_bytes(), ranks, layout.dtype);
     }
     facts.lines = lines_of(*this);
+    facts.lines.insert(facts.lines.end(), binding.begin(), binding.end());
     std::erase(facts.lines, "");
 }
 
