@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scenarios"))
@@ -199,6 +200,7 @@ class Cut:
     writes: list  # whole, missing and torn
     start: int = 0
     failure: str = ""
+    kept: str = ""  # folder with the files of a failure
     is_lost: bool = False  # masters of a durable step
 
 
@@ -218,22 +220,32 @@ def replay(recording, instant, draw):
     try:
         with mounted(copies, folder):
             done = campaign.train(folder, ranks, settings, flag)
+            judge(recording, cut, done, ranks, stop_at)
+            if cut.failure:
+                cut.kept = tempfile.mkdtemp(prefix="power-cut-", dir=program.scratch())
+                shutil.copytree(
+                    folder, cut.kept, ignore=shutil.ignore_patterns("*.image*", "*.cut"), dirs_exist_ok=True
+                )
     except OSError as error:
         cut.failure = f"a file system is damaged: {error}"
-        return cut
+    return cut
+
+
+def judge(recording, cut, done, ranks, stop_at):
+    """Whether a run went on from the durable step or a newer one, with the masters of an undisturbed run."""
     if done.returncode != 0:
         if cut.durable:
             cut.is_lost = True
             cut.failure = f"it ended with code {done.returncode}: {done.stderr.strip()[-600:]}"
-        return cut
+        return
     found = re.findall(r"resumed from .* at step (\d+)", done.stdout)
     cut.start = int(found[-1]) if found else 0
     if cut.start < cut.durable:
         cut.is_lost = True
         cut.failure = f"it went on from step {cut.start}"
-    elif cut.start or ranks == form.ranks:
-        expected = campaign.undisturbed(recording.form, max(cut.start, stop_at))
-        if masters_of(folder) != expected:
+    elif cut.start or ranks == FORMS[recording.form].ranks:
+        masters = masters_of(recording.folder)
+        expected = recording.campaign.undisturbed(recording.form, max(cut.start, stop_at))
+        if masters != expected:
             cut.is_lost = True
-            cut.failure = f"from step {cut.start} to {stop_at} it has the masters {masters_of(folder)}, not {expected}"
-    return cut
+            cut.failure = f"from step {cut.start} to {stop_at} it has the masters {masters}, not {expected}"
