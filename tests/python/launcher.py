@@ -43,6 +43,7 @@ def gpus():
 # checks how fast it is.
 WORKERS_LIMIT_S = 1100
 NEEDED = ("torch", "nearstep")
+COMPILER = "torch._dynamo.backends.common"  # what compile() imports, for start_forks()
 
 
 def missing(*names):
@@ -71,12 +72,14 @@ def environment(**more):
     )
 
 
-def start_forks(*modules):
+def start_forks(*modules, **variables):
     """A process that has imported these modules, if they are installed; workers are forks of it
     (tests/support/forked.py). PyTorch's first optimizer imports torch._dynamo, which would take each worker 1.2 CPU
-    seconds."""
+    seconds. `variables` are for what the process loads at its own start."""
     if programs.find("start_fork") and not missing(*NEEDED):
-        server = forked.Loaded("python", sys.executable, *modules, "torch._dynamo", environment=environment())
+        server = forked.Loaded(
+            "python", sys.executable, *modules, "torch._dynamo", environment=environment(**variables)
+        )
         atexit.register(server.close)
         os.environ.update(server.environment)
 

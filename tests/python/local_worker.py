@@ -186,7 +186,7 @@ def recomputed(model, ranks):
 def compiled(model, ranks):
     for layer in model.layers:
         layer.compile(backend="aot_eager")
-    return hsdp(model, ranks) if ranks == 4 else fsdp(model, ranks)
+    return fsdp(model, ranks)
 
 
 def replicated(model, ranks):
