@@ -84,7 +84,8 @@ void print_facts(const LaunchArguments& arguments, const config::RunSettings& ru
               << "\ndata_xxh3 " << (facts.data_digest ? to_hex(*facts.data_digest) : "none")
               << (facts.package.empty() ? "" : "\npackage_sha256 " + facts.package) << "\ntime_us "
               << facts.time_us << "\nmachine " << facts.machine << "\ncores " << facts.cores << "\n"
-              << (facts.note.empty() ? "" : "note " + facts.note + "\n");
+              << (facts.note.empty() ? "" : "note " + facts.note + "\n")
+              << (facts.storage.empty() ? "" : "storage " + facts.storage + "\n");
 }
 
 // Prints "node1=0-1 node2=2,3".

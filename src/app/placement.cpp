@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "engine/placement/devices.hpp"
 #include "model/geometry.hpp"
+#include "plan/keeping.hpp"
 #include "plan/plan_report.hpp"
 #include "plan/tier_times.hpp"
 
@@ -87,6 +88,7 @@ plan::Problem problem_of(const config::RunSettings& run, int nodes, int ranks) {
         .site = plan::site_of(run, nodes + run.csd.storage_ranks),
         .nodes = nodes,
         .storage_nodes = run.csd.storage_ranks};
+    plan::set_keeping(run, problem.work);
     problem.site.gpus = std::max(computing / nodes, 1);
     problem.site.csds = std::max(beside, 1);
     if (problem.storage_nodes > 0) {

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "config/load.hpp"
 #include "plan/calibration.hpp"
+#include "plan/keeping.hpp"
 #include "plan/named_choice.hpp"
 #include "plan/plan_report.hpp"
 
@@ -139,6 +140,7 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
                     .site = site,
                     .nodes = nodes,
                     .storage_nodes = storage};
+                plan::set_keeping(run, problem.work);
                 problem.site.csds = csds;
                 if (!arguments.storage_nodes.empty()) {  // compares whole moves
                     problem.site.csds_beside = 0;

@@ -9,6 +9,7 @@
 #include "engine/state/state_drives.hpp"
 #include "memory/gpu.hpp"
 #include "model/compute_device.hpp"
+#include "plan/keeping.hpp"
 #include "plan/suggest.hpp"
 #include "store/drive.hpp"
 #include "store/storage_folder.hpp"
@@ -146,12 +147,15 @@ std::string describe_machine(const Found& found) {
 }
 
 std::string describe_wear(const Found& found, const plan::Forecast& one) {
-    if (one.way.keeper == plan::Keeper::memory) {
+    if (one.way.keeping == csd::Keeping::once) {
         return "no wear; state in memory survives a killed process, but no reboot";
     }
     const double per_day = one.written_bytes / one.step_s * kSecondsPerDay;
-    const std::string words = text("wear: a step writes ", human_bytes(one.written_bytes), ", ",
-                                   human_bytes(per_day), " a day");
+    const std::string logs = one.way.keeping == csd::Keeping::logged
+                                 ? plan::describe(one.logged, one.replay_s) + "; "
+                                 : std::string();
+    const std::string words = text(logs, "wear: a step writes ", human_bytes(one.written_bytes),
+                                   ", ", human_bytes(per_day), " a day");
     return found.machine.drive_rating > 0
                ? text(words, "; the ", human_bytes(found.machine.drive_rating),
                       " that the drive still bears last ",
@@ -190,12 +194,14 @@ std::string python_of(const SuggestArguments& given, const Found& found, const p
             "model = peft.get_peft_model(model, peft.LoraConfig(r=16, lora_alpha=32, "
             "target_modules=\"all-linear\"))\n";
     }
-    const std::string path = way.keeper == plan::Keeper::memory ? std::string("/dev/shm/nearstep")
-                                                                : found.machine.folder;
+    const std::string path =
+        way.keeping == csd::Keeping::once ? std::string("/dev/shm/nearstep") : found.machine.folder;
+    const std::string quoted =
+        nlohmann::json(path).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     out += text(
         "opt = nearstep.AdamW(nearstep.groups(model), lr=1e-5, clip_norm=1.0,\n"
         "                     path=",
-        nlohmann::json(path).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+        quoted, way.keeping == csd::Keeping::logged ? ", log=" + quoted : "");
     if (way.state != arith::StateFormat::fp32) {
         out += text(", state=\"", nearstep::name_of(way.state), "\", codec=\"",
                     nearstep::name_of(way.codec), "\"");
@@ -238,11 +244,19 @@ std::string indent(const std::string& lines) {
 }
 
 nlohmann::json to_json(const plan::Forecast& one, const std::string& python) {
-    return {{"way", plan::name_of(one.way)},      {"origin", "modelled"},
-            {"tokens_per_s", one.tokens_per_s},   {"step_s", one.step_s},
-            {"gpu_bytes", one.gpu_bytes},         {"host_bytes", one.host_bytes},
-            {"drive_bytes", one.drive_bytes},     {"written_bytes_per_step", one.written_bytes},
-            {"micro_batch", one.way.micro_batch}, {"python", python}};
+    return {
+        {"way", plan::name_of(one.way)},
+        {"origin", "modelled"},
+        {"tokens_per_s", one.tokens_per_s},
+        {"step_s", one.step_s},
+        {"gpu_bytes", one.gpu_bytes},
+        {"host_bytes", one.host_bytes},
+        {"drive_bytes", one.drive_bytes},
+        {"written_bytes_per_step", one.written_bytes},
+        {"micro_batch", one.way.micro_batch},
+        {"python", python},
+        {"logs", one.way.keeping == csd::Keeping::logged ? plan::to_json(one.logged, one.replay_s)
+                                                         : nlohmann::json()}};
 }
 
 nlohmann::json make_suggestions(const SuggestArguments& given) {

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/wording.hpp"
+#include "csd/keeping.hpp"
 #include "csd/state_format.hpp"
 
 #include <algorithm>
@@ -80,19 +81,20 @@ void StateVolume::reserve() {
 std::vector<store::PlannedFile> StateVolume::planned_files(const StateVolumeSettings& settings) {
     const StateLayout layout = layout_of(settings);
     const store::VolumeSettings volume = volume_of(settings, layout);
-    const bool has_turns = settings.logs.size() > 1;
+    const LoggedState logged{.subgroups = layout.subgroups(),
+                             .place_bytes = layout.most_extent_bytes(),
+                             .log_bytes = GradientLog::file_bytes(settings.log_bytes),
+                             .logs = settings.logs.size()};
     std::vector<store::PlannedFile> planned;
     for (const std::string& file : volume.files) {
         const std::size_t bytes = store::Volume::file_bytes(volume);
-        const std::size_t of_step =
-            has_turns ? layout.subgroups() * layout.most_extent_bytes() / settings.logs.size()
-                      : bytes / StateLayout::kPlaces;
-        planned.push_back({file, bytes, of_step});
+        planned.push_back({file, bytes,
+                           settings.logs.size() > 1 ? logged.state_bytes_of_step()
+                                                    : bytes / StateLayout::kPlaces});
     }
     for (const std::string& log : settings.logs) {
         if (settings.log_bytes > 0) {
-            const std::size_t bytes = GradientLog::file_bytes(settings.log_bytes);
-            planned.push_back({log, bytes, bytes / settings.logs.size()});
+            planned.push_back({log, logged.log_bytes, logged.log_bytes / settings.logs.size()});
         }
     }
     return planned;

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/input_file.hpp"
 #include "base/json_text.hpp"
+#include "plan/keeping.hpp"
 #include "plan/problem.hpp"
 
 #include <nlohmann/json.hpp>
@@ -178,10 +179,15 @@ config::RunSettings calibrated(config::RunSettings run, const Calibration& calib
         return is_shaped ? slower(of_site, measured) : measured;
     };
     if (const DeviceRate* device = calibration.device(run.csd)) {
+        const bool is_on_drive = keeping_by_folders(run) == csd::Keeping::twice;
         const double bytes_per_s = state_bytes_of(run.csd.state) * device->parameters_per_s;
-        link.device_read_gb_s = rate(link.device_read_gb_s, bytes_per_s);
-        link.device_write_gb_s = rate(link.device_write_gb_s, bytes_per_s);
-        run.csd.update_mparam_s = is_shaped ? run.csd.update_mparam_s : 0;
+        if (is_on_drive) {
+            link.device_read_gb_s = rate(link.device_read_gb_s, bytes_per_s);
+            link.device_write_gb_s = rate(link.device_write_gb_s, bytes_per_s);
+        }
+        run.csd.update_mparam_s = is_shaped     ? run.csd.update_mparam_s
+                                  : is_on_drive ? 0
+                                                : device->parameters_per_s / 1e6;
         run.plan.device_memory_gb_s = 0;
     }
     if (const NetworkRate* between = calibration.between(nodes)) {

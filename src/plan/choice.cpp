@@ -26,7 +26,7 @@ bool is_of_program(const Problem& problem, const Choice& choice) {
     const bool is_resident = choice.home == Home::gpu && choice.parameters.size() == 1;
     const bool is_whole_sum = choice.gradients.gpus == problem.site.gpus;
     const bool may_span_nodes = choice.gather == Gather::dense && problem.storage_nodes == 0;
-    return is_of_clients(choice) && choice.order == Order::by_block &&
+    return choice.state == StateHome::devices && choice.order == Order::by_block &&
            (is_resident || choice.home == Home::host) &&
            (!keeps || (is_resident && choice.inputs == Inputs::gpu)) &&
            (is_whole_sum || choice.scatter == Scatter::flat) &&
@@ -43,15 +43,15 @@ bool is_of_python(const Problem& problem, const Choice& choice) {
     const bool is_on_gpu = choice.home == Home::gpu && choice.order == Order::by_micro_batch &&
                            choice.kept != Kept::most && choice.inputs == Inputs::gpu;
     const bool is_from_storage = choice.home == Home::storage && choice.kept == Kept::inputs;
-    return is_of_clients(choice) && choice.parameters.size() == 1 && choice.gradients.size() == 1 &&
-           (streams_from_host || is_on_gpu || is_from_storage);
+    return choice.state == StateHome::devices && choice.parameters.size() == 1 &&
+           choice.gradients.size() == 1 && (streams_from_host || is_on_gpu || is_from_storage);
 }
 
 // PyTorch divides parameters and gradients among the same ranks, and reduces gradients in each
 // backward pass.
 bool is_of_fsdp2(const Problem& problem, const Choice& choice) {
     const bool is_whole_sum = choice.gradients.gpus == problem.site.gpus;
-    return is_of_clients(choice) && choice.parameters.size() > 1 &&
+    return choice.state == StateHome::devices && choice.parameters.size() > 1 &&
            choice.gradients == choice.parameters && choice.optimizer.size() == problem.ranks() &&
            choice.home == Home::gpu && choice.order == Order::by_micro_batch &&
            choice.kept != Kept::most && choice.inputs == Inputs::gpu && choice.sums == Sums::gpu &&

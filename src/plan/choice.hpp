@@ -98,8 +98,6 @@ struct Choice {
     Mesh optimizer;
     Handover handover = Handover::raw;
     Shares shares = {};
-    double places =
-        2;  // of the state of each subgroup; 1 where all of it lies in a folder in memory
     std::size_t subgroup_tiles = 16;
     int slots = 3;
     Again again = Again::whole_mesh;

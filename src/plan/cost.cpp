@@ -2,6 +2,7 @@
 #include "plan/cost.hpp"
 
 #include "plan/formulas.hpp"
+#include "plan/keeping.hpp"
 #include "plan/resident.hpp"
 #include "plan/tier_times.hpp"
 
@@ -265,15 +266,17 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
                          site.csds * site.device_total)});
     }
     t.overlap = std::max(0.0, t.opt + forward - both);
-    t.step = largest({t.fwd + t.bwd + t.norm + t.opt - t.overlap,
-                      share * std::max((1 - kept) * device.read, device.write),
-                      share * (1 - kept / 2) * device.both});
+    const double written = kept_state(problem, choice, n).written;
+    t.step = largest(
+        {t.fwd + t.bwd + t.norm + t.opt - t.overlap, share * (1 - kept) * device.read,
+         seconds(written, site.device_write),
+         seconds(share * (1 - kept) * problem.work.state_bytes + written, site.device_total)});
 }
 
 }  // namespace
 
 std::span<const TermName> term_names() {
-    static constexpr std::array<TermName, 25> kNames = {{
+    static constexpr std::array<TermName, 24> kNames = {{
         {"T_fwd_gpu", &Terms::fwd_gpu, "a GPU's matrix products in forward", false},
         {"T_fwd_load", &Terms::fwd_load, "parameters to the GPU in forward", false},
         {"T_fwd", &Terms::fwd, "forward", true},
@@ -307,11 +310,15 @@ Volumes volumes_of(const Problem& problem, const Choice& choice) {
     // The share of the parameters that one node's drives hold, counting all copies.
     const double share = n.copies / n.homes * n.on_drives;
     const double inputs = n.inputs_on_drives / n.parameters;
+    const double logged =
+        problem.work.keeping == csd::Keeping::logged
+            ? kept_state(problem, choice, n).written * problem.most_csds() / n.parameters
+            : 0;
     const double masters = choice.home == Home::storage ? 2 * problem.work.master_bytes : 0;
     return {.host_down = n.handed * share + inputs,
             .host_up = n.new_bytes * share + masters + inputs,
             .device_read = problem.work.state_bytes * share + masters + inputs,
-            .device_write = problem.work.state_bytes * share + inputs,
+            .device_write = problem.work.state_bytes * share + logged + inputs,
             .network_gradients = scatter_bytes(choice, n) / n.parameters +
                                  n.rounds * network_bytes(n, choice.gradients) / n.parameters,
             .network_parameters =

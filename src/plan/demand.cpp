@@ -1,22 +1,28 @@
 // Memory that a choice needs. Used by cost.cpp.
 #include "plan/demand.hpp"
 
+#include "plan/keeping.hpp"
 #include "plan/tier_times.hpp"
 
 #include <algorithm>
 
 namespace nearstep::plan {
 
-std::array<Fit, 4> fits_of(const Demand& demand, const Site& site) {
-    return {{{"GPU memory", demand.gpu, site.gpu_memory},
-             {"host memory", demand.host, site.host_memory},
-             {"device memory", demand.device, site.device_memory},
-             {"drive", demand.drive, site.device_capacity}}};
+std::vector<Fit> fits_of(const Demand& demand, const Site& site) {
+    std::vector<Fit> fits = {{"GPU memory", demand.gpu, site.gpu_memory},
+                             {"host memory", demand.host, site.host_memory},
+                             {"device memory", demand.device, site.device_memory},
+                             {"drive", demand.drive, site.device_capacity}};
+    if (demand.log_room > 0) {
+        fits.push_back({"room for logs (csd.log_gb)", demand.logs, demand.log_room});
+    }
+    return fits;
 }
 
 bool does_fit(const Demand& demand, const Site& site) {
     return demand.gpu <= site.gpu_memory && demand.host <= site.host_memory &&
-           demand.device <= site.device_memory && demand.drive <= site.device_capacity;
+           demand.device <= site.device_memory && demand.drive <= site.device_capacity &&
+           (demand.log_room <= 0 || demand.logs <= demand.log_room);
 }
 
 namespace {
@@ -120,6 +126,7 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
         return demand;
     }
     const config::TierBytes state = tier_bytes(problem, choice);
+    const KeptState kept = kept_state(problem, choice, n);
     demand.gpu += state.gpu;
     if (choice.kept == Kept::most) {
         demand.gpu += share_that_keeps(problem, choice) * bytes_of_layers(problem, choice);
@@ -128,7 +135,7 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     const double received = n.lists * n.payload * 2 * block * n.owned;
     const double sent = n.payload * 2 * block * encoded;
     demand.host = received + sent + problem.most_csds() * staged * n.new_bytes +
-                  state.memory * problem.holders_of_node();
+                  (work.is_in_memory() ? kept.memory : state.memory * problem.holders_of_node());
     if (choice.home == Home::host) {
         demand.host +=
             n.element * n.parameters * (n.gpus / choice.parameters.gpus) / choice.parameters.nodes;
@@ -151,7 +158,9 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
         demand.host += 8 * n.parameters * n.lists / n.nodes;
     }
     demand.device = staged * (work.state_bytes + n.handed + n.new_bytes);
-    demand.drive = 2 * work.state_bytes * n.share() + n.inputs_on_drives / site.csds;
+    demand.drive = kept.drive + n.inputs_on_drives / site.csds;
+    demand.logs = static_cast<double>(csd::kLeastLogs * kept.logged.log_bytes);
+    demand.log_room = kept.log_room;
     demand.device += n.handed * n.share();
     return demand;
 }

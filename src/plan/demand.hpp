@@ -3,8 +3,8 @@
 
 #include "plan/numbers.hpp"
 
-#include <array>
 #include <string_view>
+#include <vector>
 
 namespace nearstep::plan {
 
@@ -14,6 +14,8 @@ struct Demand {
     double host = 0;
     double device = 0;
     double drive = 0;
+    double logs = 0;      // the least of a device
+    double log_room = 0;  // of them; 0: no limit
 };
 
 struct Fit {
@@ -24,8 +26,8 @@ struct Fit {
     double ratio() const { return needed > 0 ? needed / available : 0; }
 };
 
-// Needed and available bytes of the four memories.
-std::array<Fit, 4> fits_of(const Demand& demand, const Site& site);
+// Needed and available bytes of the four memories and, where it is limited, of the room of logs.
+std::vector<Fit> fits_of(const Demand& demand, const Site& site);
 
 Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& numbers);
 

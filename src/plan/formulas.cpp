@@ -4,7 +4,6 @@
 #include "codec/codec.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace nearstep::plan {
 

@@ -5,6 +5,7 @@
 #include "base/formatted.hpp"
 #include "base/units.hpp"
 #include "plan/formulas.hpp"
+#include "plan/keeping.hpp"
 #include "plan/numbers.hpp"
 #include "plan/plan_settings.hpp"
 #include "plan/published.hpp"
@@ -50,7 +51,12 @@ Wear wear_of(const Problem& problem, const Plan& plan) {
     constexpr double kSecondsPerDay = 86400;
     const double written = plan.cost.volumes.device_write *
                            static_cast<double>(problem.work.model.parameters) / problem.most_csds();
-    return {written, problem.site.device_rating / written * plan.cost.terms.step / kSecondsPerDay};
+    return {written,
+            seconds(problem.site.device_rating, written) * plan.cost.terms.step / kSecondsPerDay};
+}
+
+csd::LoggedState logged_of(const Problem& problem, const Plan& plan) {
+    return kept_state(problem, plan.choice, Numbers(problem, plan.choice)).logged;
 }
 
 double updates_per_s(const Choice& choice, const Problem& problem) {
@@ -130,11 +136,17 @@ void write_verdict(const Row& row, std::ostream& out) {
     if (device != row.worths.end() && device->resource != bound.resource) {
         out << ", and a device that is twice as fast " << shorter(*device);
     }
-    const Wear wear = wear_of(row.problem, *row.found.plan);
-    out << ". A step writes " << human_bytes(wear.written_bytes) << " to each drive";
+    const Plan& plan = *row.found.plan;
+    const Wear wear = wear_of(row.problem, plan);
+    out << ". A step writes " << human_bytes(wear.written_bytes) << " to each drive ("
+        << three_digits(plan.cost.volumes.device_write) << " bytes per parameter)";
     if (wear.days > 0) {
         out << ", whose rated " << human_bytes(row.problem.site.device_rating) << " last "
             << three_digits(wear.days) << " days";
+    }
+    if (row.problem.work.keeping == csd::Keeping::logged) {
+        out << "; "
+            << describe(logged_of(row.problem, plan), replay_seconds(row.problem, plan.choice));
     }
     out << ".\n";
 }
@@ -228,13 +240,17 @@ void write_row(const Row& row, std::ostream& out) {
         }
     }
     const double rate = updates_per_s(plan.choice, problem);
-    out << "\n    a device updates " << three_digits(rate / 1e6) << " Mparam/s";
-    if (problem.site.network > 0) {
-        const double nodes = crossover_nodes(
-            problem.site.network, bytes_of_gather(plan.choice, problem), problem.most_csds(), rate);
-        out << "; the gather outlasts the update beyond " << three_digits(nodes) << " nodes";
-    }
     out << "\n";
+    if (rate > 0) {
+        out << "    a device updates " << three_digits(rate / 1e6) << " Mparam/s";
+        if (problem.site.network > 0) {
+            const double nodes =
+                crossover_nodes(problem.site.network, bytes_of_gather(plan.choice, problem),
+                                problem.most_csds(), rate);
+            out << "; the gather outlasts the update beyond " << three_digits(nodes) << " nodes";
+        }
+        out << "\n";
+    }
     if (dollars(problem) > 0) {
         out << "    " << three_digits(tokens_per_s(problem, plan.cost.terms) / dollars(problem))
             << " tokens/s per $\n";
@@ -302,6 +318,9 @@ nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
     out["written_bytes_per_step_and_drive"] = wear.written_bytes;
     if (wear.days > 0) {
         out["days_to_rated_tbw"] = wear.days;
+    }
+    if (problem.work.keeping == csd::Keeping::logged) {
+        out["logs"] = to_json(logged_of(problem, plan), replay_seconds(problem, plan.choice));
     }
     out["step_s"] = plan.cost.terms.step;
     out["tokens_per_s"] = tokens_per_s(problem, plan.cost.terms);

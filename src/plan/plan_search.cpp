@@ -27,7 +27,9 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     choice.hidden = space.hidden;
     // A bound counts the drives' update and what goes to storage nodes; where other tiers may have
     // any part of it, none.
-    choice.shares = space.tiers == std::vector<config::Tiers>{{}} ? Shares{} : Shares{.gpu = 1};
+    const bool has_tiers =
+        space.tiers != std::vector<config::Tiers>{{}} || problem.work.is_in_memory();
+    choice.shares = has_tiers ? Shares{.gpu = 1} : Shares{};
     const auto note = [&] {
         if (is_allowed(problem, choice) && is_searched(problem, space, choice)) {
             choices.push_back(choice);
@@ -93,7 +95,7 @@ std::vector<Handover> handovers_in_order(const Problem& problem, const Space& sp
     return handovers;
 }
 
-const Fit& worst(const std::array<Fit, 4>& fits) {
+const Fit& worst(const std::vector<Fit>& fits) {
     return *std::ranges::max_element(fits, {}, &Fit::ratio);
 }
 

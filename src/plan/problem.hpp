@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/run_settings.hpp"
+#include "csd/keeping.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -38,6 +39,11 @@ struct Workload {
     double moved_bytes_per_sequence = 0;  // in GPU memory by a forward, beside matrix products
     double trained = 1;                   // share of the parameters that have gradients and state
     double kept = 0;                      // share of the state on drives that slots keep
+    csd::Keeping keeping = csd::Keeping::twice;  // of the state by csd.path
+    double log_room = 0;                         // bytes of a rank's logs; 0: as many as is usual
+
+    // Whether the state by csd.path lies in host memory.
+    bool is_in_memory() const { return keeping != csd::Keeping::twice; }
 };
 
 // One node, its GPUs and its devices, which may be a storage node's, in bytes and bytes per second.

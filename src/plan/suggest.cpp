@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "plan/formulas.hpp"
+#include "plan/keeping.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,6 +15,7 @@ namespace nearstep::plan {
 namespace {
 
 using arith::StateFormat;
+using csd::Keeping;
 
 // What a forward moves through memory beside matrix products, per layer, width and token: norms,
 // activations, attention and residuals. With kProductsOfPeak a fit of rows in memory in
@@ -50,7 +52,8 @@ Workload work_of(const Machine& machine, const Task& task, const Way& way) {
         work.trained = task.adapters;
         work.state_bytes *= task.adapters;
     }
-    if (way.keeper == Keeper::drive && way.home != Home::storage) {
+    work.keeping = way.keeping;
+    if (way.keeping == Keeping::twice && way.home != Home::storage) {
         work.kept =
             std::min(1.0, machine.host_memory / kKeepShare / (work.state_bytes * elements(task)));
     }
@@ -82,8 +85,7 @@ Choice choice_of(const Way& way, Kept kept) {
     choice.home = way.home;
     choice.order = way.home == Home::storage ? Order::by_block : Order::by_micro_batch;
     choice.kept = kept;
-    choice.shares.memory = way.keeper == Keeper::memory ? 1 : 0;
-    choice.places = way.keeper == Keeper::memory ? 1 : 2;
+    choice.shares.memory = way.keeping == Keeping::twice ? 0 : 1;
     return choice;
 }
 
@@ -123,7 +125,9 @@ void set_memory(const Machine& machine, const Task& task, const Problem& problem
                 const Choice& choice, Forecast& out) {
     const Workload& work = problem.work;
     const Way& way = out.way;
-    const Demand demand = demand_of(problem, choice, Numbers(problem, choice));
+    const Numbers numbers(problem, choice);
+    const Demand demand = demand_of(problem, choice, numbers);
+    const KeptState state = kept_state(problem, choice, numbers);
     const double need = gpu_need(problem, choice);
     const double sums = bytes_of_sums(problem, choice);
     const double on_gpu = sums_on_gpu(problem, way, need, sums);
@@ -132,9 +136,11 @@ void set_memory(const Machine& machine, const Task& task, const Problem& problem
         need + on_gpu + (way.home == Home::gpu ? 0 : kept * way.micro_batch * work.kept_bytes);
     out.host_bytes =
         kLibraryBytes + demand.host + sums - on_gpu + work.kept * work.state_bytes * elements(task);
-    const bool has_drive = way.keeper == Keeper::drive;
-    out.drive_bytes = has_drive ? demand.drive : 0;
-    out.written_bytes = has_drive ? work.state_bytes * elements(task) : 0;
+    const bool has_drive = way.keeping != Keeping::once;
+    out.drive_bytes = demand.drive;
+    out.written_bytes = state.written;
+    out.logged = state.logged;
+    out.replay_s = way.keeping == Keeping::logged ? replay_seconds(problem, choice) : 0;
     const double of_host = kHostMargin * out.host_bytes;
     out.does_fit = (machine.has_gpu ? need <= machine.gpu_memory && of_host <= machine.host_memory
                                     : out.gpu_bytes + of_host <= machine.host_memory) &&
@@ -174,19 +180,25 @@ Forecast with_format(const Machine& machine, const Task& task, Way way) {
                                                                                             : exact;
 }
 
-// State in memory survives no reboot, so that it must be worth that.
+// Logs spare the drive where memory suffices. Adapters have little state. State in memory alone
+// survives no reboot, so that it must be worth that.
 Forecast best_of_home(const Machine& machine, const Task& task, Way way) {
     constexpr double kWorth = 1.5;
     way.host_memory = way.home == Home::storage ? machine.host_memory / 2 : 0;
-    const Forecast durable = with_format(machine, task, way);
+    Forecast best = with_format(machine, task, way);
     if (way.home == Home::storage) {
-        return durable;
+        return best;
     }
-    way.keeper = Keeper::memory;
-    const Forecast other = with_format(machine, task, way);
-    return other.does_fit && (!durable.does_fit || durable.step_s > kWorth * other.step_s)
-               ? other
-               : durable;
+    way.keeping = Keeping::logged;
+    const Forecast logged = with_format(machine, task, way);
+    const bool is_better =
+        logged.step_s <= kFastEnough * best.step_s && logged.written_bytes < best.written_bytes;
+    if (logged.does_fit && way.trained == Trained::all && (!best.does_fit || is_better)) {
+        best = logged;
+    }
+    way.keeping = Keeping::once;
+    const Forecast once = with_format(machine, task, way);
+    return once.does_fit && (!best.does_fit || best.step_s > kWorth * once.step_s) ? once : best;
 }
 
 void add(const Forecast& one, std::vector<Forecast>& found) {
@@ -251,7 +263,9 @@ std::string name_of(const Way& way) {
             : way.home == Home::host ? ", layers streamed from the host"
                                      : ", parameters read from storage";
     return text(name, ", ", nearstep::name_of(way.state), " state ",
-                way.keeper == Keeper::drive ? "on the drive" : "in host memory");
+                way.keeping == Keeping::twice  ? "on the drive"
+                : way.keeping == Keeping::once ? "in host memory"
+                                               : "in host memory with logs on the drive");
 }
 
 }  // namespace nearstep::plan

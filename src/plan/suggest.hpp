@@ -31,16 +31,14 @@ struct Machine {
 inline constexpr double kProductsOfPeak = 0.71;
 
 enum class Trained { all, adapters };
-// Where the state lies.
-enum class Keeper { drive, memory };
 
 struct Way {
     Trained trained = Trained::all;
     Home home = Home::gpu;  // of the parameters, between their uses
     arith::StateFormat state = arith::StateFormat::fp32;
     Codec codec = Codec::dense;
-    Keeper keeper = Keeper::drive;
-    int micro_batch = 1;  // sequences
+    csd::Keeping keeping = csd::Keeping::twice;  // on the drive, in memory, or with logs
+    int micro_batch = 1;                         // sequences
     // GB that the parameters' window may take of the host; for Home::storage.
     double host_memory = 0;
 
@@ -62,7 +60,9 @@ struct Forecast {
     double gpu_bytes = 0;
     double host_bytes = 0;
     double drive_bytes = 0;
-    double written_bytes = 0;  // to the drive in a step
+    double written_bytes = 0;      // to the drive in a step
+    csd::LoggedState logged = {};  // with Keeping::logged
+    double replay_s = 0;           // of a restart at worst
     bool does_fit = false;
 };
 

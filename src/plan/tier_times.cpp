@@ -13,6 +13,8 @@ namespace nearstep::plan {
 
 namespace {
 
+constexpr double kPlaces = 2;  // of a subgroup, in tiers and on drives
+
 // A tier that could hold `most` of the state. Held in full, its update takes `whole_s` and begins
 // `later_s` after that of the drives.
 struct TierUpdate {
@@ -100,18 +102,21 @@ TierSeconds tier_seconds(const Problem& problem, const Choice& choice, const Num
 
 config::TierBytes tier_bytes(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
-    const double bytes = choice.places * problem.work.state_bytes * n.parameters * n.copies;
+    const double bytes = problem.work.state_bytes * n.parameters * n.copies;
     const double of_holder = bytes / problem.holders();
-    return {.drive = of_holder * choice.shares.of_drives(),
-            .memory = of_holder * choice.shares.memory,
-            .gpu = bytes / problem.ranks() * choice.shares.gpu};
+    const double places = problem.work.is_in_memory() ? 1 : kPlaces;
+    return {.drive = kPlaces * of_holder * choice.shares.of_drives(),
+            .memory = places * of_holder * choice.shares.memory,
+            .gpu = kPlaces * bytes / problem.ranks() * choice.shares.gpu};
 }
 
 Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& asked) {
     choice.shares = {};
     const bool has_gpu = config::is_used(asked.gpu) && uses_gpus(choice);
-    if ((!has_gpu && !config::is_used(asked.memory)) || choice.home == Home::storage) {
-        return {};
+    const bool is_in_memory = problem.work.is_in_memory();
+    if ((!has_gpu && (is_in_memory || !config::is_used(asked.memory))) ||
+        choice.home == Home::storage) {
+        return {.memory = is_in_memory ? 1.0 : 0.0};
     }
     const Site& site = problem.site;
     const Cost drives = cost_of(problem, choice);
@@ -126,7 +131,8 @@ Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& a
         .whole_s = whole.gpu,
         .later_s = t.fwd_gpu / rounds * (1 - 1 / blocks)};
     TierUpdate memory{
-        .most = config::is_used(asked.memory)
+        .most = is_in_memory ? 1
+                : config::is_used(asked.memory)
                     ? most_of(asked.memory, state.memory,
                               (site.host_memory - drives.demand.host) / problem.holders_of_node())
                     : 0,
@@ -134,11 +140,11 @@ Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& a
     double rest = 1;
     Shares shares;
     shares.gpu = has_gpu ? taken(asked.gpu, gpu, rest) : 0;
-    shares.memory = taken(asked.memory, memory, rest);
+    shares.memory = is_in_memory ? 0 : taken(asked.memory, memory, rest);
     // A drive holds whole tiles.
     const double all_tiles = Numbers(problem, choice).all_tiles;
     const double tiles = std::floor(all_tiles * site.device_capacity / drives.demand.drive);
-    const TierUpdate drive{.most = std::min(1.0, tiles / all_tiles),
+    const TierUpdate drive{.most = is_in_memory ? 0 : std::min(1.0, tiles / all_tiles),
                            .whole_s = std::max(t.csd, t.up)};
     // Where each storage node sends to several nodes, less state there is sooner sent.
     const TierUpdate sent{

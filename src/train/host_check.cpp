@@ -12,8 +12,10 @@
 #include "data/tokenizer.hpp"
 #include "engine/placement/device_speeds.hpp"
 #include "engine/placement/devices.hpp"
+#include "engine/placement/spare_places.hpp"
 #include "engine/placement/tier_shares.hpp"
 #include "engine/restart/start.hpp"
+#include "engine/state/state_drives.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 #include "mpi/topology.hpp"
@@ -152,6 +154,21 @@ mpi::Topology nodes_like(const config::RunSettings& run, const config::HostPart&
     return mpi::set_apart_from(mpi::group_by(label), computing);
 }
 
+// Settles how the ranks of the host keep their state, as they will at the start of the run.
+void settle_keeping(const config::RunSettings& run, const mpi::Topology& nodes,
+                    const config::HostPart& host, engine::PlacedSettings& placed) {
+    const engine::Layout layout{.elems = model::describe_trained(run.model).elems,
+                                .dtype = run.model.dtype};
+    std::optional<engine::RankKeeping> of_all;
+    for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
+        const engine::RankKeeping mine = engine::keeping_of_rank(
+            placed, layout, {}, nodes, rank, static_cast<std::size_t>(host.ranks));
+        of_all = {.keeping = of_all ? std::min(of_all->keeping, mine.keeping) : mine.keeping,
+                  .logs = of_all ? std::min(of_all->logs, mine.logs) : mine.logs};
+    }
+    engine::set_keeping(placed, layout, nodes, of_all.value_or(engine::RankKeeping{}));
+}
+
 }  // namespace
 
 HostFacts check_host(const config::RunSettings& run, int ranks, const config::HostPart& host,
@@ -169,6 +186,7 @@ HostFacts check_host(const config::RunSettings& run, int ranks, const config::Ho
     const mpi::Topology copies = engine::copies_of(placed, nodes);
     placed.csd.tiers = {.gpu = run.csd.tiers.gpu.value_or(0),
                         .memory = run.csd.tiers.memory.value_or(0)};
+    settle_keeping(run, nodes, host, placed);
     std::vector<store::PlannedFile> files;
     int before = 0;
     for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
@@ -187,6 +205,11 @@ HostFacts check_host(const config::RunSettings& run, int ranks, const config::Ho
     }
     engine::check_memory_folder(placed);
     store::check_folders(files);
+    facts.storage = engine::describe_drives(engine::drive_uses(files), run.csd);
+    if (placed.logs > 1) {
+        facts.storage += "; " + csd::describe(engine::largest_logged(
+                                    placed, engine::make_ownership(placed, parameters, nodes)));
+    }
     std::vector<std::string> paths;
     std::ranges::transform(files, std::back_inserter(paths), &store::PlannedFile::path);
     store::check_unused(paths);

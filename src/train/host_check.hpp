@@ -23,6 +23,7 @@ struct HostFacts {
     std::string machine;       // the same on hosts that share cores; empty: unknown
     int cores = 1;             // that this process may use
     std::string note = {};     // what was not checked; empty: nothing
+    std::string storage = {};  // what the run's state takes here
 };
 
 // Whether an unfinished run in the folders stops the next run, or the next one resumes or replaces

@@ -46,10 +46,9 @@ TEST(Terms, AreThoseOfTheTableComputedByHand) {
         expect_close(cost_of(problem, choice).terms.scat, row.scatter_q4);
         choice.codec = Codec::topk;
         expect_close(cost_of(problem, choice).terms.scat, row.scatter_topk);
-        // A serial handler, with 16-bit gradients that landed on flash.
         problem.work.is_serial = true;
         choice.handover = Handover::dense;
-        expect_close(cost_of(problem, choice).terms.csd, row.csd88);
+        expect_close(cost_of(problem, choice).terms.csd, row.csd150 * 150 / 93.75);
     }
 }
 
@@ -246,7 +245,7 @@ TEST(Parameters, ShardedOverAllNodesCrossTheNetworkInEveryPass) {
     EXPECT_DOUBLE_EQ(cost_of(problem, choice).volumes.network_parameters, 2 * 2 * (1 - 1.0 / 8));
 }
 
-// 7e9 new parameters of 2 bytes go up, and gradients of 2 bytes that waited in host memory down.
+// 7e9 new parameters of 2 bytes go up.
 TEST(HostLink, OfALimitedSumOfBothDirectionsBoundsTheUpdate) {
     Problem problem = seven_billion(1);
     problem.site.device_read = problem.site.device_write = 1e12;

@@ -21,7 +21,7 @@ struct Row {
 constexpr Way kSmall{.state = StateFormat::compact, .codec = Codec::q4};
 
 Way in_memory(Way way, int micro_batch, Home home = Home::gpu) {
-    way.keeper = Keeper::memory;
+    way.keeping = csd::Keeping::once;
     way.micro_batch = micro_batch;
     way.home = home;
     return way;

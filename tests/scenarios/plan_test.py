@@ -284,6 +284,25 @@ class Plan(program.Scenario):
         plain = self.train(train__steps=3, train__global_batch=2, exchange__ranks_per_node=1, state="plain")
         self.assert_same_bits(json.loads((self.folder / "both.json").read_text()), plain)
 
+    def test_start_check_and_plan_say_the_same_of_logs_on_a_drive(self):
+        keys = {"csd__log": f'["{self.folder}/logs"]', "csd__state": '"compact"', "compress__codec": '"q4"'}
+        words = self.arguments(state="logged", mode='"su+o+c"', **keys)
+        said = (
+            r"a device keeps \S+ MB of state in memory and has 16 logs of \S+ kB, so that a restart repeats at most 16"
+        )
+        started = program.succeed(1, *words, "--set", "train.steps=1").stdout
+        (line,) = re.findall(rf"drive: .*each step writes .*{said} steps", started)
+        checked = program.succeed(0, "preflight", *words[1:], "--ranks", 1).stdout
+        self.assertIn(re.sub(r" of \S+ \S+ free", "", line), re.sub(r" of \S+ \S+ free", "", checked))
+        asked = ("--set", f"csd.log={keys['csd__log']}", "--set", "csd.state=compact", "--csds", 1)
+        one = ("--set", "csd.subgroup_tiles=1", "--set", "hosts.ranks=1", "--codecs", "q4", "--trained")
+        text, [row] = self.plan(*asked, *one, config="configs/tiny.toml", site="cluster/one-gpu")
+        self.assertEqual(re.search(said, text)[0], re.search(said, line)[0])
+        self.assertEqual(row["logs"]["count"], 16)
+        self.assertGreater(row["days_to_rated_tbw"], 0)
+        _, [other] = self.plan(*asked[2:], *one, config="configs/tiny.toml", site="cluster/one-gpu")
+        self.assertLess(row["written_bytes_per_step_and_drive"], other["written_bytes_per_step_and_drive"] / 3)
+
     def test_what_does_not_fit_is_named(self):
         text, rows = self.plan("--set", "plan.device_capacity_gb=10")
         self.assertRegex(rows[0]["refused"], r"\b1[67] GB\b.*\b10 GB\b")
@@ -313,6 +332,16 @@ class Suggest(program.Scenario):
             self.assert_states(text, f"{number}. {way['way']}: {round(way['tokens_per_s'])} tokens/s")
             self.assertLessEqual(way["gpu_bytes"], 24e9)
         self.assertRegex(text, r"600 TB that the drive still bears last \S+ days")
+
+    def test_logs_on_a_drive_are_a_way_where_memory_suffices(self):
+        drive = ("--drive-gb-s", 1, "--drive-gb", 1000, "--rated-tbw", 600)
+        text, ways = self.suggest("1.5e9", *self.HAND, *drive)
+        (logged,) = (way for way in ways if way["logs"] and "LoRA" not in way["way"] and "streamed" not in way["way"])
+        self.assert_states(text, f"{logged['way']}: {round(logged['tokens_per_s'])} tokens/s")
+        self.assertEqual(logged["logs"]["count"], 16)
+        self.assertRegex(logged["python"], r'path="(\S+)", log="\1"')
+        self.assertLess(logged["written_bytes_per_step"], 3 * 1.5e9)
+        self.assertGreater(logged["host_bytes"], logged["logs"]["memory_bytes"])
 
     def test_this_machine_is_measured_and_a_model_is_read_from_its_config(self):
         (self.folder / "config.json").write_text(

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/number_list.hpp"
 #include "config/key_limits.hpp"
+#include "csd/keeping.hpp"
 #include "engine/placement/devices.hpp"
 
 #include <algorithm>
@@ -142,7 +143,8 @@ std::optional<LayoutValues> parse_layout(const std::string& layout) {
         values.devices.size() != static_cast<std::size_t>(ranks.front()) ||
         // Two more than config accepts may be in memory.
         spare.size() > 1 || !are_within(spare, config::between(1, config::kMostTiles)) ||
-        logs.size() > spare.size() || !are_within(logs, config::between(2, kMostLogs)) ||
+        logs.size() > spare.size() ||
+        !are_within(logs, config::between(csd::kLeastLogs, csd::kMostLogs)) ||
         !are_within(values.devices, config::between(0, config::kMostDevices + 2)) ||
         values.nodes.size() != (has_nodes ? values.devices.size() : 0) ||
         !are_within(values.nodes, config::between(0, config::kMostRanks)) ||

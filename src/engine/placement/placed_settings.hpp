@@ -9,8 +9,6 @@
 
 namespace nearstep::engine {
 
-constexpr int kMostLogs = 64;  // of a device
-
 // Settings whose devices are placed. csd.per_rank has the devices of all ranks.
 struct PlacedSettings : config::EngineSettings {
     std::vector<int> places = {};     // in csd.path, of this rank's drives

@@ -10,7 +10,7 @@
 #include "csd/state_layout.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/route/gradient_route.hpp"
-#include "plan/link_rates.hpp"
+#include "plan/keeping.hpp"
 #include "store/storage_folder.hpp"
 
 #include <algorithm>
@@ -21,15 +21,10 @@ namespace nearstep::engine {
 
 namespace {
 
-// A rank has this many subgroups in work at once. With compact state and 16 tiles each, the default
-// of csd.subgroup_tiles, 64 places take 270 MB.
-constexpr int kSparePlaces = 64;
-constexpr int kLeastOfDevice = 8;
-
 // Whether all of this rank's state that is not in GPU memory lies in host memory.
-bool lies_in_memory(const mpi::Communicator& world, const PlacedSettings& settings) {
-    const std::vector<std::string> files = state_files(settings, world.rank(), world.size(), 0);
-    const std::vector<config::Tier> tiers = tiers_of(settings, world.rank(), world.size());
+bool lies_in_memory(const PlacedSettings& settings, int rank, int ranks) {
+    const std::vector<std::string> files = state_files(settings, rank, ranks, 0);
+    const std::vector<config::Tier> tiers = tiers_of(settings, rank, ranks);
     for (std::size_t device = 0; device < files.size(); ++device) {
         const std::string folder = store::nearest_present(store::folder_of(files[device]));
         if (tiers[device] != config::Tier::gpu && !store::lies_in_memory(folder)) {
@@ -39,34 +34,34 @@ bool lies_in_memory(const mpi::Communicator& world, const PlacedSettings& settin
     return true;
 }
 
-// The bytes of this rank's state, and of one update in its logs. The most subgroups of any device.
+std::size_t log_tile_bytes(const PlacedSettings& settings, Dtype dtype,
+                           const mpi::Topology& nodes) {
+    const GradientRoute route(settings, dtype, nodes);
+    return csd::PayloadMemory::tile_bytes(route.most_handed_bytes(),
+                                          static_cast<std::size_t>(route.sources()));
+}
+
+// The bytes of a rank's state, and of one update in its logs.
 struct Sizes {
     std::size_t state_bytes = 0;
     std::size_t update_bytes = 0;
-    std::size_t most_subgroups = 0;
 };
 
-Sizes sizes_of(const mpi::Communicator& world, const PlacedSettings& settings,
-               const Layout& layout) {
-    const shard::Ownership owners =
-        make_ownership(settings, layout.elems, discover_nodes(world, settings));
-    Sizes sizes{.most_subgroups = most_subgroups(owners)};
-    const shard::Replica& own = owners.of_rank(world.rank());
-    const std::vector<std::string> files = state_files(settings, world.rank(), world.size(), 0);
-    for (const csd::StateVolumeSettings& volume :
-         state_volumes(settings, world.rank(), own, files)) {
+Sizes sizes_of(const PlacedSettings& settings, const shard::Replica& copy, int rank, int ranks,
+               std::size_t tile_bytes) {
+    Sizes sizes;
+    const std::vector<std::string> files = state_files(settings, rank, ranks, 0);
+    for (const csd::StateVolumeSettings& volume : state_volumes(settings, rank, copy, files)) {
         const csd::StateLayout places(volume.subgroups, volume.state, false);
         sizes.state_bytes += places.subgroups() * places.most_extent_bytes();
-        sizes.update_bytes +=
-            csd::GradientLog::file_bytes(places.tiles() * settings.log_tile_bytes);
+        sizes.update_bytes += csd::GradientLog::file_bytes(places.tiles() * tile_bytes);
     }
     return sizes;
 }
 
-void expect_memory(const mpi::Communicator& world, const PlacedSettings& settings,
-                   std::size_t state_bytes) {
-    const std::size_t ranks = mpi::discover_nodes(world).ranks_beside(world.rank()).size();
-    const std::size_t available = machine_memory().available_bytes / ranks;
+void expect_memory(const PlacedSettings& settings, std::size_t state_bytes,
+                   std::size_t ranks_of_host) {
+    const std::size_t available = machine_memory().available_bytes / ranks_of_host;
     if (state_bytes > available) {
         throw ConfigError(text(Term::log, " = \"", settings.csd.log.front(),
                                "\" keeps all state of a rank in memory, ",
@@ -96,34 +91,54 @@ void expect_drives(const PlacedSettings& settings) {
 }
 
 // With csd.log a device has as many logs as steps that a restart may repeat.
-void settle_logs(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout) {
-    constexpr std::size_t kLogs = 16;
-    constexpr std::size_t kLeastLogs = 2;
-    Sizes sizes;
-    std::size_t logs = kLogs;
-    world.together([&] {
-        expect_drives(settings);
-        sizes = sizes_of(world, settings, layout);
-        expect_memory(world, settings, sizes.state_bytes);
-        if (settings.csd.log_gb > 0 && sizes.update_bytes > 0) {
-            logs = static_cast<std::size_t>(
-                std::min(settings.csd.log_gb * 1e9 / static_cast<double>(sizes.update_bytes),
-                         static_cast<double>(kMostLogs)));
-        }
-        if (logs < kLeastLogs) {
-            throw ConfigError(
-                text("csd.log_gb = ", settings.csd.log_gb, " has no room for the logs of ",
-                     kLeastLogs, " steps: set it to ",
-                     std::ceil(static_cast<double>(kLeastLogs * sizes.update_bytes) / 1e7) / 100,
-                     " or more, or to 0 for ", kLogs, " steps."));
-        }
-    });
-    settings.logs = static_cast<std::size_t>(
-        std::ranges::min(world.all_gather(std::array{static_cast<double>(logs)})));
-    settings.spare_places = (sizes.most_subgroups + settings.logs - 1) / settings.logs;
+std::size_t logs_of(const PlacedSettings& settings, const Sizes& sizes) {
+    const std::size_t logs =
+        csd::logs_within(settings.csd.log_gb * 1e9, static_cast<double>(sizes.update_bytes));
+    if (logs < csd::kLeastLogs) {
+        throw ConfigError(
+            text("csd.log_gb = ", settings.csd.log_gb, " has no room for the logs of ",
+                 csd::kLeastLogs, " steps: set it to ",
+                 std::ceil(static_cast<double>(csd::kLeastLogs * sizes.update_bytes) / 1e7) / 100,
+                 " or more, or to 0 for ", csd::kUsualLogs, " steps."));
+    }
+    return logs;
 }
 
 }  // namespace
+
+RankKeeping keeping_of_rank(const PlacedSettings& settings, const Layout& layout,
+                            const EngineOptions& options, const mpi::Topology& nodes, int rank,
+                            std::size_t ranks_of_host) {
+    const auto ranks = static_cast<int>(nodes.group_of.size());
+    const csd::Keeping keeping = plan::keeping_of(settings, lies_in_memory(settings, rank, ranks));
+    if (keeping != csd::Keeping::logged) {
+        return {.keeping = options.may_go_back ? csd::Keeping::twice : keeping};
+    }
+    expect_drives(settings);
+    const shard::Ownership owners = make_ownership(settings, layout.elems, nodes);
+    const Sizes sizes = sizes_of(settings, owners.of_rank(rank), rank, ranks,
+                                 log_tile_bytes(settings, layout.dtype, nodes));
+    expect_memory(settings, sizes.state_bytes, ranks_of_host);
+    return {.keeping = keeping, .logs = logs_of(settings, sizes)};
+}
+
+csd::LoggedState largest_logged(const PlacedSettings& settings, const shard::Ownership& owners) {
+    csd::LoggedState largest{.logs = settings.logs};
+    for (int copy = 0; copy < owners.copies(); ++copy) {
+        const shard::Partition& partition = owners.copy(copy).partition;
+        for (int device = 0; device < partition.devices(); ++device) {
+            const csd::StateLayout places(partition.subgroups_of(device), settings.csd.state,
+                                          false);
+            if (places.subgroups() > largest.subgroups) {
+                largest.subgroups = places.subgroups();
+                largest.place_bytes = places.most_extent_bytes();
+                largest.log_bytes =
+                    csd::GradientLog::file_bytes(places.tiles() * settings.log_tile_bytes);
+            }
+        }
+    }
+    return largest;
+}
 
 void keep_two_places(PlacedSettings& settings) {
     settings.spare_places = 0;
@@ -131,33 +146,40 @@ void keep_two_places(PlacedSettings& settings) {
     settings.logs = 1;
 }
 
+void set_keeping(PlacedSettings& settings, const Layout& layout, const mpi::Topology& nodes,
+                 const RankKeeping& of_all) {
+    keep_two_places(settings);
+    if (of_all.keeping == csd::Keeping::twice) {
+        return;
+    }
+    if (settings.csd.durability == config::Durability::step) {
+        settings.log_tile_bytes = log_tile_bytes(settings, layout.dtype, nodes);
+    }
+    if (of_all.keeping == csd::Keeping::logged) {
+        settings.logs = of_all.logs;
+        settings.spare_places =
+            largest_logged(settings, make_ownership(settings, layout.elems, nodes)).spare_places();
+        return;
+    }
+    const auto ranks = static_cast<int>(nodes.group_of.size());
+    settings.spare_places =
+        csd::spare_places_in_memory(std::ranges::max(config::devices_per_rank(settings, ranks)));
+}
+
 void settle_places(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
                    const EngineOptions& options) {
-    keep_two_places(settings);
-    const auto log_tile_bytes = [&] {
-        const GradientRoute route(settings, layout.dtype, discover_nodes(world, settings));
-        return csd::PayloadMemory::tile_bytes(route.most_handed_bytes(),
-                                              static_cast<std::size_t>(route.sources()));
-    };
-    if (!settings.csd.log.empty()) {
-        settings.log_tile_bytes = log_tile_bytes();
-        settle_logs(world, settings, layout);
-        return;
+    const mpi::Topology nodes = discover_nodes(world, settings);
+    const std::size_t ranks_of_host = mpi::discover_nodes(world).ranks_beside(world.rank()).size();
+    RankKeeping mine;
+    world.together([&] {
+        mine = keeping_of_rank(settings, layout, options, nodes, world.rank(), ranks_of_host);
+    });
+    if (!world.agree(mine.keeping != csd::Keeping::twice)) {
+        mine.keeping = csd::Keeping::twice;
     }
-    const bool needs_two = settings.mode == config::Mode::base ||
-                           settings.csd.device != config::DeviceKind::emulated ||
-                           plan::rates_of(settings.link).are_shaped() || options.may_go_back;
-    bool can_share = false;
-    world.together([&] { can_share = !needs_two && lies_in_memory(world, settings); });
-    if (!world.agree(can_share)) {
-        return;
-    }
-    const int most = std::ranges::max(config::devices_per_rank(settings, world.size()));
-    settings.spare_places =
-        static_cast<std::size_t>(std::max(kLeastOfDevice, kSparePlaces / std::max(most, 1)));
-    if (settings.csd.durability == config::Durability::step) {
-        settings.log_tile_bytes = log_tile_bytes();
-    }
+    mine.logs = static_cast<std::size_t>(
+        std::ranges::min(world.all_gather(std::array{static_cast<double>(mine.logs)})));
+    set_keeping(settings, layout, nodes, mine);
 }
 
 }  // namespace nearstep::engine

@@ -1,19 +1,40 @@
-// Whether a run's devices keep one place for each subgroup and a log, or two places.
+// How a run's devices keep their state: in two places for each subgroup, in one, or with logs.
 #pragma once
 
+#include "csd/keeping.hpp"
 #include "engine/placement/placed_settings.hpp"
 #include "mpi/communicator.hpp"
+#include "mpi/topology.hpp"
 #include "nearstep/layout.hpp"
 #include "nearstep/options.hpp"
+#include "shard/ownership.hpp"
 
 namespace nearstep::engine {
 
-// Sets spare_places, log_tile_bytes and logs. With csd.log state is stored in turns. Subgroups also
-// share spare places where all state lies in memory, unless somebody needs what was before: cards,
-// mode base and shaped links have two places, and so has a client that may go back a step. Throws
-// ConfigError if csd.log does not fit. Collective.
+// How one rank can keep its state. `logs` counts only with Keeping::logged.
+struct RankKeeping {
+    csd::Keeping keeping = csd::Keeping::twice;
+    std::size_t logs = csd::kUsualLogs;
+};
+
+// State is logged with csd.log, and is kept once where all of it lies in memory, unless somebody
+// needs what was before: cards, mode base and shaped links have two places, and so has a client
+// that may go back a step. `ranks_of_host` share the memory of
+// the rank's host. Throws ConfigError if csd.log does not fit.
+RankKeeping keeping_of_rank(const PlacedSettings& settings, const Layout& layout,
+                            const EngineOptions& options, const mpi::Topology& nodes, int rank,
+                            std::size_t ranks_of_host);
+
+// Sets spare_places, log_tile_bytes and logs for what all ranks can do.
+void set_keeping(PlacedSettings& settings, const Layout& layout, const mpi::Topology& nodes,
+                 const RankKeeping& of_all);
+
+// Does both for all ranks. Collective.
 void settle_places(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
                    const EngineOptions& options);
+
+// The device with the most subgroups, if state is logged.
+csd::LoggedState largest_logged(const PlacedSettings& settings, const shard::Ownership& owners);
 
 // Two places each, without a log.
 void keep_two_places(PlacedSettings& settings);

@@ -7,6 +7,7 @@
 #include "checkpoint/owner.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
+#include "engine/placement/spare_places.hpp"
 #include "engine/placement/tier_shares.hpp"
 #include "engine/restart/state_search.hpp"
 #include "engine/state/kept_program.hpp"
@@ -101,6 +102,10 @@ std::string State::expect_room() const {
         const std::vector<DriveUse> uses = drive_uses(of_node);
         expect_choice_of_root(uses, resources_.settings.csd);
         line = describe_drives(uses, resources_.settings.csd);
+        if (resources_.settings.logs > 1) {
+            line +=
+                text("; ", csd::describe(largest_logged(resources_.settings, resources_.owners)));
+        }
     });
     return line;
 }
