@@ -70,6 +70,7 @@ FOUR_SLOTS = {"config": {"csd.slots": 4}}
 UNFLUSHED = {"durability": "none"}
 DELTA = {"gather.codec": "delta"}
 Q4_SLOTS = Q4 | {"devices": 8, "config": {"csd.slots": 4}}  # files that are made at once; and no state stays on the GPU
+BF16_SUMS = {"accumulation_dtype": "bfloat16"}  # as PyTorch adds gradients to p.grad
 QUARTER_GB = 12 * 1.558e9 / 4 / 1e9  # of host memory, for rows `quarter`, whose parameters stay in storage, too
 LATER_GB = 1  # taken of it after the start, by compilers and kernels
 QUARTER = {
@@ -131,11 +132,17 @@ ROWS = {
     "memory-7b": {},
     "nearstep-7b": Q4_SLOTS | {"gpu_memory_gb": 60},
     "nearstep-7b-16gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 16}},
+    "nearstep-7b-16gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 16}},
+    "nearstep-7b-16gb-host": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 16, "host_memory_gb": 50}},
     "memory-7b-unclipped": {},
     "nearstep-7b-unclipped": Q4_SLOTS | {"gpu_memory_gb": 60},
     "nearstep-13b": Q4_SLOTS,
     "nearstep-13b-80gb": Q4_SLOTS | {"gpu_memory_gb": 78},
     "nearstep-13b-stream-80gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 78}},
+    "nearstep-13b-80gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"gpu_memory_gb": 78},
+    "nearstep-13b-stream-80gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 78}},
+    "nearstep-13b-24gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 24}},
+    "nearstep-7b-bf16-sums": Q4_SLOTS | BF16_SUMS | {"gpu_memory_gb": 60},
     "nearstep-7b-fp32": {"devices": 8, "gpu_memory_gb": 60},
     "nearstep-13b-16gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 16}},
     "nearstep-7b-24gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 24}},
@@ -152,10 +159,12 @@ ROWS = {
     "nearstep-fp8-7b-all": Q4_SLOTS,
     "memory-7b-lora": {},
     "nearstep-7b-lora-16gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 16}},
+    "nearstep-7b-lora-24gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 24}},
     "own-7b-65k": OWN_LARGE,
     "own-13b": OWN_LARGE | GPT_13B,
     "fsdp2-nearstep-7b": Q4_SLOTS,
     "fsdp2-offload-7b": {},
+    "fsdp2-memory-7b": {},
     "deepspeed-nvme": DEEPSPEED_NVME,
     "deepspeed-nvme-bf16": DEEPSPEED_NVME | DEEPSPEED_BF16,
     "deepspeed-cpu": DEEPSPEED_CPU,
@@ -182,11 +191,18 @@ LARGE = {
     "memory-7b": (LLAMA_7B, 2, 200),
     "fsdp2-nearstep-7b": (LLAMA_7B, 2, 300),
     "fsdp2-offload-7b": (LLAMA_7B, 2, 400),
+    "fsdp2-memory-7b": (LLAMA_7B, 2, 300),
     "deepspeed-cpu-bf16-7b": (LLAMA_7B, 2, 400),
     "nearstep-7b": (LLAMA_7B, 2, 300),
     "memory-7b-unclipped": (LLAMA_7B, 2, 200),
     "nearstep-7b-unclipped": (LLAMA_7B, 2, 300),
     "nearstep-7b-16gb": (LLAMA_7B, 8, 360),
+    "nearstep-7b-16gb-bf16-sums": (LLAMA_7B, 8, 360),
+    "nearstep-7b-16gb-host": (LLAMA_7B, 8, 360),
+    "nearstep-7b-bf16-sums": (LLAMA_7B, 2, 300),
+    "nearstep-13b-80gb-bf16-sums": (LLAMA_13B, 2, 480),
+    "nearstep-13b-stream-80gb-bf16-sums": (LLAMA_13B, 16, 480),
+    "nearstep-13b-24gb-bf16-sums": (LLAMA_13B, 8, 540),
     "nearstep-13b": (LLAMA_13B, 2, 480),
     "nearstep-13b-80gb": (LLAMA_13B, 2, 480),
     "nearstep-13b-stream-80gb": (LLAMA_13B, 16, 480),
@@ -206,6 +222,7 @@ LARGE = {
     "nearstep-fp8-7b-all": (LLAMA_7B, 8, 400),
     "memory-7b-lora": (LLAMA_7B, 4, 200),
     "nearstep-7b-lora-16gb": (LLAMA_7B, 8, 240),
+    "nearstep-7b-lora-24gb": (LLAMA_7B, 8, 240),
     **{
         f"{way}-{name}": (shape, max(1, shape["rows"] // 4), 200)
         for name, shape in OTHERS.items()

@@ -1,6 +1,7 @@
 """One row of bench/end_to_end, of the job that it gets as JSON: trains a GPT-2, a Llama or another model of
 transformers for some steps and prints a line of JSON. A job with a log, as bench/killed_run gives it, goes on with the
-run that is in its folder, and a line follows each step in that file.
+run that is in its folder, and a line follows each step in that file. Of several processes, each has a GPU and rows of
+its own, and the first prints.
 """
 
 import dataclasses
@@ -23,8 +24,14 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 import gpu_runs
 import gpu_timeline
 
-arguments = types.SimpleNamespace(**{"weights": None, "writes_weights": False, "log": None} | json.loads(sys.argv[1]))
+arguments = types.SimpleNamespace(
+    **{"weights": None, "writes_weights": False, "log": None, "gpus": 1} | json.loads(sys.argv[1])
+)
+LOCAL_RANK = os.environ.get("LOCAL_RANK") or os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK") or "0"
+RANK, RANKS = int(LOCAL_RANK), arguments.gpus  # all are on this host
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if DEVICE.type == "cuda":
+    torch.cuda.set_device(RANK)
 RATE, BETAS, DECAY, CLIP = arguments.rate, (0.9, 0.95), 0.1, arguments.clip_norm
 HELD_OUT = 0.05  # of the text, at its end
 COMPILED = arguments.row != "memory-eager" and DEVICE.type == "cuda" and not arguments.writes_weights
@@ -152,7 +159,7 @@ def batches(is_held_out=False):
     text = torch.frombuffer(bytearray(pathlib.Path(arguments.text).read_bytes()), dtype=torch.uint8)
     border = int(len(text) * (1 - HELD_OUT))
     text = text[border:] if is_held_out else text[:border]
-    generator = torch.Generator().manual_seed(3 if is_held_out else 2)
+    generator = torch.Generator().manual_seed((3 if is_held_out else 2) + 1000 * RANK)
     is_image = arguments.shape.get("kind") == "vit"
     side = arguments.shape["config"]["image_size"] if is_image else 0
     length = 3 * side * side or arguments.shape["context"]
@@ -204,6 +211,8 @@ class Near(Memory):
         options = {"clip_norm": CLIP, "devices": arguments.devices, **arguments.options}
         if "log" in options:
             options["log"] = os.path.join(arguments.folder, options["log"])
+        if "accumulation_dtype" in options:
+            options["accumulation_dtype"] = getattr(torch, options["accumulation_dtype"])
         if "stream" in options:
             options["stream"] = nearstep.Stream(**options["stream"])
         self.optimizer = nearstep.AdamW(
@@ -234,20 +243,18 @@ class Near(Memory):
 
 
 class Sharded(Memory):
-    """FSDP2 on a mesh of this process alone: with nearstep.AdamW, or with CPUOffloadPolicy and PyTorch's fused AdamW on
-    the host.
-    """
+    """FSDP2: with nearstep.AdamW, or with PyTorch's fused AdamW on the GPUs, or on the host with CPUOffloadPolicy."""
 
     def __init__(self, model):
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
-        torch.distributed.init_process_group(
-            "nccl" if DEVICE.type == "cuda" else "gloo", rank=0, world_size=1, store=torch.distributed.HashStore()
-        )
+        alone = {"rank": 0, "world_size": 1, "store": torch.distributed.HashStore()} if RANKS == 1 else {}
+        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if DEVICE.type == "cuda" else "gloo", **alone)
         self.is_near = arguments.row.startswith("fsdp2-nearstep")
+        offload = CPUOffloadPolicy(pin_memory=DEVICE.type == "cuda")
         settings = {
-            "mesh": torch.distributed.init_device_mesh(DEVICE.type, (1,)),
-            "offload_policy": OffloadPolicy() if self.is_near else CPUOffloadPolicy(pin_memory=DEVICE.type == "cuda"),
+            "mesh": torch.distributed.init_device_mesh(DEVICE.type, (RANKS,)),
+            "offload_policy": offload if arguments.row.startswith("fsdp2-offload") else OffloadPolicy(),
         }
         for block in model.model.layers:
             fully_shard(block, **settings)
@@ -422,7 +429,7 @@ def main():
     first = 2 if count > 2 else 0
     steady = seconds[first:]
     drive_gb_per_s = (drive[count] - drive[first]) / sum(steady) / 1e9
-    tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
+    tokens = RANKS * arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
     line = {
         "row": arguments.row,
         "tokens_per_s": tokens / statistics.median(steady),
@@ -447,9 +454,12 @@ def main():
         line["mfu"] = (
             sum((6 if p.requires_grad else 4) * p.numel() for p in model.parameters())
             * line["tokens_per_s"]
-            / PEAK_FLOPS
+            / (PEAK_FLOPS * RANKS)
         )
-    print(json.dumps(line), flush=True)
+    if RANK == 0:
+        print(json.dumps(line), flush=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":  # DeepSpeed's offload reads this file again in the process that updates

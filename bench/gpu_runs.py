@@ -110,15 +110,15 @@ def limited(gb):
     yield None
 
 
-def work(script, job, label, limit_gb=0, seconds=None):
-    """Does a job in a process of its own: a script of this folder, which takes it as JSON. Returns the line of JSON
-    that it prints last, with the limit of its host memory, if `limit_gb` is not 0. Raises Failed if it fails or takes
-    longer."""
+def work(script, job, label, limit_gb=0, seconds=None, starter=()):
+    """Does a job in a process of its own: a script of this folder, which takes it as JSON. `starter`: a command that
+    starts several processes of it, of which the first one prints. Returns the line of JSON that it prints last, with
+    the limit of its host memory, if `limit_gb` is not 0. Raises Failed if it fails or takes longer."""
     with limited(limit_gb) as group:
         enter = group and (lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
         try:
             done = subprocess.run(
-                [sys.executable, BESIDE / script, json.dumps(job)],
+                [*(starter or [sys.executable]), BESIDE / script, json.dumps(job)],
                 capture_output=True,
                 text=True,
                 errors="replace",

@@ -10,6 +10,7 @@ else()
     pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
 endif()
 pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 # The serial flavour: rank files need no parallel HDF5. Debian calls it hdf5-serial.
 pkg_check_modules(HDF5_SERIAL IMPORTED_TARGET hdf5-serial)
 if(TARGET PkgConfig::HDF5_SERIAL)

@@ -40,7 +40,8 @@ struct JointCopy;
 }
 namespace nearstep::memory {
 class Buffer;
-}
+class Stream;
+}  // namespace nearstep::memory
 namespace nearstep::store {
 struct Commit;
 struct Lineage;
@@ -112,6 +113,13 @@ public:
     // range and `to` are whole pages of csd::Device::kReadElems elements. Any thread may call.
     // Throws IoError.
     void read_parameters(shard::ElementRange range, std::span<std::byte> to) const;
+    // With ParameterHome::state: whether this process has the parameters in host memory, in the
+    // state. Then copy_parameters() copies these, which were awaited: to host memory or, in the
+    // order of `stream`, to that of its GPU. What is copied while the next update runs is not to be
+    // used.
+    bool has_parameters_in_memory() const;
+    void copy_parameters(shard::ElementRange range, std::span<std::byte> to,
+                         const memory::Stream* stream) const;
     // Gives back the vector's memory of whole pages in the range. Any thread may call.
     void drop_parameters(shard::ElementRange range);
     // Gives away the memory of parameters(), for a client that reads it after the run's end. Only

@@ -109,6 +109,11 @@ public:
     void read_parameters(shard::ElementRange range, std::span<std::byte> to) const {
         session_.read_parameters(range, to);
     }
+    void copy_parameters(shard::ElementRange range, std::span<std::byte> to,
+                         const memory::Stream* stream) const {
+        session_.copy_parameters(range, to, stream);
+    }
+    bool has_parameters_in_memory() const { return session_.engine().has_parameters_in_memory(); }
     void drop_parameters(shard::ElementRange range) { session_.engine().drop_parameters(range); }
 
     std::span<const std::byte> vector() const { return session_.vector(); }

@@ -136,6 +136,7 @@ nb::dict dict_of(const trace::RunFacts& facts) {
     out["gradient_bytes_per_parameter"] = facts.payload_bytes_per_parameter;
     out["encodes_on_gpu"] = facts.encodes_on_gpu;
     out["gradient_bytes"] = facts.gradient_bytes;
+    out["memory_bytes"] = facts.memory_bytes;
     return out;
 }
 

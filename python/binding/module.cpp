@@ -81,15 +81,19 @@ void check_signals() {
 // An address in GPU memory and the format of what is there.
 using GpuPiece = std::pair<std::uintptr_t, std::string>;
 
-// sums = all pieces, added in fp32 in their order. The first piece may be the sums themselves, or
-// narrower and at the end of their memory: no sum is written where a value is read later.
-void add_on_host(std::uintptr_t sums, const Pieces& pieces, std::size_t elems) {
+// sums = all pieces, added in their order; each sum of two is rounded to the sums' format. The
+// first piece may be the sums themselves, or narrower and at the end of their memory: no sum is
+// written where a value is read later.
+void add_on_host(std::uintptr_t sums, const std::string& format, const Pieces& pieces,
+                 std::size_t elems) {
     constexpr std::size_t kAtOnce = 1024;  // in the first-level cache with a part of a piece
     const std::vector<TensorMemory> from = pieces_of(pieces);
     expects(!from.empty(), "there is something to add");
+    const Dtype dtype = dtype_of(format);
     const nb::gil_scoped_release without_python;
     const codec::Kernels& kernels = codec::best_kernels();
     std::array<float, kAtOnce> part{};
+    std::array<std::uint16_t, kAtOnce> rounded{};
     for (std::size_t first = 0; first < elems; first += kAtOnce) {
         const std::size_t count = std::min(kAtOnce, elems - first);
         for (const TensorMemory& piece : from) {
@@ -97,8 +101,13 @@ void add_on_host(std::uintptr_t sums, const Pieces& pieces, std::size_t elems) {
                 static_cast<const std::byte*>(piece.address) + first * size_bytes(piece.dtype);
             const auto convert = &piece == from.data() ? kernels.widen : kernels.add_widened;
             convert(piece.dtype, values, part.data(), count);
+            const bool is_a_sum = &piece != &from.front() && &piece != &from.back();
+            if (is_a_sum && dtype != Dtype::fp32) {
+                kernels.narrow(part.data(), dtype, rounded.data(), count);
+                kernels.widen(dtype, rounded.data(), part.data(), count);
+            }
         }
-        std::copy_n(part.data(), count, at<float>(sums) + first);
+        kernels.narrow(part.data(), dtype, at<std::byte>(sums) + first * size_bytes(dtype), count);
     }
 }
 
@@ -372,6 +381,7 @@ NB_MODULE(_engine, m) {
                  facts["state_bytes"] = self.start().state_bytes;
                  facts["start_s"] = self.start().seconds;
                  facts["rated_tbw"] = self.start().rated_tbw;
+                 facts["has_parameters_in_memory"] = self.has_parameters_in_memory();
                  return facts;
              })
         .def(
@@ -380,6 +390,16 @@ NB_MODULE(_engine, m) {
                std::size_t bytes) {
                 self.read_parameters({begin, end}, {at<std::byte>(address), bytes});
             },
+            nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "copy_parameters",
+            [](const Driver& self, std::size_t begin, std::size_t end, std::uintptr_t address,
+               std::size_t bytes, std::optional<std::uintptr_t> stream) {
+                const auto order = memory::Stream::borrowed(at<CUstream_st>(stream.value_or(0)));
+                self.copy_parameters({begin, end}, {at<std::byte>(address), bytes},
+                                     stream ? &order : nullptr);
+            },
+            nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
             nb::call_guard<nb::gil_scoped_release>())
         .def("drop_parameters",
              [](Driver& self, std::size_t begin, std::size_t end) {

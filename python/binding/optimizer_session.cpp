@@ -285,6 +285,15 @@ void OptimizerSession::read_parameters(shard::ElementRange range, std::span<std:
     opened_->read_parameters(range, to);
 }
 
+void OptimizerSession::copy_parameters(shard::ElementRange range, std::span<std::byte> to,
+                                       const memory::Stream* stream) const {
+    const std::shared_lock with_others(reading_);
+    if (!opened_) {
+        throw ConfigError("This optimizer is closed, and its parameters were in its storage.");
+    }
+    opened_->copy_parameters(range, to, stream);
+}
+
 // --- End ---
 
 std::exception_ptr OptimizerSession::close(bool keeps_vector, bool has_failed) {

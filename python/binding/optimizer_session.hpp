@@ -117,6 +117,8 @@ public:
     // See Conductor's functions of the same names.
     std::vector<std::pair<std::size_t, std::size_t>> elements_on_host(std::size_t tensor) const;
     void read_parameters(shard::ElementRange range, std::span<std::byte> to) const;
+    void copy_parameters(shard::ElementRange range, std::span<std::byte> to,
+                         const memory::Stream* stream) const;
     bool holds(Dtype dtype) const;
     Progress& progress() { return progress_; }
     const Progress& progress() const { return progress_; }

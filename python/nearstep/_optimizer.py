@@ -29,7 +29,7 @@ from ._starting import keywords
 from ._starting.begin import refuse_empty_without_module
 from ._starting.names import whole_path
 from ._starting.suggestions import suggests
-from ._starting.settings import check_groups, check_values, settings_of
+from ._starting.settings import check_accumulation_dtype, check_groups, check_values, settings_of
 from ._starting.weights import Weights
 from ._streaming.stream import Stream, Streaming, check_stream
 
@@ -68,6 +68,9 @@ class Optimizer(torch.optim.Optimizer):
             norm of the previous step.
         accumulation: backward passes per step. None: as many as in the step before; the first step's gradients are
             sent in ``step()`` then.
+        accumulation_dtype: format of the sums of several backward passes. Default ``torch.float32``. With
+            ``torch.bfloat16`` gradients of bfloat16 parameters are added as PyTorch adds them to ``p.grad``, and sums
+            take half of the memory.
         keep_gradients: gradients stay in ``p.grad`` until ``step()``, as with PyTorch's optimizers, so that the
             program can read, clip and change them, and drop them at no cost. They take GPU memory, and the update
             begins later.
@@ -82,7 +85,7 @@ class Optimizer(torch.optim.Optimizer):
         weights: folder of safetensors with start values for a model that was made in ``nearstep.empty()``.
         stream: see ``nearstep.Stream``: for models whose parameters do not fit the GPU.
         gpu_memory_gb: the GPU memory that this process may take; default: all. Over several backward passes,
-            gradients are summed in fp32 on the GPU as far as the memory suffices beside a pass, as measured in the
+            gradients are summed on the GPU as far as the memory suffices beside a pass, as measured in the
             first one, and in host memory for the other layers. With ``stream``: see ``nearstep.Stream``.
         config: any other key of nearstep's configuration, as ``{"csd": {"slots": 6}, "gather.codec": "delta"}``.
 
@@ -113,6 +116,7 @@ class Optimizer(torch.optim.Optimizer):
         clip_norm=None,
         clipping="exact",
         accumulation=None,
+        accumulation_dtype=torch.float32,
         keep_gradients=False,
         keep_random=False,
         devices=None,
@@ -146,6 +150,7 @@ class Optimizer(torch.optim.Optimizer):
         self._drops: weakref.finalize | None = None
         sharded.refuse(named(self.param_groups, module))
         layout = lay_out(self.param_groups, module)
+        check_accumulation_dtype(accumulation_dtype, layout)
         settings = settings_of(
             path,
             log,
@@ -168,6 +173,7 @@ class Optimizer(torch.optim.Optimizer):
             "clip_norm": clip_norm,
             "clipping": clipping,
             "accumulation": accumulation,
+            "accumulation_dtype": accumulation_dtype,
             "keep_gradients": keep_gradients,
             "keep_random": keep_random,
             "devices": devices,
@@ -190,12 +196,19 @@ class Optimizer(torch.optim.Optimizer):
         self._compared = {
             "clip_norm": clip_norm,
             "accumulation": accumulation,
+            "accumulation_dtype": str(accumulation_dtype),
             "keep_gradients": bool(keep_gradients),
             "keep_random": bool(keep_random),
             "weights": "none" if weights is None else "given",
         }
         self._intake = Intake(
-            layout, int(accumulation or 0), not keep_gradients, streaming, gpu_memory_gb, float(clip_norm or 0)
+            layout,
+            int(accumulation or 0),
+            accumulation_dtype,
+            not keep_gradients,
+            streaming,
+            gpu_memory_gb,
+            float(clip_norm or 0),
         )
         self._session = Session(
             layout,

@@ -52,6 +52,8 @@ def main() -> None:
     _put_before("PATH", os.path.dirname(sys.argv[0]))  # nearstep-report
     if _open_mpi.may_have_ranks() and (library := _open_mpi.find_library()):
         _put_before("LD_PRELOAD", library)
+    if sys.argv[1:2] == ["doctor"]:  # other hosts need this wrapper, too
+        os.environ.setdefault("NEARSTEP_PROGRAM", os.path.abspath(sys.argv[0]))
     is_computing = bool(_COMPUTING.intersection(sys.argv[1:2]))
     if there.split(".")[:2] != built.split(".") and (is_computing or not _loads(program)):
         _fail(

@@ -1,16 +1,18 @@
-// Runs other programs through sh and returns their output. Used by config/slurm_grant.cpp and
-// train/host_check.cpp.
+// Runs other programs through sh and returns their output. Used by config/slurm_grant.cpp,
+// train/host_check.cpp and doctor/reached_hosts.cpp.
 #include "base/command_line.hpp"
 
+#include "base/units.hpp"
+
+#include <sys/wait.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
 namespace nearstep {
 
-namespace {
-
-// Quotes `word` for sh, so that sh reads it as one word whatever its characters are.
-std::string quoted(const std::string& word) {
+std::string quoted_for_shell(const std::string& word) {
     std::string line = "'";
     for (const char letter : word) {
         line += letter == '\'' ? R"('\'')" : std::string(1, letter);
@@ -18,14 +20,13 @@ std::string quoted(const std::string& word) {
     return line + "'";
 }
 
-}  // namespace
-
 CommandEnd run_command(const std::vector<std::string>& words, StandardError errors) {
     std::string line = "exec";
     for (const std::string& word : words) {
-        line += " " + quoted(word);
+        line += " " + quoted_for_shell(word);
     }
-    line += errors == StandardError::in_output ? " 2>&1" : " 2>/dev/null";
+    line += errors == StandardError::in_output ? " </dev/null 2>&1" : " </dev/null 2>/dev/null";
+    constexpr std::size_t kMostOutput = 16 * MiB;
     CommandEnd end;
     FILE* pipe = ::popen(line.c_str(), "r");
     if (pipe == nullptr) {
@@ -33,9 +34,12 @@ CommandEnd run_command(const std::vector<std::string>& words, StandardError erro
     }
     std::array<char, 4096> piece{};
     while (const std::size_t count = std::fread(piece.data(), 1, piece.size(), pipe)) {
-        end.output.append(piece.data(), count);
+        end.output.append(piece.data(), std::min(count, kMostOutput - end.output.size()));
     }
-    end.is_success = ::pclose(pipe) == 0;
+    const int status = ::pclose(pipe);
+    end.code = WIFEXITED(status)     ? WEXITSTATUS(status)
+               : WIFSIGNALED(status) ? 128 + WTERMSIG(status)
+                                     : -1;
     return end;
 }
 

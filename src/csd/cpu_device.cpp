@@ -97,12 +97,13 @@ CpuDevice::SlotSizes CpuDevice::sizes_of_slot() const {
 
 void CpuDevice::make_gpu_engine() {
     if (!settings_.gpu || layout().tiles() == 0 || !(is_mapped() || is_cached()) ||
-        settings_.delivery != Delivery::parameters || settings_.links != nullptr ||
+        settings_.delivery == Delivery::deltas || settings_.links != nullptr ||
         settings_.updates_per_s > 0) {
         return;
     }
     const std::size_t bytes =
-        layout().most_extent_bytes() + layout().most_tiles() * tile_parameter_bytes();
+        layout().most_extent_bytes() +
+        (settings_.delivery == Delivery::none ? 0 : layout().most_tiles() * tile_parameter_bytes());
     const std::size_t on_gpu =
         std::min(most_slots_of(settings_.gpu_read_ahead_bytes, bytes), settings_.subgroups.size());
     slots_.resize(on_gpu + std::max(slots_.size(), kReadingWithGpu + settings_.subgroups.size()));
@@ -307,7 +308,8 @@ Ticket CpuDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> l
                           const Landed& landed) {
     if (settings_.delivery == Delivery::none) {
         allocated(slot).landed = landed;
-        return {};
+        const auto lane = static_cast<std::size_t>(slot);
+        return gpu_ && gpu_->has_updated(lane) ? gpu_->deliver(lane, [] {}) : Ticket();
     }
     if (has_deltas()) {
         const Slot& s = allocated(slot);
@@ -346,15 +348,27 @@ Ticket CpuDevice::write(int slot, std::size_t subgroup, std::int64_t generation)
         here = gpu_->write(static_cast<std::size_t>(slot),
                            [this, &s, subgroup] { return leave_waiting(s, subgroup); });
     }
+    const auto land = [&s] {
+        if (const Landed landed = std::exchange(s.landed, nullptr)) {
+            landed();
+        }
+    };
     if (is_mapped() && has_spare()) {
         here = finished(settings_.executor->after(std::move(here),
                                                   [this, &s, subgroup, generation] {
                                                       state_.mark(s.updated, subgroup, generation);
                                                   }),
-                        subgroup, generation);
+                        subgroup, generation)
+                   .then(land);
     }
-    if (is_cached() && !state_.is_in_turn(subgroup, generation)) {
-        return here.then([this, subgroup, generation] { cached_[subgroup] = generation; });
+    if (is_cached()) {
+        here = here.then([this, subgroup, generation, land] {
+            cached_[subgroup] = generation;
+            land();
+        });
+        if (!state_.is_in_turn(subgroup, generation)) {
+            return here;
+        }
     }
     const auto seal_and_write = [this, &s, subgroup, generation] {
         state_.seal(s.updated, subgroup, generation);
@@ -367,14 +381,11 @@ Ticket CpuDevice::write(int slot, std::size_t subgroup, std::int64_t generation)
     };
     Ticket written = settings_.executor->after(
         std::move(here), seal_and_write, gpu_ ? Executor::Place::last : Executor::Place::in_turn);
-    return written.then([this, &s, subgroup, generation] {
+    return written.then([this, &s, subgroup, generation, land] {
         s.kept = generation;
-        cached_[subgroup] = generation;
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,
                       layout().payload_bytes(subgroup));
-        if (const Landed landed = std::exchange(s.landed, nullptr)) {
-            landed();
-        }
+        land();
     });
 }
 
@@ -427,6 +438,30 @@ void CpuDevice::write_state(std::size_t subgroup, std::int64_t generation,
     cached_[subgroup] = kNone;
     state_.write_state(subgroup, generation, state, cached(subgroup));
     cached_[subgroup] = generation;
+}
+
+Ticket CpuDevice::read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
+                               std::span<std::byte> to) {
+    if (!is_in_memory()) {
+        return StoredDevice::read_masters(subgroup, generation, first, to);
+    }
+    return settings_.executor->submit([this, subgroup, generation, first, to] {
+        const std::size_t begin = first * size_bytes(master_dtype(settings_.state));
+        std::ranges::copy(masters_in_memory(subgroup, generation).subspan(begin, to.size()),
+                          to.begin());
+        traffic_->add(Counter::host_masters_read, to.size());
+    });
+}
+
+std::span<const std::byte> CpuDevice::masters_in_memory(std::size_t subgroup,
+                                                        std::int64_t generation) {
+    if (is_cached() && cached_[subgroup] == kNone) {
+        load_to_cache(subgroup, generation);
+    }
+    return state_.payload_of(is_cached()
+                                 ? cached(subgroup)
+                                 : state_.map(subgroup, state_.place_of(subgroup, generation)),
+                             subgroup);
 }
 
 std::size_t slot_bytes(StateFormat format, std::size_t tiles) {

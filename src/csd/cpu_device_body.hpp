@@ -53,6 +53,11 @@ public:
                     const StateArrays& state) override;
     void write_state(std::size_t subgroup, std::int64_t generation,
                      const StateArrays& state) override;
+    Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
+                        std::span<std::byte> to) override;
+    bool is_in_memory() const override { return is_cached() || is_mapped(); }
+    std::span<const std::byte> masters_in_memory(std::size_t subgroup,
+                                                 std::int64_t generation) override;
 
 private:
     static constexpr std::int64_t kNone = -1;

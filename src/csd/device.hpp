@@ -176,11 +176,22 @@ public:
 
     // Reads masters as they are stored (master_dtype() of the state's format), from element `first`
     // of the subgroup on. Whole pages (kReadElems), in memory that is aligned like them. With
-    // Delivery::none they are verified, and the ticket throws DamageError for others. Any thread
-    // may call, also during an update to the next generation.
+    // Delivery::none they are verified, and the ticket throws DamageError for others; masters that
+    // this process keeps in memory are not. Any thread may call, also during an update to the next
+    // generation. With spare places what is read meanwhile is of either generation, or the ticket
+    // throws.
     virtual Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
                                 std::span<std::byte> to) = 0;
     static constexpr std::size_t kReadElems = 2048;  // a page of 16-bit masters
+
+    // Whether this process has all state in host memory.
+    virtual bool is_in_memory() const { return false; }
+    // Where masters of this generation lie in it, as read_masters() has them. They stay until the
+    // next update. Requires is_in_memory().
+    virtual std::span<const std::byte> masters_in_memory(std::size_t /*subgroup*/,
+                                                         std::int64_t /*generation*/) {
+        return {};
+    }
 
 private:
     Tracing tracing_;

@@ -116,7 +116,8 @@ bool GpuEngine::reaches(std::span<const std::byte> vector) {
 bool GpuEngine::takes(std::size_t lane, std::span<const std::byte> vector) {
     GpuLane& of = lanes_.at(lane);
     of.is_read = of.is_asked && of.reading.is_complete();
-    of.is_updated = is_ready_ && reaches(vector) && (of.is_read || to_deliver_ < kMostAtOnce);
+    of.is_updated = is_ready_ && (vector.empty() || reaches(vector)) &&
+                    (of.is_read || to_deliver_ < kMostAtOnce);
     return of.is_updated;
 }
 
@@ -151,7 +152,9 @@ std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subg
         const std::size_t bytes = state_bytes(subgroup.format, subgroup.tiles);
         all.old = state_of_tile(subgroup.format, memory_of(lane, bytes), subgroup.tiles, 0);
         all.updated = all.old;
-        all.parameters = memory_of(lane, settings_.lane_bytes).data() + bytes;
+        all.parameters = subgroup.parameters == nullptr
+                             ? nullptr
+                             : memory_of(lane, settings_.lane_bytes).data() + bytes;
         to.reading.wait();  // throws its error
     }
     TilesByGroup tiles = tiles_by_group(subgroup.first_tile, subgroup.tiles, groups, scalars);
@@ -175,7 +178,7 @@ void GpuEngine::deliver_now(GpuLane& lane) {
     memory::use_gpu(settings_.gpu);
     lane.updated.wait();
     for (const auto& [from, to] : lane.leaving) {
-        if (from.tensors == nullptr) {
+        if (from.tensors == nullptr && from.parameters != nullptr) {
             const std::size_t bytes = bytes_of_parameters(from);
             copy_to_host({to.parameters, bytes}, {from.parameters, bytes}, deliveries_);
         }

@@ -59,7 +59,8 @@ public:
     bool read(std::size_t lane, std::span<const std::byte> state);
 
     // Whether the GPU should update the lane's subgroup: it reaches the vector of all parameters,
-    // and has the state or has no more than one subgroup to update.
+    // which is empty if they stay in the state, and has the state or has no more than one subgroup
+    // to update.
     bool takes(std::size_t lane, std::span<const std::byte> vector);
 
     // Starts the update of a subgroup's tiles, whose scalars are those of their group. Returns the

@@ -299,6 +299,9 @@ __device__ inline void store_in_tensors(const float (&masters)[kOctet], const Gp
 // `masters`: the stored ones, widened.
 __device__ inline void deliver_parameters(const float (&masters)[kOctet], const GpuTiles& job,
                                           std::size_t at) {
+    if (job.tensors == nullptr && job.parameters == nullptr) {
+        return;
+    }
     if (job.tensors == nullptr) {
         store_parameters(masters, job.parameter_dtype, job.parameters, at);
     } else if (job.parameter_dtype == Dtype::fp32) {

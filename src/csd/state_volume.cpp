@@ -32,7 +32,7 @@ StateVolume::StateVolume(const StateVolumeSettings& settings, trace::Traffic& tr
       layout_(layout_of(settings)),
       layout_digest_(StateLayout::digest(settings.name, settings.subgroups, settings.state)),
       volume_(volume_of(settings, layout_)) {
-    if (settings.checks_masters) {
+    if (settings.checks_masters && !volume_.is_mapped() && !has_turns()) {
         masters_.emplace(layout_);
     }
     if (layout_.has_spare()) {

@@ -41,7 +41,7 @@ struct StateVolumeSettings {
     std::size_t log_bytes = 0;    // for the payloads of each; 0: none is written
     bool keeps_repeated = false;  // stores what read_state() has repeated from the only log
     store::PayloadDigest digest = store::PayloadDigest::present;
-    bool checks_masters = false;   // keeps digests in memory for read_masters()
+    bool checks_masters = false;   // keeps digests for read_masters(), unless state is in memory
     store::VolumeSettings volume;  // without `bytes`, which the constructor fills in
 };
 

@@ -63,9 +63,8 @@ void prepare_storage(const DeviceSettings& settings) {
     expects(settings.slots >= 1, "a device has a slot");
     expects(is_on_host || (settings.codec != nullptr && settings.sources >= 1),
             "a device near storage has a codec and a source of gradients");
-    expects(settings.spare == 0 ||
-                (!is_on_host && settings.delivery != Delivery::none && settings.links == nullptr),
-            "places are shared near storage, where nobody reads old state during an update");
+    expects(settings.spare == 0 || (!is_on_host && settings.links == nullptr),
+            "places are shared near storage, by links that are not shaped");
     expects(settings.logs.empty() || settings.spare > 0, "a log replaces a second place");
     expects(!settings.keeps_log || !settings.logs.empty(), "an update is kept in a log");
     expects(settings.logs.size() < 2 || settings.keeps_log,

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/formatted.hpp"
 #include "base/units.hpp"
+#include "config/run_settings.hpp"
 #include "doctor/system.hpp"
 
 #include <nlohmann/json.hpp>
@@ -60,19 +61,17 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 // Builds the text; `missing` collects what it lacks.
 class Writer {
 public:
-    Writer(std::string name, const std::vector<HostFacts>& hosts)
-        : hosts_(hosts),
-          name_(std::move(name)),
-          gpus_(least(&HostFacts::gpus)),
-          ranks_(std::max(1, gpus_)) {
+    Writer(const SiteNames& names, const std::vector<HostFacts>& hosts)
+        : hosts_(hosts), names_(names), gpus_(least(&HostFacts::gpus)), ranks_(std::max(1, gpus_)) {
         find_folders();
+        order_folders();
     }
 
     SiteText write() {
         out_ << "# What nearstep doctor --write-site found on "
              << counted(static_cast<int>(hosts_.size()), "host")
-             << ". Rates are measured where nothing else is said.\n[site]\nname = " << quoted(name_)
-             << "\n\n";
+             << ". Rates are measured where nothing else is said.\n[site]\nname = "
+             << quoted(names_.site) << "\n\n";
         write_hosts();
         write_devices();
         write_links();
@@ -124,21 +123,75 @@ private:
         }
     }
 
+    // Gives each rank the drives that are near its GPU, as far as there are some.
+    void order_folders() {
+        const HostFacts& first = hosts_.front();
+        std::vector<std::string> left = std::exchange(folders_, {});
+        const auto node_of = [&](const std::string& folder) {
+            return std::ranges::find(first.drives, folder, &DriveFacts::folder)->node;
+        };
+        for (std::size_t rank = 0; !left.empty(); ++rank) {
+            const std::optional<int> gpu =
+                rank < first.gpu_nodes.size() ? first.gpu_nodes[rank] : std::nullopt;
+            std::ranges::stable_partition(
+                left, [&](const std::string& folder) { return gpu && node_of(folder) == gpu; });
+            const auto taken =
+                left.begin() + std::min(std::ssize(left), static_cast<std::ptrdiff_t>(per_rank_));
+            folders_.insert(folders_.end(), left.begin(), taken);
+            left.erase(left.begin(), taken);
+        }
+    }
+
+    // Comments that say what is near which NUMA node of the first host.
+    void write_nodes() {
+        const HostFacts& first = hosts_.front();
+        if (first.nodes.size() < 2) {
+            return;
+        }
+        for (const int node : first.nodes) {
+            out_ << "# NUMA node " << node << ":";
+            for (std::size_t gpu = 0; gpu < first.gpu_nodes.size(); ++gpu) {
+                out_ << (first.gpu_nodes[gpu] == node ? text(" GPU ", gpu) : "");
+            }
+            for (const DriveFacts& drive : first.drives) {
+                out_ << (drive.node == node ? " " + quoted(drive.folder) : "");
+            }
+            for (const AdapterFacts& adapter : first.adapters) {
+                out_ << (adapter.node == node ? " " + quoted(adapter.name) : "");
+            }
+            out_ << "\n";
+        }
+    }
+
+    // Without the key, ranks are bound near their devices. With it, they are bound in their order.
+    void write_cores() {
+        const int cores = std::max(1, least(&HostFacts::cores) / ranks_);
+        const bool has_nodes = std::ranges::any_of(
+            hosts_, [](const HostFacts& host) { return host.nodes.size() > 1; });
+        out_ << (has_nodes ? "# cores_per_rank = " : "cores_per_rank = ") << cores
+             << (has_nodes ? "  # not set: ranks are bound to the NUMA node of their devices\n"
+                           : "\n");
+    }
+
     void absent(const std::string& key, const std::string& reason) {
         out_ << "# " << key.substr(key.find('.') + 1) << " =\n";
         missing_.push_back(text(key, ": ", reason, "."));
     }
 
     void write_hosts() {
+        write_nodes();
         out_ << "[hosts]\n";
         std::vector<std::string> names;
         std::ranges::transform(hosts_, std::back_inserter(names), &HostFacts::host);
-        if (hosts_.size() > 1) {
+        if (hosts_.size() > 1 || names_.has_hosts) {
             out_ << "names = " << list_of(names) << "\n";
         }
         out_ << "ranks = " << ranks_
-             << "\ndevices = " << per_rank_ * static_cast<std::size_t>(ranks_)
-             << "\ncores_per_rank = " << std::max(1, least(&HostFacts::cores) / ranks_) << "\n";
+             << "\ndevices = " << per_rank_ * static_cast<std::size_t>(ranks_) << "\n";
+        write_cores();
+        if (names_.remote != config::HostsSettings{}.remote) {
+            out_ << "remote = " << quoted(names_.remote) << "\n";
+        }
         const std::string& interface = hosts_.front().interface;
         if (hosts_.size() > 1 && !interface.empty() &&
             std::ranges::all_of(
@@ -192,13 +245,15 @@ private:
         } else {
             const auto failed = std::ranges::find_if(
                 drives_, [](const DriveFacts* drive) { return !drive->obstacle.empty(); });
-            const std::string reason =
+            std::string reason =
                 failed == drives_.end() ? "there is no drive to measure" : (*failed)->obstacle;
-            absent("link.device_read_gb_s", reason);
-            absent("link.device_write_gb_s", "likewise");
+            reason.erase(reason.find_last_not_of('.') + 1);
+            absent("link.device_read_gb_s",
+                   text(reason, "; a plan computes from it how long an update reads the state"));
+            absent("link.device_write_gb_s",
+                   text(reason, "; a plan computes from it how long an update writes the state"));
             absent("link.host_gb_s",
-                   "likewise; a plan needs the rates of drives and of the link "
-                   "that they share");
+                   text(reason, "; a plan needs the rate of the link that all drives share"));
         }
         const double network = least(&HostFacts::network);
         if (network > 0) {
@@ -231,9 +286,14 @@ private:
                                            " is not in the table of data sheets, and a "
                                            "plan needs its rate: take it from there"));
         }
-        rate("gpu_memory_gb", least(&HostFacts::gpu_memory), "the GPU does not tell");
-        rate("gpu_memory_gb_s", least(&HostFacts::gpu_memory_rate), "it was not measured");
-        rate("gpu_link_gb_s", least(&HostFacts::gpu_link), "it was not measured");
+        rate("gpu_memory_gb", least(&HostFacts::gpu_memory),
+             "the GPU does not tell, and a plan must know what fits there");
+        rate("gpu_memory_gb_s", least(&HostFacts::gpu_memory_rate),
+             "it was not measured; a plan computes from it how long an update of state in the "
+             "GPU takes");
+        rate("gpu_link_gb_s", least(&HostFacts::gpu_link),
+             "it was not measured; a plan computes from it how long parameters and gradients "
+             "take");
         if (ranks_ > 1) {
             absent("plan.gpu_to_gpu_gb_s",
                    "not measured; plans take the link to the host instead: "
@@ -243,17 +303,22 @@ private:
         const double memory = least(&HostFacts::memory);
         const double memory_rate = least(&HostFacts::memory_rate);
         const auto devices = static_cast<double>(std::max<std::size_t>(folders_.size(), 1));
-        rate("host_memory_gb", memory, "the host does not tell");
-        rate("host_memory_gb_s", memory_rate, "it was not measured");
+        rate("host_memory_gb", memory,
+             "the host does not tell, and a plan must know what fits there");
+        rate("host_memory_gb_s", memory_rate,
+             "it was not measured; a plan computes from it what the host adds up and copies");
         // Slots take an eighth of the memory at most, and the update reads and writes.
-        rate("device_memory_gb", memory / 8 / devices, "the host does not tell");
-        rate("device_memory_gb_s", memory_rate / 2 / devices, "it was not measured");
+        rate("device_memory_gb", memory / 8 / devices,
+             "the host does not tell; it limits how much of the state an update has at once");
+        rate("device_memory_gb_s", memory_rate / 2 / devices,
+             "it was not measured; a plan computes from it how long the arithmetic of an update "
+             "takes");
         rate("device_capacity_gb", least_of_drives(&DriveFacts::free),
              "there is no drive, and a plan must know whether the state fits");
     }
 
     const std::vector<HostFacts>& hosts_;
-    std::string name_;
+    const SiteNames& names_;
     std::vector<std::string> missing_;
     int gpus_;
     int ranks_;
@@ -265,64 +330,9 @@ private:
 
 }  // namespace
 
-nlohmann::json to_json(const HostFacts& facts) {
-    nlohmann::json drives = nlohmann::json::array();
-    for (const DriveFacts& drive : facts.drives) {
-        drives.push_back({{"folder", drive.folder},
-                          {"device", drive.device},
-                          {"rate", drive.rate},
-                          {"free", drive.free},
-                          {"rated", drive.rated},
-                          {"obstacle", drive.obstacle}});
-    }
-    return {{"host", facts.host},
-            {"cores", facts.cores},
-            {"gpus", facts.gpus},
-            {"gpu", facts.gpu},
-            {"operations", facts.operations},
-            {"gpu_memory", facts.gpu_memory},
-            {"gpu_memory_rate", facts.gpu_memory_rate},
-            {"gpu_link", facts.gpu_link},
-            {"memory", facts.memory},
-            {"memory_rate", facts.memory_rate},
-            {"drives", drives},
-            {"interface", facts.interface},
-            {"network", facts.network}};
-}
-
-HostFacts host_facts(const std::string& json) {
-    try {
-        const nlohmann::json from = nlohmann::json::parse(json);
-        HostFacts facts{.host = from.at("host"),
-                        .cores = from.at("cores"),
-                        .gpus = from.at("gpus"),
-                        .gpu = from.at("gpu"),
-                        .operations = from.at("operations"),
-                        .gpu_memory = from.at("gpu_memory"),
-                        .gpu_memory_rate = from.at("gpu_memory_rate"),
-                        .gpu_link = from.at("gpu_link"),
-                        .memory = from.at("memory"),
-                        .memory_rate = from.at("memory_rate"),
-                        .drives = {},
-                        .interface = from.at("interface"),
-                        .network = from.at("network")};
-        for (const nlohmann::json& drive : from.at("drives")) {
-            facts.drives.push_back({.folder = drive.at("folder"),
-                                    .device = drive.at("device"),
-                                    .rate = drive.at("rate"),
-                                    .free = drive.at("free"),
-                                    .rated = drive.at("rated"),
-                                    .obstacle = drive.at("obstacle")});
-        }
-        return facts;
-    } catch (const nlohmann::json::exception& error) {
-        throw Error(text("A host's findings cannot be read: ", error.what()));
-    }
-}
-
-SiteText site_text(const std::string& name, const std::vector<HostFacts>& hosts) {
+SiteText site_text(const SiteNames& names, const std::vector<HostFacts>& hosts) {
     expects(!hosts.empty(), "a site has a host");
-    return Writer(name, hosts).write();
+    return Writer(names, hosts).write();
 }
 
 std::vector<std::string> folders_of_mounts(const std::string& mounts) {

@@ -4,12 +4,14 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace nearstep::doctor {
 
-// Bytes, and bytes or operations per second; 0: unknown.
+// Bytes, and bytes or operations per second; 0: unknown. `node`: the nearest NUMA node, by Linux's
+// number; nullopt: several are as near, or Linux does not say.
 struct DriveFacts {
     std::string folder;       // for csd.path
     std::string device = {};  // "/dev/nvme0n1"
@@ -17,6 +19,12 @@ struct DriveFacts {
     double free = 0;
     double rated = 0;           // that may be written in its life
     std::string obstacle = {};  // why it was not measured
+    std::optional<int> node = {};
+};
+
+struct AdapterFacts {
+    std::string name;
+    std::optional<int> node = {};
 };
 
 struct HostFacts {
@@ -33,10 +41,13 @@ struct HostFacts {
     std::vector<DriveFacts> drives = {};
     std::string interface = {};
     double network = 0;  // each direction
+    std::vector<int> nodes = {0};
+    std::vector<std::optional<int>> gpu_nodes = {};  // by the GPUs' numbers
+    std::vector<AdapterFacts> adapters = {};
 };
 
 nlohmann::json to_json(const HostFacts& facts);
-// Throws Error for a text that to_json() did not make.
+// Throws Error for a text that to_json() did not make, or with values that no host has.
 HostFacts host_facts(const std::string& json);
 
 struct SiteText {
@@ -44,8 +55,15 @@ struct SiteText {
     std::vector<std::string> missing;  // sentences: the key, why it is missing, and what to do
 };
 
+// What the user says of a site.
+struct SiteNames {
+    std::string site;
+    std::string remote = "ssh";  // see config::HostsSettings
+    bool has_hosts = false;      // named by the user, and not only this machine or mpirun's
+};
+
 // Hosts are alike in a site: of what differs it has the least, and says so. `hosts` is not empty.
-SiteText site_text(const std::string& name, const std::vector<HostFacts>& hosts);
+SiteText site_text(const SiteNames& names, const std::vector<HostFacts>& hosts);
 
 // Folders for state on mounted drives, by a table such as /proc/self/mounts: one for each block
 // device that is writable, without the root's and the boot loader's.

@@ -98,6 +98,15 @@ void Run::read_parameters(shard::ElementRange range, std::span<std::byte> to) co
     parts_->resources.reader->read(range, to);
 }
 
+bool Run::has_parameters_in_memory() const {
+    return parts_->resources.reader && parts_->resources.reader->is_in_memory();
+}
+
+void Run::copy_parameters(shard::ElementRange range, std::span<std::byte> to,
+                          const memory::Stream* stream) const {
+    parts_->resources.reader->copy(range, to, stream);
+}
+
 void Run::drop_parameters(shard::ElementRange range) { parts_->resources.drop_parameters(range); }
 memory::Buffer Run::release_parameters() { return std::move(parts_->resources.vector); }
 feed::JointCopy Run::joint_copy() { return parts_->resources.gpu_transport->joint(); }

@@ -31,6 +31,7 @@ struct RunFacts {
     std::size_t most_subgroups = 0;          // of one device
     double kept_bytes = 0;                   // of state, of all devices, that a step does not read
     double unwritten_bytes = 0;              // of state that it does not write, less its logs
+    std::size_t memory_bytes = 0;            // of this rank's host, for state with spare places
     double gpu_share = 0;                    // of the state, by csd.tiers.gpu
     double memory_share = 0;                 // of the state, by csd.tiers.memory
     double payload_bytes_per_parameter = 0;  // of one gradient payload

@@ -132,7 +132,7 @@ std::string digest_of_package(const std::string& python) {
         end.output.pop_back();
     }
     std::string last = end.output.substr(end.output.rfind('\n') + 1);
-    if (!end.is_success) {
+    if (!end.is_success()) {
         throw ConfigError(text(python, " cannot use the package nearstep (", last,
                                "): install it there, as launch/setup does, or name another Python "
                                "in NEARSTEP_PYTHON."));

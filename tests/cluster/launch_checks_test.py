@@ -30,18 +30,14 @@ class Checks(cluster.Cluster):
 
     def test_a_site_that_the_doctor_writes_of_hosts_trains(self):
         site, rsh = self.folder / "found", cluster.SITE / "rsh"
-        options = f"--allow-run-as-root --host {','.join(self.hosts[:2])} --map-by ppr:1:node --mca plm_rsh_agent {rsh}"
-        networks = "--mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0"
-        words = f"doctor --write-site {site} --set 'csd.path=[/mnt/csd0, /mnt/csd1]'"
-        line = f"cd {program.ROOT} && mpirun {options} {networks} {program.PROGRAM} {words}"
-        said = cluster.must(rsh, self.hosts[0], line)
+        keys = ("--set", f"hosts.remote={rsh}", "--set", "csd.path=[/mnt/csd0, /mnt/csd1]")
+        said = cluster.must(program.PROGRAM, "doctor", "--write-site", site, *self.hosts[:2], *keys)
         self.assert_states(said, "missing: checkpoint.path", "missing: csd.rated_tbw")
         text = (site / "site.toml").read_text()
         self.assert_states(
             text, f'names = ["{self.hosts[0]}", "{self.hosts[1]}"]', "network_gb_s = 1.25", "per_rank = 2"
         )
-        # These hosts are reached otherwise than by ssh.
-        text = text.replace("[hosts]", f'[hosts]\nremote = "{rsh}"\nhead = "{self.hosts[0]}"')
+        text = text.replace("[hosts]", f'[hosts]\nhead = "{self.hosts[0]}"')
         (site / "site.toml").write_text(text.replace("# path =", f'path = "{self.folder}/checkpoints"'))
         self.site = site
         done = self.mpirun(ranks=2, train__steps=1)

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "config/load.hpp"
+#include "doctor/reached_hosts.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -51,7 +52,7 @@ bool says(const SiteText& site, const std::string& words) {
 }
 
 TEST(SiteText, IsASiteOfWhatWasFound) {
-    const SiteText site = site_text("mine", {gpu_host("one"), gpu_host("two")});
+    const SiteText site = site_text({.site = "mine"}, {gpu_host("one"), gpu_host("two")});
     const config::RunSettings run = settings_of(site);
     EXPECT_EQ(run.hosts.names, (std::vector<std::string>{"one", "two"}));
     EXPECT_EQ(run.hosts.ranks, 4);
@@ -74,7 +75,7 @@ TEST(SiteText, IsASiteOfWhatWasFound) {
 TEST(SiteText, SaysAllThatIsMissing) {
     HostFacts bare{.host = "bare", .gpus = 1, .gpu = "a new GPU"};
     bare.drives.push_back({.folder = "/mnt/a/nearstep", .obstacle = "it is read-only"});
-    const SiteText site = site_text("mine", {bare});
+    const SiteText site = site_text({.site = "mine"}, {bare});
     EXPECT_EQ(settings_of(site).csd.path, std::vector<std::string>{"/mnt/a/nearstep"});
     for (const char* key :
          {"csd.rated_tbw", "link.device_read_gb_s: it is read-only", "plan.gpu_tflops: a new GPU",
@@ -90,7 +91,7 @@ TEST(SiteText, HasTheLeastOfHostsThatDiffer) {
     other.interface = "ib1";
     other.memory = 400e9;
     other.drives.erase(other.drives.begin());
-    const SiteText site = site_text("mine", {gpu_host("one"), other});
+    const SiteText site = site_text({.site = "mine"}, {gpu_host("one"), other});
     const config::RunSettings run = settings_of(site);
     EXPECT_EQ(run.hosts.ranks, 2);
     EXPECT_EQ(run.csd.path.size(), 2U);
@@ -101,10 +102,65 @@ TEST(SiteText, HasTheLeastOfHostsThatDiffer) {
     EXPECT_TRUE(says(site, "hosts.interface"));
 }
 
+TEST(SiteText, GivesEachRankDrivesNearItsGpu) {
+    HostFacts facts = gpu_host("one");
+    facts.gpus = 2;
+    facts.nodes = {0, 1};
+    facts.gpu_nodes = {1, 0};
+    facts.adapters = {{"ib0", 1}, {"eth0", std::nullopt}};
+    for (DriveFacts& drive : facts.drives) {
+        drive.node = drive.folder < "/mnt/c" ? 0 : 1;
+    }
+    const SiteText site =
+        site_text({.site = "mine", .remote = "/bin/rsh", .has_hosts = true}, {facts});
+    const config::RunSettings run = settings_of(site);
+    EXPECT_EQ(run.csd.path, (std::vector<std::string>{"/mnt/c/nearstep", "/mnt/d/nearstep",
+                                                      "/mnt/a/nearstep", "/mnt/b/nearstep"}));
+    EXPECT_EQ(run.hosts.names, std::vector<std::string>{"one"});
+    EXPECT_EQ(run.hosts.remote, "/bin/rsh");
+    // mpirun would bind ranks in their order.
+    EXPECT_EQ(run.hosts.cores_per_rank, 0);
+    EXPECT_NE(site.toml.find("# NUMA node 1: GPU 0 \"/mnt/c/nearstep\" \"/mnt/d/nearstep\" "
+                             "\"ib0\"\n"),
+              std::string::npos)
+        << site.toml;
+}
+
 TEST(HostFacts, CrossBetweenRanksWhole) {
-    const HostFacts facts = gpu_host("one");
+    HostFacts facts = gpu_host("one");
+    facts.gpu_nodes = {0, std::nullopt};
+    facts.adapters = {{"ib0", 1}};
     EXPECT_EQ(to_json(host_facts(to_json(facts).dump())), to_json(facts));
+}
+
+TEST(HostFacts, OfAHostThatIsDamagedOrHostileAreRefused) {
     EXPECT_THROW(host_facts("{}"), Error);
+    const nlohmann::json good = to_json(gpu_host("one"));
+    for (const auto& [key, value] :
+         std::vector<std::pair<const char*, nlohmann::json>>{{"cores", 1e300},
+                                                             {"gpus", 1LL << 40},
+                                                             {"memory", -1},
+                                                             {"drives", 7},
+                                                             {"gpu", nullptr},
+                                                             {"nodes", {"x"}}}) {
+        nlohmann::json bad = good;
+        bad[key] = value;
+        EXPECT_THROW(host_facts(bad.dump()), Error) << key;
+    }
+    // A name cannot add keys to the site.
+    nlohmann::json crafted = good;
+    crafted["gpu"] = "GPU\n[hosts]\nremote = \"/tmp/mine\"";
+    const HostFacts facts = host_facts(crafted.dump());
+    EXPECT_EQ(settings_of(site_text({.site = "mine"}, {facts})).hosts.remote, "ssh");
+}
+
+TEST(HostNames, AreRefusedIfTheyCouldBeOptionsOrFiles) {
+    check_host_names({"node1", "user@node-2.site", "10.0.0.1"});
+    for (const char* name :
+         {"-oProxyCommand=id", "a,b", "configs/tiny.toml", "tiny.toml", "a b", "", "$(id)"}) {
+        EXPECT_THROW(check_host_names({name}), ConfigError) << name;
+    }
+    EXPECT_THROW(check_host_names({"a", "a"}), ConfigError);
 }
 
 TEST(Mounts, AreDrivesThatAreWritable) {

@@ -21,22 +21,36 @@ Layout stored_blocks(Dtype dtype) {
     return layout_of_blocks(std::vector<std::size_t>(kStoredBlocks, kStoredBlockElems), dtype);
 }
 
+// Where the state that is read lies: in memory once, or there with logs of its updates on a drive.
+enum class StateHome { drive, memory, memory_with_logs };
+
 class StoredParameters
-    : public testing::TestWithParam<std::tuple<Dtype, arith::StateFormat, std::size_t>> {
+    : public testing::TestWithParam<std::tuple<Dtype, arith::StateFormat, std::size_t, StateHome>> {
 protected:
     StoredParameters() {
-        std::filesystem::remove_all(folder_);
+        remove_folder();
         for (const ParameterHome home : {ParameterHome::vector, ParameterHome::state}) {
             open(home);
         }
     }
 
+    ~StoredParameters() override {
+        held_.reset();
+        stored_.reset();
+        remove_folder();
+    }
+
+    void remove_folder() const { std::filesystem::remove_all(folder_); }
+
     void open(ParameterHome home) {
-        const auto [dtype, state, tiles] = GetParam();
+        const auto [dtype, state, tiles, where] = GetParam();
         config::EngineSettings settings =
             settings_in(folder_ + (home == ParameterHome::state ? "/in-state" : "/in-vector"));
         settings.csd.subgroup_tiles = tiles;
         settings.csd.state = state;
+        if (home == ParameterHome::state && where == StateHome::memory_with_logs) {
+            settings.csd.log = {folder_ + "/log"};
+        }
         std::optional<engine::Run>& run = home == ParameterHome::state ? stored_ : held_;
         run.emplace(engine::Run::open(
             world_, settings, layout_, {.kind = StartRequest::Kind::resume_if_any},
@@ -106,7 +120,10 @@ protected:
     }
 
     const mpi::Communicator world_ = mpi::Communicator::world(std::chrono::seconds(60));
-    const std::string folder_ = std::string(test::kBuildFolder) + "/engine-stored-parameters";
+    const std::string folder_ =
+        (std::get<3>(GetParam()) == StateHome::memory ? std::string("/dev/shm/nearstep-test")
+                                                      : std::string(test::kBuildFolder)) +
+        "/engine-stored-parameters";
     const Layout layout_ = stored_blocks(std::get<0>(GetParam()));
     std::optional<engine::Run> held_;
     std::optional<engine::Run> stored_;
@@ -133,6 +150,9 @@ TEST_P(StoredParameters, AreThoseOfTheVectorAfterStepsChangesAndRestarts) {
     EXPECT_EQ(stored_->steps_done(), 4);
     expect_same_blocks();
     step(false);
+    if (std::get<3>(GetParam()) != StateHome::drive) {
+        return;  // what the process keeps in memory is not verified
+    }
     flip_masters();
     const shard::ElementRange page{0, kReadPage};
     memory::Buffer read(kReadPage * size_bytes(layout_.dtype));
@@ -142,9 +162,14 @@ TEST_P(StoredParameters, AreThoseOfTheVectorAfterStepsChangesAndRestarts) {
 
 INSTANTIATE_TEST_SUITE_P(
     , StoredParameters,
-    testing::Values(std::tuple(Dtype::bf16, arith::StateFormat::compact, std::size_t{1}),
-                    std::tuple(Dtype::bf16, arith::StateFormat::fp32, std::size_t{4}),
-                    std::tuple(Dtype::fp32, arith::StateFormat::q8, std::size_t{16})));
+    testing::Values(
+        std::tuple(Dtype::bf16, arith::StateFormat::compact, std::size_t{1}, StateHome::drive),
+        std::tuple(Dtype::bf16, arith::StateFormat::fp32, std::size_t{4}, StateHome::drive),
+        std::tuple(Dtype::fp32, arith::StateFormat::q8, std::size_t{16}, StateHome::drive),
+        std::tuple(Dtype::bf16, arith::StateFormat::compact, std::size_t{1}, StateHome::memory),
+        std::tuple(Dtype::fp32, arith::StateFormat::q8, std::size_t{4}, StateHome::memory),
+        std::tuple(Dtype::bf16, arith::StateFormat::fp32, std::size_t{1},
+                   StateHome::memory_with_logs)));
 
 }  // namespace
 }  // namespace nearstep::engine

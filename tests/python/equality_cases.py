@@ -23,6 +23,7 @@ ON_RANKS = {
         "ways_in_which_one_rank_drops",
         "parameters_that_all_ranks_write",
         "values_that_all_ranks_write",
+        "streamed_values_count_once",
         "gpt2_groups_cosine_clipping",
         "gpt2_empty",
         "llama_streamed",
@@ -43,6 +44,7 @@ ON_RANKS = {
     ],
     4: ["gpt2_groups_cosine_clipping", "llama_accumulation"],
 }
+ON_GPUS = {2: ["streamed_values_count_once"]}
 _NETWORKS = ("gpt2", "bert", "bloom", "vit", "qwen2", "llama", "lora")
 NEEDS = {
     name: ("transformers",) + (("peft",) if name == "lora" else ())

@@ -1,8 +1,10 @@
-"""Training with nearstep equals training with torch.optim: runs equality_worker.py on 1, 2 and 4 ranks."""
+"""Training with nearstep equals training with torch.optim: runs equality_worker.py on 1, 2 and 4 ranks.
+NEARSTEP_TEST_DEVICE=cuda: on 2, with a GPU each."""
 
 import json
 import shutil
 import subprocess
+import unittest
 
 import equality_cases
 import launcher
@@ -16,8 +18,12 @@ class Equality(launcher.FolderTest):
     """One run per number of ranks, whose cases are the subtests."""
 
     def check(self, ranks):
-        chosen = []
-        for name in equality_cases.ON_RANKS[ranks]:
+        chosen, cases = [], equality_cases.ON_RANKS[ranks]
+        if launcher.DEVICE != "cpu":
+            cases = equality_cases.ON_GPUS.get(ranks, []) if ranks <= launcher.gpus() else []
+        if not cases:
+            self.skipTest(f"there are no {ranks} GPUs here, or no cases for so many")
+        for name in cases:
             absent = launcher.missing(*needed(name))
             if absent:
                 with self.subTest(case=name):
@@ -38,6 +44,7 @@ class Equality(launcher.FolderTest):
                     self.assertEqual(found[name], "", found[name])
         self.assertEqual(code, 0, worker.text()[-4000:])
 
+    @unittest.skipIf(launcher.DEVICE != "cpu", "it trains on the CPU")
     def test_recorded_gradients_give_the_masters_that_they_give_a_program_in_c_plus_plus(self):
         if absent := launcher.missing(*launcher.NEEDED):
             self.skipTest(absent)

@@ -287,5 +287,6 @@ if __name__ == "__main__":
         "trl",
         "peft",
         "datasets",
+        launcher.COMPILER,
     )
     launcher.main()

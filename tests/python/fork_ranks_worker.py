@@ -32,6 +32,7 @@ def fail():
     raise ValueError("only the fork fails")
 
 
+os.environ["HOME_PROCESS"] = str(os.getpid())
 model = torch.nn.Linear(8, 8)
 opt = nearstep.AdamW(model, lr=1e-3, path=pathlib.Path(sys.argv[1]) / "state")
 codes = [child(work) for work in (lambda: None, drop, fail)]

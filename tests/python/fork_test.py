@@ -5,6 +5,7 @@ import re
 import launcher
 
 launcher.need()
+IN_FORKS = {"LD_PRELOAD": str(launcher.programs.find("mpi_in_forks"))}
 
 
 class Forks(launcher.FolderTest):
@@ -13,6 +14,7 @@ class Forks(launcher.FolderTest):
 
         import networks
 
+        launcher.start_forks("torch")
         worker = launcher.Process(1, "fork_worker.py", self.folder)
         self.assertEqual(worker.wait(), 0, worker.text())
         said = worker.text()
@@ -27,9 +29,8 @@ class Forks(launcher.FolderTest):
             self.assertAlmostEqual(networks.descend(model.loss(step), optimizer), got, delta=1e-5)
 
     def test_forks_of_ranks_make_no_call_of_mpi_and_leave_no_note(self):
-        worker = launcher.Process(
-            2, "fork_ranks_worker.py", self.folder, LD_PRELOAD=str(launcher.programs.find("mpi_in_forks"))
-        )
+        launcher.start_forks("torch", **IN_FORKS)
+        worker = launcher.Process(2, "fork_ranks_worker.py", self.folder, **IN_FORKS)
         self.assertEqual(worker.wait(), 0, worker.text())
         said = worker.text()
         self.assertEqual(said.count("codes [0, 0, 1, 0, 0, 1, 0, 0, 1] notes [] step 1"), 2, said)

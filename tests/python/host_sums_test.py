@@ -1,6 +1,7 @@
 """Sums of gradients in host memory: threads of the host add what waits there, the GPU adds the rest, and the bits are
 those of adding one gradient after the other. NEARSTEP_TEST_DEVICE=cuda: with a GPU."""
 
+import itertools
 import random
 import threading
 import types
@@ -23,10 +24,10 @@ FORMATS = (torch.bfloat16, torch.float16, torch.float32)
 SHAPES = ((1025,), (), (3, 700), (1,), (2048,))
 
 
-def in_order(gradients):
+def in_order(gradients, dtype=torch.float32):
     total = gradients[0]
     for gradient in gradients[1:]:
-        total = total.float() + gradient.float()
+        total = (total.float() + gradient.float()).to(dtype)
     return total
 
 
@@ -36,7 +37,12 @@ class HostSums(unittest.TestCase):
         self.params = [torch.empty(shape, dtype=torch.bfloat16, device=DEVICE) for shape in SHAPES]
         self.blocks = [types.SimpleNamespace(tensors=[0, 1]), types.SimpleNamespace(tensors=[2, 3, 4])]
         self.sums = host_sums.HostSums(
-            None, DEVICE, self.params, self.blocks, DEVICE.type == "cuda" and _engine.has_gpu_kernels()
+            None,
+            DEVICE,
+            self.params,
+            self.blocks,
+            torch.float32,
+            DEVICE.type == "cuda" and _engine.has_gpu_kernels(),
         )
         self.addCleanup(lambda: self.sums.close())
 
@@ -250,7 +256,7 @@ class HostSums(unittest.TestCase):
     def test_an_error_in_a_thread_reaches_the_program(self):
         for then in ("add", "take", "put"):
             self.sums.close()
-            self.sums = host_sums.HostSums(None, DEVICE, self.params, self.blocks, False)
+            self.sums = host_sums.HostSums(None, DEVICE, self.params, self.blocks, torch.float32, False)
             self.room()
             with unittest.mock.patch.object(waiting, "add_on_host", side_effect=MemoryError("of a thread")):
                 place = self.begin(0, self.gradients(0, FORMATS[:2]))
@@ -289,21 +295,23 @@ class HostSums(unittest.TestCase):
     def test_the_host_adds_any_number_of_values(self):
         if DEVICE.type == "cuda":
             self.skipTest("of host memory")
-        for count in (0, 1, 7, 1023, 1024, 1025, 4099):
-            for first in FORMATS:
-                gradients = [torch.randn(count).to(one) for one in (first, *FORMATS)]
-                for one in gradients:
-                    one[count // 2 : count // 2 + 1] = float("inf")
-                sums = torch.full((count + 1,), 7.0)
-                place = (
-                    sums[:count].view(first)[-count:] if count else sums[:0].view(first)
-                )  # at the end of the sums' memory
-                place.copy_(gradients[0])
-                pieces = [(one.data_ptr(), DTYPES[one.dtype]) for one in (place, *gradients[1:])]
-                _engine.add_on_host(sums.data_ptr(), pieces, count)
-                self.assertTrue(torch.equal(sums[:count], in_order(gradients)), (count, first))
-                self.assertEqual(sums[count], 7, "behind the sums")
-        self.assertRaises(RuntimeError, _engine.add_on_host, 0, [], 1)
+        for count, first, dtype in itertools.product(
+            (0, 1, 7, 1023, 1024, 1025, 4099), FORMATS, (torch.float32, torch.bfloat16)
+        ):
+            if first.itemsize > dtype.itemsize:
+                continue
+            gradients = [torch.randn(count).to(one) for one in (first, *FORMATS)]
+            for one in gradients:
+                one[count // 2 : count // 2 + 1] = float("inf")
+            sums = torch.full((count + 1,), 7.0, dtype=dtype)
+            # The first gradient is at the end of the sums' memory.
+            place = sums[:count].view(first)[-count:] if count else sums[:0].view(first)
+            place.copy_(gradients[0])
+            pieces = [(one.data_ptr(), DTYPES[one.dtype]) for one in (place, *gradients[1:])]
+            _engine.add_on_host(sums.data_ptr(), DTYPES[dtype], pieces, count)
+            self.assertTrue(torch.equal(sums[:count], in_order(gradients, dtype)), (count, first, dtype))
+            self.assertEqual(sums[count], 7, "behind the sums")
+        self.assertRaises(RuntimeError, _engine.add_on_host, 0, "fp32", [], 1)
 
     def test_host_memory_for_gradients_that_wait_is_bounded(self):
         params = [torch.empty(1000, dtype=torch.bfloat16), torch.empty(5000, dtype=torch.float16)]

@@ -27,10 +27,23 @@ DEVICE = os.environ.get("NEARSTEP_TEST_DEVICE", "cpu")
 if DEVICE != "cpu" and not pathlib.Path("/dev/nvidiactl").exists():
     verdict.end_skipped("there is no GPU")
 
+
+def gpus():
+    """The number of those that a program sees here."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return len([one for one in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if one.strip()])
+    try:
+        said = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return 0
+    return len([line for line in said.splitlines() if line.startswith("GPU ")])
+
+
 # Seconds after which workers hang, less than exchange.timeout_s: then a rank waited for one that had ended. No test
 # checks how fast it is.
 WORKERS_LIMIT_S = 1100
 NEEDED = ("torch", "nearstep")
+COMPILER = "torch._dynamo.backends.common"  # what compile() imports, for start_forks()
 
 
 def missing(*names):
@@ -59,12 +72,14 @@ def environment(**more):
     )
 
 
-def start_forks(*modules):
+def start_forks(*modules, **variables):
     """A process that has imported these modules, if they are installed; workers are forks of it
     (tests/support/forked.py). PyTorch's first optimizer imports torch._dynamo, which would take each worker 1.2 CPU
-    seconds."""
+    seconds. `variables` are for what the process loads at its own start."""
     if programs.find("start_fork") and not missing(*NEEDED):
-        server = forked.Loaded("python", sys.executable, *modules, "torch._dynamo", environment=environment())
+        server = forked.Loaded(
+            "python", sys.executable, *modules, "torch._dynamo", environment=environment(**variables)
+        )
         atexit.register(server.close)
         os.environ.update(server.environment)
 

@@ -5,7 +5,7 @@
 Prints the first step, the digest, and by how much the parameters differ from those of torch.optim.AdamW on one rank at
 most. FORM: of _FORMS. KILL: RANK@STEP@WHERE; that rank kills itself in that step, before it meets the others or when
 they have agreed. save: writes a checkpoint at the end; from: goes on from that one before, in place of the state.
-NEARSTEP_TEST_DEVICE=cuda: on a GPU, by NCCL; else on the CPU, by gloo.
+NEARSTEP_TEST_DEVICE=cuda: on a GPU for each rank, by NCCL; else on the CPU, by gloo.
 """
 
 import os
@@ -186,7 +186,7 @@ def recomputed(model, ranks):
 def compiled(model, ranks):
     for layer in model.layers:
         layer.compile(backend="aot_eager")
-    return hsdp(model, ranks) if ranks == 4 else fsdp(model, ranks)
+    return fsdp(model, ranks)
 
 
 def replicated(model, ranks):
@@ -548,8 +548,14 @@ def expect(is_true, what):
 _OTHERS = {form.__name__: form for form in (checkpointed, saved, refused, left)}
 
 
+def use_gpu(rank):
+    if DEVICE == "cuda":
+        torch.cuda.set_device(rank)
+
+
 def train_by_mpi(folder, form, steps, kill):
     rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
+    use_gpu(rank)
     train(rank, pathlib.Path(folder), ranks, form, int(steps), kill)
 
 
@@ -572,6 +578,7 @@ def main(folder, ranks, form, steps, kill=""):
                 MASTER_ADDR="127.0.0.1",
                 MASTER_PORT=str(port),
             )
+            use_gpu(rank)
             if ranks > 1 or form != "plain":
                 dist.init_process_group(BACKEND)
             for one in filter(None, form.split(",")):

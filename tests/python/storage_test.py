@@ -6,8 +6,11 @@ import contextlib
 import copy
 import errno
 import os
+import pathlib
 import re
+import shutil
 import signal
+import tempfile
 import unittest
 import unittest.mock
 
@@ -45,9 +48,16 @@ class FromStorage(stream_test.Runs):
             self.read.append(layer)
             begin(one, room, layer)
 
+        take = window.State.take
+
+        def taken(one, layer):
+            self.read.append(layer)
+            return take(one, layer)
+
         for patch in (
             unittest.mock.patch.object(window.Window, "_read", counted),
-            unittest.mock.patch.object(stream, "resident_bytes", lambda: 0),
+            unittest.mock.patch.object(window.State, "take", taken),
+            unittest.mock.patch.object(stream, "taken_bytes", lambda _: 0),
         ):  # the limit is of parameters alone
             patch.start()
             self.addCleanup(patch.stop)
@@ -64,6 +74,11 @@ class FromStorage(stream_test.Runs):
             slots=slots, **settings, host_memory_gb=(kept + 2 * (rooms + 0.1) * size + on_host) / 1e9
         )
 
+    def folder_in_memory(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-storage-", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, folder)
+        return folder
+
     def layers(self, model):
         return model.transformer.h if hasattr(model, "transformer") else model.model.layers
 
@@ -73,7 +88,9 @@ class FromStorage(stream_test.Runs):
         return weights
 
     def test_any_number_of_places_has_the_bits_of_a_resident_model(self):
-        """In fp32 and in bf16, whose compact master is the parameter itself."""
+        """In fp32 and in bf16, whose compact master is the parameter itself; state on a drive, once in memory, or
+        there with logs on a drive."""
+        in_memory = self.folder_in_memory()
         for name, micro_batches, dtype, state in (
             ("gpt2", 2, torch.float32, "fp32"),
             ("llama", 1, torch.bfloat16, "compact"),
@@ -83,13 +100,18 @@ class FromStorage(stream_test.Runs):
             model = self.model(name).to(dtype)
             settings = {"micro_batches": micro_batches, "state": state}
             resident = self.trained(copy.deepcopy(model), f"resident-{name}-{dtype}-{state}", **settings)
-            for rooms, slots in ((2, 2), (3, 2), (9, 3)):
+            for rooms, slots, folder, log in (
+                (2, 2, self.folder, None),
+                (3, 2, in_memory, None),
+                (9, 3, self.folder, self.folder / f"logs-{name}-{dtype}-{state}"),
+            ):
                 with self.subTest(name, dtype=dtype, state=state, rooms=rooms):
                     self.read.clear()
                     streamed = self.trained(
                         copy.deepcopy(model),
-                        f"{name}-{dtype}-{state}-{rooms}",
+                        folder / f"{name}-{dtype}-{state}-{rooms}",
                         self.stream(model, rooms, slots),
+                        log=log,
                         **settings,
                     )
                     self.assert_equal_runs(streamed, resident)
@@ -136,10 +158,17 @@ class FromStorage(stream_test.Runs):
             )
 
     def test_a_killed_run_resumes_from_storage_with_the_same_bits(self):
-        runs = {"whole": [[]], "killed": [["--end=kill@0@7", "--from-storage"], ["--from-storage"]]}
+        """State lies on a drive, or once in memory, or there with logs of its updates on a drive."""
+        in_memory = self.folder_in_memory()
+        killed = [["--end=kill@0@7", "--from-storage"], ["--from-storage"]]
+        runs = {
+            self.folder / "whole": [[]],
+            self.folder / "killed": killed,
+            in_memory / "killed": killed,
+            self.folder / "logs": [[*one, "--log"] for one in killed],
+        }
         digests = set()
-        for name, starts in runs.items():
-            folder = self.folder / name
+        for folder, starts in runs.items():
             folder.mkdir()
             codes = []
             for arguments in starts:
@@ -147,7 +176,7 @@ class FromStorage(stream_test.Runs):
                 codes.append(worker.wait())
             self.assertEqual(codes, [-signal.SIGKILL, 0][-len(starts) :], worker.text())
             digests.add((folder / "digest").read_text())
-        self.assertEqual(len(digests), 1)
+        self.assertEqual(len(digests), 1, runs)
         self.assertRegex((self.folder / "killed/starts.txt").read_text(), r"^0 1 0\n0 1 [567]\n$")
 
     def test_layers_may_be_frozen_in_part_or_whole(self):

@@ -66,14 +66,25 @@ class Sums(Package):
         sums._on_host = [bool(is_on_host(block)) for block in range(len(sums._on_host))]
 
     def test_sums_have_the_same_bits_wherever_they_are(self):
-        for dtype in (torch.bfloat16, torch.float32):
+        """Sums in bfloat16 have those of PyTorch, which adds to p.grad."""
+        halves = {"accumulation_dtype": torch.bfloat16}
+        for dtype, of_sums in ((torch.bfloat16, {}), (torch.float32, {}), (torch.bfloat16, halves)):
             digests = set()
             for is_on_host in (lambda block: False, lambda block: True, lambda block: block % 2):
                 for settings in ({}, {"accumulation": None}):  # gradients leave in backward, or, at first, in step()
-                    model, opt, sums = self.made(dtype, **settings)
+                    model, opt, sums = self.made(dtype, **of_sums, **settings)
                     self.everywhere(sums, is_on_host)
                     digests.add(self.train(model, opt, 3))
-            self.assertEqual(len(digests), 1, dtype)
+            if of_sums:
+                model, opt, _ = self.made(dtype, keep_gradients=True)
+                digests.add(self.train(model, opt, 3))
+            self.assertEqual(len(digests), 1, (dtype, of_sums))
+
+    def test_sums_in_bfloat16_are_of_gradients_in_bfloat16(self):
+        for dtype, wanted in ((torch.float32, torch.bfloat16), (torch.bfloat16, torch.float16), (None, "bfloat16")):
+            self.assertRaisesRegex(
+                ValueError, "accumulation_dtype", lambda: self.made(dtype, accumulation_dtype=wanted)
+            )
 
     def test_sums_that_move_within_a_step_keep_their_bits(self):
         model, opt, sums = self.made()

@@ -3,6 +3,8 @@
 import contextlib
 import copy
 import itertools
+import os
+import time
 import warnings
 
 import torch
@@ -203,6 +205,35 @@ def values_that_all_ranks_write():
         for p, q in zip(ours.parameters(), theirs.parameters()):
             expect(torch.allclose(p, q, atol=1e-6), f"{name}: the masters are what the program wrote")
         opt.close()
+
+
+def streamed_values_count_once():
+    """Each rank writes the same change, also on GPUs, whose streamed parameters the ranks of a node have in one memory.
+    It is a change of what all ranks saw, and not one after another's."""
+    device = os.environ.get("NEARSTEP_TEST_DEVICE", "cpu")
+    if device == "cuda":
+        torch.cuda.set_device(RANK)
+
+    def loss_of(model, step):
+        x, y = torch.randn(2, 8, 300, generator=torch.Generator().manual_seed(step)).to(device)
+        return torch.nn.functional.mse_loss(model(x), y)
+
+    ours, theirs = networks.Layers(3, 300).to(device), networks.Layers(3, 300).to(device)
+    opt = nearstep.SGD(ours, lr=0.1, stream=nearstep.Stream(slots=2), **state("once"))
+    reference = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    for step in range(6):
+        for model, optimizer in ((ours, opt), (theirs, reference)):
+            networks.descend(loss_of(model, step), optimizer)
+            if step % 2:
+                time.sleep(0.02 * RANK)  # one rank reads what the other has written, if they share it
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.mul_(0.9)
+                loss_of(model, 99)
+    for p, q in zip(ours.parameters(), theirs.parameters()):
+        worst = (p.detach().cpu() - q.detach().cpu()).abs().max().item()
+        expect(worst <= 1e-5, f"the masters are what the program wrote, but for {worst}")
+    opt.close()
 
 
 def used_in_some_steps_with_adamw():

@@ -214,7 +214,7 @@ class Wheel(InEnvironment):
         named = [
             file
             for file in mapped
-            if re.search(r"libmpi|libopen-|libnccl|libhdf5|liburing|libxxhash|libtoml|libxrt", file)
+            if re.search(r"libmpi|libopen-|libnccl|libhdf5|libhwloc|liburing|libxxhash|libtoml|libxrt", file)
         ]
         self.assertTrue(named)
         self.assertEqual([file for file in named if "/nearstep.libs/" not in file], [])

@@ -120,6 +120,23 @@ class Doctor(program.Scenario):
         self.assertEqual((plan["nodes"], plan["devices"]), (1, 2))
         self.assert_refusal(program.run(1, *words), f"{site}/site.toml is there already")
 
+    def test_a_site_of_hosts_says_all_that_is_missing_at_once(self):
+        site, rsh = self.folder / "site", self.folder / "rsh"
+        rsh.write_text(
+            "#!/bin/sh\n"
+            "case $1 in down*) echo Connection refused >&2; exit 255;; liar) echo 'findings {}'; exit 0;; esac\n"
+            'echo "Welcome to $1"; exec sh -c "$2"\n'
+        )
+        rsh.chmod(0o755)
+        keys = ("--set", f"hosts.remote={rsh}", "--set", f"csd.path={json.dumps([str(self.folder / 'one')])}")
+        done = program.run(0, "doctor", "--write-site", site, "one", "down1", "down2", "liar", *keys)
+        self.assert_refusal(done, "3 of 4 hosts", "host down1", "Connection refused", "host down2", "host liar")
+        self.assertIn("missing: csd.rated_tbw", done.stdout)
+        self.assertFalse((site / "site.toml").exists())
+        done = program.succeed(0, "doctor", "--write-site", site, "one", *keys)
+        self.assert_states((site / "site.toml").read_text(), 'names = ["one"]', f'remote = "{rsh}"', "device_read_gb_s")
+        self.assert_refusal(program.run(0, "doctor", "--write-site", site, "a,b", *keys), "no name of a host", "blanks")
+
     def test_threads_are_named_as_the_choice_of_the_config(self):
         report, _ = self.report(0, "--set", "csd.io=threads", "--set", f"csd.path={self.folder}")
         self.assertEqual(report["nodes"][0]["findings"]["state_io"]["chosen"], "threads")

@@ -20,15 +20,15 @@ _ROOM_FOR_PAIRS = (
 )
 
 
-def bytes_of_sums(params) -> int:
-    """Host memory for the sums of these parameters, in fp32."""
-    return sum(padded(4 * p.numel()) for p in params)
+def bytes_of_sums(params, dtype: torch.dtype) -> int:
+    """Host memory for the sums of these parameters."""
+    return sum(padded(dtype.itemsize * p.numel()) for p in params)
 
 
 class HostSum:
-    """The place of a parameter's sum. ``memory`` has room for fp32; ``value`` is its last part, which holds the sum in
-    its format. ``waiting``: gradients that come on top of it, in their order, and ``job``, which adds them. ``turn``: 0
-    or 1; it adds two gradients at once, in every other pass."""
+    """The place of a parameter's sum. ``memory`` has the format of sums; ``value`` is its last part, which holds the
+    sum, or the first gradient in its own format. ``waiting``: gradients that come on top of it, in their order, and
+    ``job``, which adds them. ``turn``: 0 or 1; it adds two gradients at once, in every other pass."""
 
     def __init__(self, memory, turn: int):
         self.memory, self.turn = memory, turn
@@ -50,20 +50,16 @@ class HostSums:
         device: torch.device,
         params: list,
         blocks: list,
+        dtype: torch.dtype,
         encodes: bool,
         waiting_share: float = 1,
         spare=lambda: 0,
     ):
-        """``encodes``: whether the engine's kernels add; ``waiting_share``: of a pass's gradients, which may wait;
-        ``spare``: says how many more bytes of GPU memory gradients may now take on their way, which the next forward
-        needs later."""
-        self._conductor, self._device, self._params, self._blocks, self._encodes = (
-            conductor,
-            device,
-            params,
-            blocks,
-            encodes,
-        )
+        """``dtype``: of sums; ``encodes``: whether the engine's kernels add; ``waiting_share``: of a pass's gradients,
+        which may wait; ``spare``: says how many more bytes of GPU memory gradients may now take on their way, which the
+        next forward needs later."""
+        self._conductor, self._device, self._params, self._blocks = conductor, device, params, blocks
+        self._dtype, self._encodes = dtype, encodes
         self._places: dict = {}  # of each parameter, when its block's memory is there
         self._waited: dict = {}  # futures of blocks
         self._spare = spare
@@ -75,8 +71,11 @@ class HostSums:
         self._bytes_leaving = 0
         # One block may be on the way: its gradients in the parameters' format, and its sums. Or one parameter, if the
         # GPU adds what waits for it, too.
-        of_blocks = (sum(params[i].numel() * (params[i].element_size() + 4) for i in block.tensors) for block in blocks)
-        self._most_bytes = max([*of_blocks, *(p.numel() * (2 * p.element_size() + 4) for p in params)])
+        of_sum = dtype.itemsize
+        of_blocks = (
+            sum(params[i].numel() * (params[i].element_size() + of_sum) for i in block.tensors) for block in blocks
+        )
+        self._most_bytes = max([*of_blocks, *(p.numel() * (2 * p.element_size() + of_sum) for p in params)])
         self._has_gpu = device.type == "cuda"
         self._streams = [torch.cuda.Stream(device) for _ in range(_STREAMS)] if self._has_gpu else []
         self._turn = 0
@@ -99,7 +98,7 @@ class HostSums:
         return self._waited_room is not None
 
     def bytes_of(self, block: int) -> int:
-        return bytes_of_sums(self._params[i] for i in self._blocks[block].tensors)
+        return bytes_of_sums((self._params[i] for i in self._blocks[block].tensors), self._dtype)
 
     def reserve(self, blocks) -> None:
         """Begins to take host memory for the blocks' sums, the first ones first; the first call also for their
@@ -120,7 +119,7 @@ class HostSums:
         if i not in self._places:
             self.reserve([block])
             tensors = self._blocks[block].tensors
-            like = [torch.empty(self._params[k].shape, dtype=torch.float32, device="meta") for k in tensors]
+            like = [torch.empty(self._params[k].shape, dtype=self._dtype, device="meta") for k in tensors]
             turn = list(self._waited).index(block) % 2
             self._places.update(
                 (k, HostSum(one, turn)) for k, one in zip(tensors, views(self._waited[block].result().memory, like))
@@ -168,11 +167,11 @@ class HostSums:
     def _sum(self, place: HostSum, gradient, come):
         have = place.value.to(self._device, non_blocking=True, copy=True)
         for one in place.waiting:
-            have = add(have, one.to(self._device, non_blocking=True), self._encodes)
+            have = add(have, one.to(self._device, non_blocking=True), self._dtype, self._encodes)
         if gradient is None:
             return have
         come()
-        return add(have, gradient, self._encodes)
+        return add(have, gradient, self._dtype, self._encodes)
 
     def _write(self, place: HostSum, values) -> None:
         end = place.memory.view(-1).view(values.dtype)
@@ -185,7 +184,8 @@ class HostSums:
         self._adders.claim(place)
         of_gradients = 0 if gradient is None else gradient.element_size()
         of_waiting = max((one.element_size() for one in place.waiting), default=0)
-        with self._next(place, gradient, place.memory.numel() * (4 + of_gradients + of_waiting), spare) as come:
+        size = place.memory.numel() * (place.memory.element_size() + of_gradients + of_waiting)
+        with self._next(place, gradient, size, spare) as come:
             yield come
         if place.waiting:  # also those of a step that was dropped
             self._room.give_back(place.waiting, place.used)
@@ -267,8 +267,10 @@ class HostSums:
         self._places.clear()
 
 
-def add(have, gradient, encodes_on_gpu: bool):
-    """The sum of two gradients of one parameter, in fp32 whatever their formats are; may reuse ``have``."""
+def add(have, gradient, dtype: torch.dtype, encodes_on_gpu: bool):
+    """The sum of two gradients of one parameter, in ``dtype`` whatever their formats are; may reuse ``have``."""
+    if dtype != torch.float32:
+        return have.to(dtype).add_(gradient)
     if encodes_on_gpu and gradient.is_cuda and have.is_contiguous() and gradient.is_contiguous():
         # One pass over the memory: PyTorch takes two, and its kernel for mixed formats is slower.
         sums = have if have.dtype == torch.float32 else torch.empty_like(have, dtype=torch.float32)

@@ -44,7 +44,14 @@ class Intake:
     no clipping."""
 
     def __init__(
-        self, layout, accumulation: int, takes: bool, streaming, gpu_memory_gb: float | None, clip_norm: float
+        self,
+        layout,
+        accumulation: int,
+        accumulation_dtype: torch.dtype,
+        takes: bool,
+        streaming,
+        gpu_memory_gb: float | None,
+        clip_norm: float,
     ):
         self.params, self.names, self.blocks, self._block_of = (
             layout.params,
@@ -53,7 +60,8 @@ class Intake:
             layout.block_of,
         )
         self.takes, self.clip_norm = takes, clip_norm
-        self._sums = Sums(layout, is_streamed=streaming is not None)
+        is_host_limited = streaming is not None and streaming.is_from_storage
+        self._sums = Sums(layout, streaming is not None, accumulation_dtype, is_host_limited)
         self._gpu_memory_gb = gpu_memory_gb
         self._fixed = accumulation
         self._learned = accumulation

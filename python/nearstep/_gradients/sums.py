@@ -15,15 +15,17 @@ from .waiting import bytes_of_waiting
 _WAITING_PASSES = (
     2  # whose gradients may wait for the host: one that finds no room makes backward wait for all that are on their way
 )
-# of a pass's gradients, which may wait for the host: streamed models have few passes, and a limit may count them
-_STREAMED_SHARE = 0.5
+_STREAMED_SHARE = 0.5  # of a pass's gradients, which may wait for the host: streamed models have few passes
 
 
 class Sums:
-    """Gradients are added in fp32, in the order in which they come, wherever they are."""
+    """Gradients are added in the order in which they come, wherever they are."""
 
-    def __init__(self, layout, is_streamed: bool):
-        """``is_streamed``: sums of all layers do not fit the GPU."""
+    def __init__(self, layout, is_streamed: bool, dtype: torch.dtype, is_host_limited: bool):
+        """``is_streamed``: sums of all layers do not fit the GPU; ``dtype``: of sums; ``is_host_limited``: gradients
+        do not wait in host memory, and the GPU adds them."""
+        self._dtype = dtype
+        self._streamed_share = 0 if is_host_limited else _STREAMED_SHARE
         self._params, self._blocks, self._block_of, self.is_streamed = (
             layout.params,
             layout.blocks,
@@ -41,7 +43,7 @@ class Sums:
     def host_bytes(self, device: torch.device) -> int:
         """Bytes of host memory that sums take if a step has several backward passes and layers are streamed."""
         return (
-            bytes_of_sums(self._params) + bytes_of_waiting(self._params, _STREAMED_SHARE)
+            bytes_of_sums(self._params, self._dtype) + bytes_of_waiting(self._params, self._streamed_share)
             if self.is_streamed and device.type == "cuda"
             else 0
         )
@@ -59,8 +61,9 @@ class Sums:
             device,
             self._params,
             self._blocks,
+            self._dtype,
             encodes,
-            _STREAMED_SHARE if self.is_streamed else waiting,
+            self._streamed_share if self.is_streamed else waiting,
             self._spare,
         )
         if passes > 1:  # taken beside the first forward, in backward's order
@@ -94,7 +97,7 @@ class Sums:
         if isinstance(have, HostSum):
             self.values[i] = self._host.take(have, gradient) if is_last else self._host.add(have, gradient, to_come)
         else:
-            sums = gradient if have is None else add(have, gradient, self._encodes)
+            sums = gradient if have is None else add(have, gradient, self._dtype, self._encodes)
             if self._on_host[block] and not is_last:
                 if not self._host.is_reserved:  # the number of passes was not known
                     self._reserve()

@@ -133,5 +133,5 @@ class Adders:
 def add_on_host(place, gradients: list) -> None:
     """In one pass over the memory, so that threads that are late have less to do."""
     pieces = [(one.data_ptr(), DTYPES[one.dtype]) for one in (place.value, *gradients)]
-    _engine.add_on_host(place.memory.data_ptr(), pieces, place.memory.numel())
+    _engine.add_on_host(place.memory.data_ptr(), DTYPES[place.memory.dtype], pieces, place.memory.numel())
     place.value = place.memory

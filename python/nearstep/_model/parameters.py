@@ -63,6 +63,7 @@ class Parameters:
         self._places: dict = {}  # memory that an update may write, by number, until the parameter was fetched
         self._were_places: set = set()  # numbers of those of the last update
         self._may_send = False  # the last step's values to other ranks
+        self._may_share = device.type == "cuda" and not conductor.is_alone  # the vector, with ranks of the same node
         if device.type == "cuda":
             # A block is copied while the digests of others are computed.
             self._looks, self._copies, self._notes = (torch.cuda.Stream(device) for _ in range(3))
@@ -339,9 +340,16 @@ class Parameters:
             self._conductor.await_start()  # the program may write
             self._load([i])
             self._streaming.empty()
+            self._give_own_memory(i)
             if not self._digests.is_known(i):  # else what the program wrote since would be the last step's value
                 self._digests.note([i])
             self.release([i])
+
+    def _give_own_memory(self, i: int) -> None:
+        """For a streamed parameter that the program may write, until the end of the step. In a vector that ranks share,
+        the others would see the change and make it once more."""
+        if self._may_share and self._params[i].data_ptr() == self.values[i].data_ptr():
+            self._params[i].data = self.values[i].clone()
 
     def _refuse_put(self, i: int, advice: str = "") -> None:
         """For a parameter that is to be used."""

@@ -35,6 +35,7 @@ class Settings(TypedDict, total=False):
     clip_norm: float | None
     clipping: Literal["exact", "delayed"]
     accumulation: int | None
+    accumulation_dtype: torch.dtype
     keep_gradients: bool
     keep_random: bool
     devices: int | Sequence[int] | None

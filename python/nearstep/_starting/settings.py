@@ -10,6 +10,8 @@ import numbers
 import os
 from collections.abc import Mapping
 
+import torch
+
 from .names import expect_text, whole_path
 
 
@@ -114,6 +116,18 @@ def check_values(groups: list, clip_norm, accumulation, gpu_memory_gb, **switche
         betas = group.get("betas", (0, 0))
         if not isinstance(betas, (list, tuple)) or len(betas) != 2 or not all(_is_in(0, beta, 1) for beta in betas):
             raise ValueError(f"betas is {betas!r}: give two numbers of at least 0 and below 1.")
+
+
+def check_accumulation_dtype(dtype, layout) -> None:
+    """Raises ValueError for a format in which gradients are not summed."""
+    if dtype not in (torch.float32, torch.bfloat16):
+        raise ValueError(f"accumulation_dtype is {dtype!r}: give torch.float32 or torch.bfloat16.")
+    others = {p.dtype for p in layout.params} - {dtype}
+    if dtype == torch.bfloat16 and others:
+        raise ValueError(
+            f"accumulation_dtype=torch.bfloat16 would round gradients of parameters in {others.pop()} before they are "
+            "summed: leave it out, or convert the model to bfloat16."
+        )
 
 
 def _is_in(least, value, below) -> bool:

@@ -107,8 +107,8 @@ class Slots:
     memory, and the same happens."""
 
     def __init__(self, layers: list[Layer], count: int, device: torch.device, source, watch):
-        """``source``: a Vector or a Window; ``watch(layer)``: called when a layer's parameters are in a slot, where the
-        program's writes would be lost.
+        """``source``: a Vector, a State or a Window; ``watch(layer)``: called when a layer's parameters are in a slot,
+        where the program's writes would be lost.
         """
         self._layers = layers
         self._device = device
@@ -174,11 +174,14 @@ class Slots:
         slot.layer, layer.slot, layer.is_current = layer, slot, True
         if slot.has_stream:
             self._copies.wait_event(slot.used)
-            if any(home.is_cuda for home in homes):  # the program's
+            if any(home is not None and home.is_cuda for home in homes):  # the program's
                 self._copies.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._copies), DisableTorchFunctionSubclass():
-            for p, home, view in zip(layer.params, homes, views(slot.memory, layer.params)):
-                view.copy_(home, non_blocking=True)
+            for p, number, home, view in zip(layer.params, layer.numbers, homes, views(slot.memory, layer.params)):
+                if home is None:
+                    self._source.copy(number, view, self._copies)
+                else:
+                    view.copy_(home, non_blocking=True)
                 p.data = view
         if slot.has_stream:
             slot.loaded.record(self._copies)

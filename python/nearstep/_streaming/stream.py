@@ -26,7 +26,7 @@ from .keeping import Keeping
 from .slots import HostMemory, Layer, Slots
 from .work import Work
 from .spill import Spill
-from .window import Vector, Window
+from .window import State, Vector, Window
 
 _FEWEST_SLOTS = 2  # one computes while the next is loaded
 
@@ -106,6 +106,11 @@ def _uses_of(module, pairs: list) -> list:
         recompute.Uses(names[id(layer)], mine, [p for p in layer.parameters() if id(p) not in streamed])
         for layer, mine in pairs
     ]
+
+
+def taken_bytes(conductor) -> int:
+    """Host memory of this process, with that of state which is about to lie there."""
+    return resident_bytes() + conductor.facts()["memory_bytes"]
 
 
 class Streaming:
@@ -200,9 +205,15 @@ class Streaming:
         self._frozen.reserve(device)
         self._source, self._inputs_room, self._spill = Vector(conductor), math.inf, None
         if self.is_from_storage:
-            self._inputs_room = self._host_bytes_left(sums_bytes) / 2  # the other half holds layers
-            self._source = Window(
-                [layer for layer in self._layers if layer.is_trained], self._inputs_room, conductor, parameters, device
+            is_in_memory = conductor.facts()["has_parameters_in_memory"]
+            trained = [] if is_in_memory else [layer for layer in self._layers if layer.is_trained]
+            left = self._host_bytes_left(sums_bytes, Window.least_bytes(trained, parameters))
+            # Half of it holds layers, unless these are in memory.
+            self._inputs_room = left if is_in_memory else left / 2
+            self._source = (
+                State(conductor, parameters)
+                if is_in_memory
+                else Window(trained, self._inputs_room, conductor, parameters, device)
             )
             self._spill = Spill(conductor.paths, device)
 
@@ -216,13 +227,14 @@ class Streaming:
                         "model before the optimizer is made, or after close()."
                     )
 
-    def _host_bytes_left(self, sums_bytes: int) -> float:
-        gb, trained = self._settings.host_memory_gb, [layer for layer in self._layers if layer.is_trained]
-        taken, kept = resident_bytes(), self._parameters.kept_bytes
+    def _host_bytes_left(self, sums_bytes: int, two: int) -> float:
+        """``two``: bytes of two layers in the window."""
+        gb = self._settings.host_memory_gb
+        taken = taken_bytes(self._conductor)
+        kept = self._parameters.kept_bytes
         slots = (
             (self._first_slots() + 1) * self._slot_bytes + kept if self._device.type == "cpu" else 0
         )  # and gradients
-        two = Window.least_bytes(trained, self._parameters)
         if taken + kept + sums_bytes + slots + two > gb * 1e9:
             sums = (
                 f"sums of gradients of several backward passes (accumulation=1 needs none) {sums_bytes / 1e9:.3g} GB, "
@@ -231,7 +243,8 @@ class Streaming:
             )
             sums += f"slots and gradients {slots / 1e9:.3g} GB, " if slots else ""
             raise ValueError(
-                f"host_memory_gb={gb:g} is too small: the process takes {taken / 1e9:.3g} GB, {sums}parameters that "
+                f"host_memory_gb={gb:g} is too small: the process and state in memory take {taken / 1e9:.3g} GB, "
+                f"{sums}parameters that "
                 f"are in no layer {kept / 1e9:.3g} GB and "
                 f"two layers {two / 1e9:.3g} GB. Give at least "
                 f"{math.ceil((taken + kept + sums_bytes + slots + two) / 1e8) / 10:g} GB; activations on the host "
@@ -287,13 +300,9 @@ class Streaming:
     def _say(self, more: str = "") -> None:
         if self._conductor.rank == 0:
             where = "in host memory" if self._activations.on_host or self._device.type == "cpu" else "on the GPU"
-            home = (
-                f"are read from storage into {len(self._source)} places of host memory and "
-                if self.is_from_storage
-                else ""
-            )
             print(
-                f"nearstep: {len(self._layers)} layers of at most {self._slot_bytes / 1e9:.3g} GB {home}pass through "
+                f"nearstep: {len(self._layers)} layers of at most {self._slot_bytes / 1e9:.3g} GB "
+                f"{self._source.describe()}pass through "
                 f"{len(self._slots)} slots, "
                 f"{self._kept_bytes / 1e9:.3g} GB of other parameters stay, activations between layers wait "
                 f"{where}{more}",

@@ -23,6 +23,10 @@ class Vector:
     def __init__(self, conductor):
         self._conductor = conductor
 
+    def describe(self) -> str:
+        """A part of a line that says where layers come from."""
+        return ""
+
     def begin(self, layer) -> None:
         """The layer computes soon."""
 
@@ -30,7 +34,7 @@ class Vector:
         return all(map(self._conductor.has_block, layer.blocks))
 
     def take(self, layer) -> list:
-        """Waits for the layer's parameters of the last step. Returns where they are."""
+        """Waits for the layer's parameters of the last step. Returns where they are; None: copy() knows."""
         for block in layer.blocks:
             self._conductor.await_block(block)
         return layer.homes
@@ -43,6 +47,28 @@ class Vector:
 
     def close(self) -> None:
         pass
+
+
+class State(Vector):
+    """Parameters are in the state, which is in host memory, and come from there. What the program has used itself is
+    in the vector until the step ends, and comes from there."""
+
+    def __init__(self, conductor, parameters):
+        super().__init__(conductor)
+        self._parameters = parameters
+
+    def describe(self) -> str:
+        return "are copied from the state in host memory and "
+
+    def take(self, layer) -> list:
+        homes = super().take(layer)
+        return [home if i is None or self._parameters.is_loaded(i) else None for i, home in zip(layer.numbers, homes)]
+
+    def copy(self, i: int, view, stream) -> None:
+        """Copies a parameter that take() gave no memory of, in the order of ``stream``; None: at once."""
+        begin, end = self._parameters.range_of(i)
+        order = None if stream is None else stream.cuda_stream
+        self._conductor.copy_parameters(begin, end, view.data_ptr(), view.nbytes, order)
 
 
 class _Room:
@@ -90,8 +116,8 @@ class Window:
         self._seconds = {"read_s": 0.0, "awaited_s": 0.0}
         self.seconds: dict = {}  # of the last step
 
-    def __len__(self) -> int:
-        return len(self._rooms)
+    def describe(self) -> str:
+        return f"are read from storage into {len(self._rooms)} places of host memory and "
 
     @staticmethod
     def least_bytes(layers: list, parameters) -> int:

@@ -111,14 +111,8 @@ RankKeeping keeping_of_rank(const PlacedSettings& settings, const Layout& layout
                             std::size_t ranks_of_host) {
     const auto ranks = static_cast<int>(nodes.group_of.size());
     const csd::Keeping keeping = plan::keeping_of(settings, lies_in_memory(settings, rank, ranks));
-    const bool reads_state = options.parameters == ParameterHome::state;
     if (keeping != csd::Keeping::logged) {
-        return {.keeping = reads_state || options.may_go_back ? csd::Keeping::twice : keeping};
-    }
-    if (reads_state) {
-        throw ConfigError(text(Term::log,
-                               " keeps all state in memory, but parameters are to be read from "
-                               "the drive: leave one of them out."));
+        return {.keeping = options.may_go_back ? csd::Keeping::twice : keeping};
     }
     expect_drives(settings);
     const shard::Ownership owners = make_ownership(settings, layout.elems, nodes);

@@ -19,7 +19,7 @@ struct RankKeeping {
 
 // State is logged with csd.log, and is kept once where all of it lies in memory, unless somebody
 // needs what was before: cards, mode base and shaped links have two places, and so has a client
-// that reads parameters from the state or may go back a step. `ranks_of_host` share the memory of
+// that may go back a step. `ranks_of_host` share the memory of
 // the rank's host. Throws ConfigError if csd.log does not fit.
 RankKeeping keeping_of_rank(const PlacedSettings& settings, const Layout& layout,
                             const EngineOptions& options, const mpi::Topology& nodes, int rank,

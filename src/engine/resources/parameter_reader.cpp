@@ -38,6 +38,39 @@ void round(Dtype stored, std::span<const std::byte> from, Dtype dtype, std::span
 
 }  // namespace
 
+ParameterReader::Sources::const_iterator ParameterReader::source_of(std::size_t element) const {
+    return std::ranges::upper_bound(
+        sources_, element, {}, [](const auto& one) { return one.tiles.end * shard::kTileElems; });
+}
+
+bool ParameterReader::is_in_memory() const {
+    return stored_ == dtype_ && std::ranges::all_of(sources_, [](const auto& one) {
+               return one.device->is_in_memory();
+           });
+}
+
+void ParameterReader::copy(shard::ElementRange range, std::span<std::byte> to,
+                           const memory::Stream* stream) const {
+    const std::size_t element_bytes = size_bytes(dtype_);
+    expects(to.size() == (range.end - range.begin) * element_bytes,
+            "the memory has the size of the parameters");
+    auto source = source_of(range.begin);
+    for (std::size_t at = range.begin; at < range.end; ++source) {
+        expects(source != sources_.end(), "the devices hold all parameters");
+        const std::size_t next = std::min(range.end, source->tiles.end * shard::kTileElems);
+        const auto masters =
+            source->device->masters_in_memory(source->index, generation_)
+                .subspan((at - source->first_elem()) * element_bytes, (next - at) * element_bytes);
+        const auto place = to.subspan((at - range.begin) * element_bytes, masters.size());
+        if (stream != nullptr) {
+            memory::copy_to_gpu(place, masters, *stream);
+        } else {
+            std::ranges::copy(masters, place.begin());
+        }
+        at = next;
+    }
+}
+
 void ParameterReader::read(shard::ElementRange range, std::span<std::byte> to) const {
     const std::size_t element_bytes = size_bytes(dtype_);
     expects(range.begin % csd::Device::kReadElems == 0 && range.end % csd::Device::kReadElems == 0,
@@ -54,9 +87,7 @@ void ParameterReader::read(shard::ElementRange range, std::span<std::byte> to) c
         }
         piece.to = {};
     };
-    auto source = std::ranges::upper_bound(sources_, range.begin, {}, [](const auto& one) {
-        return one.tiles.end * shard::kTileElems;
-    });
+    auto source = source_of(range.begin);
     for (std::size_t at = range.begin; at < range.end;) {
         expects(source != sources_.end(), "the devices hold all parameters");
         const std::size_t end = source->tiles.end * shard::kTileElems;

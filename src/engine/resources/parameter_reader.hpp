@@ -3,6 +3,7 @@
 
 #include "base/dtype.hpp"
 #include "csd/state_format.hpp"
+#include "memory/gpu.hpp"
 #include "offload/step_pipeline.hpp"
 #include "shard/partition.hpp"
 
@@ -16,10 +17,11 @@
 namespace nearstep::engine {
 
 class ParameterReader {
+    using Sources = std::vector<offload::OwnedSubgroup>;
+
 public:
     // `sources`: all subgroups of the parameter vector in tile order. Their devices outlive this.
-    ParameterReader(std::vector<offload::OwnedSubgroup> sources, csd::StateFormat state,
-                    Dtype dtype)
+    ParameterReader(Sources sources, csd::StateFormat state, Dtype dtype)
         : sources_(std::move(sources)), stored_(csd::master_dtype(state)), dtype_(dtype) {}
 
     // Later reads are of this generation.
@@ -27,9 +29,16 @@ public:
 
     // See Run::read_parameters().
     void read(shard::ElementRange range, std::span<std::byte> to) const;
+    // See Run::has_parameters_in_memory() and Run::copy_parameters().
+    bool is_in_memory() const;
+    void copy(shard::ElementRange range, std::span<std::byte> to,
+              const memory::Stream* stream) const;
 
 private:
-    std::vector<offload::OwnedSubgroup> sources_;
+    // The subgroup that has the element.
+    Sources::const_iterator source_of(std::size_t element) const;
+
+    Sources sources_;
     Dtype stored_;
     Dtype dtype_;
     std::atomic<std::int64_t> generation_ = 0;

@@ -8,6 +8,7 @@
 #include "base/number_list.hpp"
 #include "base/units.hpp"
 #include "engine/placement/devices.hpp"
+#include "engine/placement/rank_binding.hpp"
 #include "engine/placement/site_links.hpp"
 #include "engine/placement/tier_shares.hpp"
 #include "engine/route/scalar_sets.hpp"
@@ -58,6 +59,9 @@ Resources::Resources(const mpi::Communicator& ranks, const Start& start, const L
       parameters(parameter_groups(settings, nodes)),
       log(manifest_path(settings, ranks.rank(), set), storage.get(),
           program_state_paths(settings, ranks.rank(), set)) {
+    // Memory that is taken from here on lies near the cores of this rank.
+    binding = bind_near_devices(world, state_files(settings, world.rank(), world.size(), set),
+                                memory::gpus() > 0 ? options.gpu : std::nullopt);
     threads =
         threads_of_ranks(world, identity.threads, config::computing_ranks(settings, world.size()));
     make_groups();
@@ -219,10 +223,14 @@ std::vector<std::string> lines_of(const Resources& of) {
 void Resources::make_facts() {
     std::array<std::uint64_t, 1> kept_bytes = {};
     std::array<double, 1> unwritten_bytes = {};
+    double memory_bytes = 0;
     for (const offload::OwnedSubgroup& of : pipeline->subgroups()) {
         const std::size_t bytes = csd::state_bytes(settings.csd.state, of.tiles.size());
         if (of.index < static_cast<std::size_t>(of.device->kept_slots()) || settings.logs > 1) {
             kept_bytes.front() += bytes;
+        }
+        if (settings.spare_places > 0) {
+            memory_bytes += static_cast<double>(bytes + of.tiles.size() * settings.log_tile_bytes);
         }
         if (settings.logs > 1) {
             unwritten_bytes.front() +=
@@ -250,6 +258,7 @@ void Resources::make_facts() {
              .most_subgroups = most_subgroups(owners),
              .kept_bytes = static_cast<double>(kept_bytes.front()),
              .unwritten_bytes = unwritten_bytes.front(),
+             .memory_bytes = static_cast<std::size_t>(memory_bytes * (1 - state.gpu / all)),
              .gpu_share = state.gpu / all,
              .memory_share = state.memory / all,
              .payload_bytes_per_parameter = route.payload_bytes_per_parameter(),
@@ -273,6 +282,7 @@ void Resources::make_facts() {
             layout.blocks, route.most_sent_bytes(), ranks, layout.dtype);
     }
     facts.lines = lines_of(*this);
+    facts.lines.insert(facts.lines.end(), binding.begin(), binding.end());
     std::erase(facts.lines, "");
 }
 

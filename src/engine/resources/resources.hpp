@@ -108,6 +108,7 @@ struct Resources {
     std::optional<ParameterReader> reader;  // with ParameterHome::state
     std::map<int, std::string> places;      // see store::Manifest::places
     std::string threads;                    // see store::Manifest::threads
+    std::vector<std::string> binding;       // see bind_near_devices()
     trace::RunFacts facts;
 
 private:

@@ -20,6 +20,7 @@ class Nearstep(CMakePackage):
     depends_on("nlohmann-json")
     depends_on("xxhash")
     depends_on("liburing")
+    depends_on("hwloc@2:")
     depends_on("py-torch@2.4:")
 
     def cmake_args(self):

@@ -1,0 +1,179 @@
+"""Files of a small FUSE file system that records each write and each flush in the order in which they come. A loop
+device over such a file is a disk whose writes are known. Standard library only; needs root and Linux. Started as
+
+    recorded_disks.py MOUNTPOINT RECORD FILE...
+
+it serves the files under their names until the mount point is unmounted.
+"""
+
+import bisect
+import ctypes
+import os
+import pathlib
+import stat
+import struct
+import subprocess
+import sys
+import time
+
+# Opcodes and flags are those of linux/fuse.h.
+LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE = 1, 2, 3, 4, 14, 15, 16
+RELEASE, FSYNC, FLUSH, INIT, OPENDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET = 18, 20, 25, 26, 27, 29, 36, 42
+BIG_WRITES, MAX_PAGES, SIZE_IS_SET = 1 << 5, 1 << 22, 1 << 3
+MOST_BYTES = 1 << 20
+ENOENT, ENOSYS = 2, 38
+VALID_S = 86400  # the kernel may keep attributes, for nobody else changes the files
+ENTRY = struct.Struct("<BBQI")  # of a record: what, number of the file, offset, bytes, and then the bytes
+A_WRITE, A_FLUSH = 1, 2
+SECTOR = 512
+
+
+class Server:
+    """Answers the kernel's requests, one after the other."""
+
+    def __init__(self, mountpoint, record, paths):
+        self.names = [os.path.basename(path).encode() for path in paths]
+        self.files = [os.open(path, os.O_RDWR) for path in paths]
+        self.record = open(record, "wb", buffering=0)
+        self.device = os.open("/dev/fuse", os.O_RDWR)
+        options = f"fd={self.device},rootmode=40000,user_id=0,group_id=0,allow_other"
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mount(b"recorded", os.fsencode(mountpoint), b"fuse.recorded", 0, options.encode()) != 0:
+            raise OSError(ctypes.get_errno(), "cannot mount FUSE", mountpoint)
+
+    def attributes(self, node):
+        """A node is 1, the folder, or 2 and more, the files."""
+        size = 0 if node == 1 else os.fstat(self.files[node - 2]).st_size
+        mode = stat.S_IFDIR | 0o755 if node == 1 else stat.S_IFREG | 0o600
+        return struct.pack("<6Q10I", node, size, -(-size // SECTOR), 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+
+    def note(self, what, node, offset=0, data=b""):
+        self.record.write(ENTRY.pack(what, node - 2, offset, len(data)) + bytes(data))
+
+    def answer(self, code, node, body):
+        """The reply to a request, or the number of an error."""
+        if code == INIT:
+            flags = BIG_WRITES | MAX_PAGES
+            return struct.pack("<4I2H2I2H8I", 7, 31, 0, flags, 16, 12, MOST_BYTES, 1, MOST_BYTES // 4096, *[0] * 9)
+        if code == LOOKUP:
+            name = bytes(body).rstrip(b"\0")
+            if name not in self.names:
+                return ENOENT
+            node = 2 + self.names.index(name)
+            return struct.pack("<4Q2I", node, 0, VALID_S, VALID_S, 0, 0) + self.attributes(node)
+        if code in (GETATTR, SETATTR):
+            if code == SETATTR and struct.unpack_from("<I", body)[0] & SIZE_IS_SET:
+                os.ftruncate(self.files[node - 2], struct.unpack_from("<Q", body, 16)[0])
+            return struct.pack("<Q2I", VALID_S, 0, 0) + self.attributes(node)
+        if code in (OPEN, OPENDIR):
+            return struct.pack("<Q2I", 0, 0, 0)
+        if code == READ:
+            _, offset, size = struct.unpack_from("<2QI", body)
+            return os.pread(self.files[node - 2], size, offset)
+        if code == WRITE:
+            _, offset, size = struct.unpack_from("<2QI", body)
+            data = body[40 : 40 + size]
+            self.note(A_WRITE, node, offset, data)
+            os.pwrite(self.files[node - 2], data, offset)
+            return struct.pack("<2I", size, 0)
+        if code == FSYNC:
+            self.note(A_FLUSH, node)
+            return b""
+        return b"" if code in (FLUSH, RELEASE, RELEASEDIR) else ENOSYS
+
+    def serve(self):
+        while True:
+            try:
+                request = memoryview(os.read(self.device, MOST_BYTES + 4096))
+            except OSError:  # unmounted
+                return
+            _, code, unique, node = struct.unpack_from("<2I2Q", request)
+            if code in (FORGET, BATCH_FORGET, INTERRUPT):
+                continue
+            answer = self.answer(code, node, request[40:])
+            error, reply = (-answer, b"") if isinstance(answer, int) else (0, answer)
+            os.write(self.device, struct.pack("<IiQ", 16 + len(reply), error, unique) + reply)
+
+
+def start(mountpoint, record, paths):
+    """A process that serves the files, which are there on return."""
+    server = subprocess.Popen([sys.executable, __file__, *map(str, (mountpoint, record, *paths))])
+    while not os.path.ismount(mountpoint):
+        if server.poll() is not None:
+            raise RuntimeError(f"The process that records ended with code {server.returncode}.")
+        time.sleep(0.01)
+    return server
+
+
+class Record:
+    """What was recorded of some disks, and of files of text after them."""
+
+    def __init__(self, path, disks):
+        self.disks = disks
+        self.bytes = pathlib.Path(path).read_bytes()
+        self.entries = []  # what, file, offset, begin of the data, bytes
+        at = 0
+        while at < len(self.bytes):
+            what, file, offset, size = ENTRY.unpack_from(self.bytes, at)
+            at += ENTRY.size
+            self.entries.append((what, file, offset, at, size))
+            at += size
+
+    def text_lines(self):
+        """The instant of each write to a file of text, and what was written."""
+        return [
+            (instant, self.bytes[begin : begin + size].decode())
+            for instant, (what, file, _, begin, size) in enumerate(self.entries)
+            if what == A_WRITE and file >= self.disks
+        ]
+
+    def flushes(self, disk, end):
+        return sum(entry[:2] == (A_FLUSH, disk) for entry in self.entries[:end])
+
+    def last_flush(self, disk, instant):
+        """The instant after the disk's last flush before this one."""
+        if not hasattr(self, "_flushes"):
+            self._flushes = [
+                [number + 1 for number, entry in enumerate(self.entries) if entry[:2] == (A_FLUSH, which)]
+                for which in range(self.disks)
+            ]
+        found = bisect.bisect_right(self._flushes[disk], instant)
+        return self._flushes[disk][found - 1] if found else 0
+
+    def writes(self, disk, begin, end):
+        """The offsets and bytes of the disk's writes between two instants."""
+        for what, file, offset, at, size in self.entries[begin:end]:
+            if what == A_WRITE and file == disk:
+                yield offset, self.bytes[at : at + size]
+
+
+class Image:
+    """A disk as it was at its last flush before an instant that only grows."""
+
+    def __init__(self, record, disk, path):
+        self.record, self.disk, self.path, self.instant = record, disk, path, 0
+
+    def cut(self, instant, draw, copy):
+        """Makes a copy that lost its power at an instant: of the writes since the last flush some are there, some are
+        not, and of some a few sectors are. Returns the numbers of writes that are whole, missing and torn."""
+        flushed = self.record.last_flush(self.disk, instant)
+        with open(self.path, "rb+", buffering=0) as file:
+            for offset, data in self.record.writes(self.disk, self.instant, flushed):
+                os.pwrite(file.fileno(), data, offset)
+        self.instant = flushed
+        subprocess.run(["cp", "--sparse=always", self.path, copy], check=True)
+        counts = [0, 0, 0]
+        kept = draw.choice([0.1, 0.5, 0.9])
+        with open(copy, "rb+", buffering=0) as file:
+            for offset, data in self.record.writes(self.disk, flushed, instant):
+                fate = draw.choices([0, 1, 2], [kept, 1 - kept, 0.3])[0]
+                counts[fate] += 1
+                share = [1, 0, draw.random()][fate]
+                for at in range(0, len(data), SECTOR):
+                    if share == 1 or share and draw.random() < share:
+                        os.pwrite(file.fileno(), data[at : at + SECTOR], offset + at)
+        return counts
+
+
+if __name__ == "__main__":
+    Server(sys.argv[1], sys.argv[2], sys.argv[3:]).serve()
