@@ -112,10 +112,14 @@ struct UpdateReport {
     double update_s = 0;  // includes bringing the parameters in
     double hidden_s = 0;  // part of the update and its flush that is hidden: the least of all ranks
     Slowest devices = {};  // the rank whose devices updated their state last
+    Slowest drives = {};   // the rank whose drives moved state slowest beside their first steps
     // The node whose parameters came late to others, though those of most ranks had come, and the
     // node that waited longest for parameters, by seconds of waiting: its first rank.
     Slowest sender = {};
     Slowest receiver = {};
+    // The rank whose GPU the others waited for in NCCL, and the least seconds of a rank there.
+    Slowest nccl = {};
+    double nccl_s = 0;
     double network_s = 0;  // from the end of the slowest devices until all parameters had come
     trace::TrafficSnapshot traffic = {};
     codec::DeltaTally deltas = {};  // zeros without gather.codec = "delta"

@@ -69,6 +69,10 @@ public:
     // NcclError if they were aborted; their results must not be used then.
     void wait_for(const memory::Event& event);
 
+    // Seconds that this GPU was in operations, of all that were noticed to have ended since the
+    // last call: it moved data, or waited for the GPUs of other ranks.
+    double take_seconds();
+
 private:
     struct State;
 

@@ -123,6 +123,8 @@ struct Group::State {
     void abort();
     void settle(Watchdog& watchdog, const char* what);
     Operation& free_operation(Watchdog& watchdog);
+    // Frees the slot of an operation that has ended. Hold `mutex`.
+    void free(Operation& operation);
 
     int gpu;
     std::chrono::seconds limit;
@@ -140,7 +142,15 @@ struct Group::State {
     RunTime call_time;
     std::array<Operation, kOperations> operations;
     std::size_t next = 0;
+    double seconds = 0;  // of operations that have ended
 };
+
+void Group::State::free(Operation& operation) {
+    if (operation.what != nullptr) {
+        seconds += operation.ended.seconds_since(operation.begun);
+    }
+    operation.what = nullptr;
+}
 
 std::optional<std::string> Group::State::look(Clock::time_point now) {
     const std::unique_lock lock(mutex, std::try_to_lock);
@@ -173,7 +183,7 @@ std::optional<std::string> Group::State::look(Clock::time_point now) {
             return overdue(operation.what);
         }
         if (progress == Progress::over) {
-            operation.what = nullptr;
+            free(operation);
         }
     }
     return std::nullopt;
@@ -232,7 +242,7 @@ Group::State::Operation& Group::State::free_operation(Watchdog& watchdog) {
             Operation& operation = operations[next];
             if (operation.what == nullptr || operation.ended.is_over()) {
                 next = (next + 1) % operations.size();
-                operation.what = nullptr;
+                free(operation);
                 operation.time = {};
                 return operation;
             }
@@ -387,6 +397,16 @@ void Group::wait_for(const memory::Event& event) {
     if (state_->is_closed) {
         watchdog_.give_up(kClosed);
     }
+}
+
+double Group::take_seconds() {
+    const std::lock_guard lock(state_->mutex);
+    for (State::Operation& operation : state_->operations) {
+        if (operation.what != nullptr && operation.ended.is_over()) {
+            state_->free(operation);
+        }
+    }
+    return std::exchange(state_->seconds, 0);
 }
 
 }  // namespace nearstep::nccl

@@ -421,21 +421,28 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("found_checkpoint", &Conductor::found_checkpoint)
         .def_prop_ro("checkpoint_folder",
                      [](const Driver& self) { return config::checkpoint_folder(self.run()); });
-    m.def("export_safetensors",
-          [](const std::string& checkpoint, const std::string& folder, const std::string& dtype,
-             std::size_t shard_bytes, const std::string& config,
-             const std::string& generation_config, const std::vector<OtherTensor>& others) {
-              Bytes last;  // read; dropped with the GIL
-              const std::vector<checkpoint::OtherTensor> tensors = others_of(others, last);
-              const nb::gil_scoped_release without_python;
-              checkpoint::export_safetensors(
-                  mpi::Communicator::alone(std::chrono::seconds(1)), checkpoint, folder,
-                  dtype_of(dtype), shard_bytes,
-                  [&](const auto& /*about*/) {
-                      return checkpoint::ModelTexts{config, generation_config, {}};
-                  },
-                  tensors);
-          });
+    // With `shard_bytes` a folder of safetensors, else one HDF5 file.
+    m.def(
+        "export_weights",
+        [](const std::string& checkpoint, const std::string& path, const std::string& dtype,
+           std::optional<std::size_t> shard_bytes, const std::string& config,
+           const std::string& generation_config, const std::vector<OtherTensor>& others) {
+            Bytes last;  // read; dropped with the GIL
+            const std::vector<checkpoint::OtherTensor> tensors = others_of(others, last);
+            const nb::gil_scoped_release without_python;
+            const mpi::Communicator alone = mpi::Communicator::alone(std::chrono::seconds(1));
+            const auto texts = [&](const auto& /*about*/) {
+                return checkpoint::ModelTexts{config, generation_config, {}};
+            };
+            if (shard_bytes) {
+                checkpoint::export_safetensors(alone, checkpoint, path, dtype_of(dtype),
+                                               *shard_bytes, texts, tensors);
+            } else {
+                checkpoint::export_checkpoint(alone, checkpoint, path, {.dtype = dtype_of(dtype)},
+                                              texts, tensors);
+            }
+        },
+        nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
 }
 
 }  // namespace nearstep::python

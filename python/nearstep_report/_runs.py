@@ -292,7 +292,16 @@ def _study_of_hosts(runs):
     for run in runs:
         hosts = objects(at(run.summary, "hosts"))
         for host in hosts if len(hosts) > 1 else []:
-            keys = ("host", "ranks", "network_sent_bytes", "slow_computed", "slow_devices", "slow_sender")
+            keys = (
+                "host",
+                "ranks",
+                "network_sent_bytes",
+                "slow_computed",
+                "slow_devices",
+                "slow_drives",
+                "slow_nccl",
+                "slow_sender",
+            )
             rows.append({"origin": "measured", "run": run.name, **{key: host.get(key) for key in keys}})
             rows[-1]["network_sent_bytes"] = human_bytes(amount(host.get("network_sent_bytes")))
     return Study(
@@ -304,10 +313,14 @@ def _study_of_hosts(runs):
             ("network_sent_bytes", "sent to others", ""),
             ("slow_computed", "steps that waited for its ranks", ""),
             ("slow_devices", "for its devices", ""),
+            ("slow_drives", "for drives that became slower", ""),
+            ("slow_nccl", "for its GPUs in NCCL", ""),
             ("slow_sender", "for its parameters", ""),
         ],
         rows=rows,
-        notes=["A step waited for what took 1.5 times as long as on the median rank."] if rows else [],
+        notes=["A step waited for what took 1.5 times as long as on the median rank, or as in the first steps."]
+        if rows
+        else [],
     )
 
 

@@ -24,6 +24,23 @@ struct Slowest {
 // Returns the slowest rank. Ranks whose time is 0 had nothing to do and do not count.
 Slowest slowest_of(const std::vector<double>& seconds);
 
+// Returns the rank that the others waited for in exchanges, because it was in them for the shortest
+// time: the median rank was in them so many times as long. Ranks whose time is 0 do not count.
+Slowest latest_of(const std::vector<double>& seconds);
+
+// Compares the rate of each step with that of a run's first steps, as of a drive that is throttled
+// later.
+class RateSinceStart {
+public:
+    // How many times as long as at the start the step took for its bytes; 1 while that is not
+    // known. The first step does not count, because it allocates.
+    double times(double bytes, double seconds);
+
+private:
+    int steps_ = 0;
+    double at_start_ = 0;  // bytes per second, the least of the first steps
+};
+
 // values[i] / others[i]. Compares within each round, because the load of a shared machine varies.
 std::vector<double> ratios_of(const std::vector<double>& values, const std::vector<double>& others);
 

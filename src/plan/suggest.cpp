@@ -63,7 +63,7 @@ Workload work_of(const Machine& machine, const Task& task, const Way& way) {
 Site site_of(const Machine& machine, const Workload& work) {
     Site site;
     site.gpu_peak = site.gpu_operations = machine.gpu_operations;
-    site.gpu_memory = machine.gpu_memory;
+    site.gpu_memory = machine.gpu_memory - kLibraryBytes;
     site.gpu_memory_rate = machine.gpu_memory_rate;
     site.gpu_link = machine.gpu_link;
     site.gpu_to_gpu = machine.gpu_link;
@@ -78,47 +78,18 @@ Site site_of(const Machine& machine, const Workload& work) {
     return site;
 }
 
-// A layer keeps what its backward needs if `kept` is all.
-Choice choice_of(const Way& way, Kept kept) {
+// What the planner knows of the way: layers on the GPU keep all, streamed ones as many as fit, and
+// sums of gradients that do not fit wait on the host.
+Choice choice_of(const Problem& problem, const Way& way) {
     Choice choice;
     choice.codec = way.codec;
     choice.home = way.home;
     choice.order = way.home == Home::storage ? Order::by_block : Order::by_micro_batch;
-    choice.kept = kept;
+    choice.kept = way.home == Home::gpu ? Kept::all : Kept::most;
+    const bool has_sums = way.home != Home::storage && micro_batches(problem) > 1;
+    choice.sums = has_sums ? Sums::host : Sums::gpu;
     choice.shares.memory = way.keeping == Keeping::twice ? 0 : 1;
     return choice;
-}
-
-// Gradients are summed over several micro-batches in fp32, on the GPU as far as these fit and else
-// on the host.
-double bytes_of_sums(const Problem& problem, const Choice& choice) {
-    Choice summed = choice;
-    summed.order = Order::by_micro_batch;
-    return sum_bytes_on_gpu(problem, summed);
-}
-
-// GPU memory without those sums.
-double gpu_need(const Problem& problem, const Choice& choice) {
-    return kLibraryBytes + gpu_bytes(problem, choice) - sum_bytes_on_gpu(problem, choice);
-}
-
-// The part of those sums that is on the GPU. Streamed layers leave about a third of it there
-// (docs/results: 17 of 52 GB), and with parameters in storage there is one pass.
-double sums_on_gpu(const Problem& problem, const Way& way, double need, double sums) {
-    constexpr double kOfStreamed = 1.0 / 3;
-    const double most = way.home == Home::gpu    ? sums
-                        : way.home == Home::host ? sums * kOfStreamed
-                                                 : 0;
-    return std::clamp(problem.site.gpu_memory - need, 0.0, most);
-}
-
-// The share of layers that keep what backward needs, where others compute again.
-double share_that_keeps(const Problem& problem, const Way& way, double need, double sums) {
-    if (way.home == Home::gpu) {
-        return 1;
-    }
-    const double free = problem.site.gpu_memory - need - sums_on_gpu(problem, way, need, sums);
-    return std::clamp(free / (way.micro_batch * problem.work.kept_bytes), 0.0, 1.0);
 }
 
 void set_memory(const Machine& machine, const Task& task, const Problem& problem,
@@ -128,23 +99,18 @@ void set_memory(const Machine& machine, const Task& task, const Problem& problem
     const Numbers numbers(problem, choice);
     const Demand demand = demand_of(problem, choice, numbers);
     const KeptState state = kept_state(problem, choice, numbers);
-    const double need = gpu_need(problem, choice);
-    const double sums = bytes_of_sums(problem, choice);
-    const double on_gpu = sums_on_gpu(problem, way, need, sums);
-    const double kept = share_that_keeps(problem, way, need, sums);
-    out.gpu_bytes =
-        need + on_gpu + (way.home == Home::gpu ? 0 : kept * way.micro_batch * work.kept_bytes);
-    out.host_bytes =
-        kLibraryBytes + demand.host + sums - on_gpu + work.kept * work.state_bytes * elements(task);
-    const bool has_drive = way.keeping != Keeping::once;
+    out.gpu_bytes = kLibraryBytes + demand.gpu;
+    out.host_bytes = kLibraryBytes + demand.host + work.kept * work.state_bytes * elements(task);
     out.drive_bytes = demand.drive;
     out.written_bytes = state.written;
     out.logged = state.logged;
     out.replay_s = way.keeping == Keeping::logged ? replay_seconds(problem, choice) : 0;
+    const bool has_drive = way.keeping != Keeping::once;
     const double of_host = kHostMargin * out.host_bytes;
-    out.does_fit = (machine.has_gpu ? need <= machine.gpu_memory && of_host <= machine.host_memory
-                                    : out.gpu_bytes + of_host <= machine.host_memory) &&
-                   out.drive_bytes <= machine.drive_free && (!has_drive || machine.drive_rate > 0);
+    out.does_fit =
+        (machine.has_gpu ? out.gpu_bytes <= machine.gpu_memory && of_host <= machine.host_memory
+                         : out.gpu_bytes + of_host <= machine.host_memory) &&
+        out.drive_bytes <= machine.drive_free && (!has_drive || machine.drive_rate > 0);
 }
 
 // The largest micro-batch that fits, else one sequence.
@@ -222,15 +188,11 @@ Forecast forecast(const Machine& machine, const Task& task, const Way& way) {
     if (way.host_memory > 0) {
         problem.site.host_memory = way.host_memory;
     }
-    const Choice keeps = choice_of(way, Kept::all);
-    const Choice again = choice_of(way, Kept::inputs);
-    const double share =
-        share_that_keeps(problem, way, gpu_need(problem, again), bytes_of_sums(problem, again));
+    const Choice choice = choice_of(problem, way);
     Forecast out{.way = way};
-    out.step_s = share * cost_of(problem, keeps).terms.step +
-                 (1 - share) * cost_of(problem, again).terms.step;
+    out.step_s = cost_of(problem, choice).terms.step;
     out.tokens_per_s = problem.work.sequences * problem.work.tokens_per_sequence / out.step_s;
-    set_memory(machine, task, problem, way.home == Home::gpu ? keeps : again, out);
+    set_memory(machine, task, problem, choice, out);
     return out;
 }
 

@@ -71,12 +71,14 @@ void add_times(const StepReport& report, Lines& lines) {
     lines.value(report.network_s);
     const std::vector slowest = {
         std::pair{"computed", report.computed}, std::pair{"devices", report.devices},
-        std::pair{"sender", report.sender}, std::pair{"receiver", report.receiver}};
+        std::pair{"drives", report.drives},     std::pair{"nccl", report.nccl},
+        std::pair{"sender", report.sender},     std::pair{"receiver", report.receiver}};
     lines.metric("nearstep_slowest_rank", "gauge", "The slowest rank of the last step.");
     for (const auto& [what, one] : slowest) {
         lines.value(one.rank, label("of", what));
     }
-    lines.metric("nearstep_slowest_times", "gauge", "Its time as a multiple of the median rank's.");
+    lines.metric("nearstep_slowest_times", "gauge",
+                 "Its time as a multiple of the median rank's, or of the first steps' for drives.");
     for (const auto& [what, one] : slowest) {
         lines.value(one.times, label("of", what));
     }

@@ -48,8 +48,11 @@ struct StepReport {
     PhaseSeconds seconds;
     Slowest computed;      // forward and backward
     Slowest devices;       // their update
+    Slowest drives;        // by the rate of its drives beside that of the run's first steps
     Slowest sender;        // by how long others waited for its parameters alone
     Slowest receiver;      // by how long it waited for parameters
+    Slowest nccl;          // by how long GPUs of other ranks waited for its own in NCCL
+    double nccl_s = 0;     // in NCCL, of the rank that was there for the shortest time
     double network_s = 0;  // that parameters came after the slowest devices' update
     trace::TrafficSnapshot traffic;
     codec::DeltaTally deltas;  // zeros without gather.codec = "delta"

@@ -172,6 +172,8 @@ json hosts_json(const RunRecord& record) {
     add("network_sent_bytes", record.network_sent_bytes);
     add("slow_computed", slow_steps(record, &StepReport::computed));
     add("slow_devices", slow_steps(record, &StepReport::devices));
+    add("slow_drives", slow_steps(record, &StepReport::drives));
+    add("slow_nccl", slow_steps(record, &StepReport::nccl));
     add("slow_sender", slow_steps(record, &StepReport::sender));
     return hosts;
 }
@@ -242,6 +244,11 @@ json to_json(const StepReport& report, std::size_t parameters) {
                  {"slowest_times", report.computed.times},
                  {"slowest_devices_rank", report.devices.rank},
                  {"slowest_devices_times", report.devices.times},
+                 {"slowest_drives_rank", report.drives.rank},
+                 {"slowest_drives_times", report.drives.times},
+                 {"slowest_nccl_rank", report.nccl.rank},
+                 {"slowest_nccl_times", report.nccl.times},
+                 {"nccl_s", report.nccl_s},
                  {"slowest_sender_rank", report.sender.rank},
                  {"slowest_sender_times", report.sender.times},
                  {"slowest_receiver_rank", report.receiver.rank},

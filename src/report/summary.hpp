@@ -16,8 +16,8 @@ namespace nearstep::report {
 // clip_guesses, clip_misses (wrong guesses, see trace::Guess), masters_xxh3, checkpoint, mode;
 // - endurance {written_bytes, written_bytes_per_step (per device), rated_tbw, days_to_rated_tbw},
 // network_sent_bytes (per rank, all steps); hosts [{host, ranks, network_sent_bytes, and in how
-// many steps one of its ranks took 1.5 times the median: slow_computed, slow_devices,
-// slow_sender}];
+// many steps one of its ranks took 1.5 times the median (drives: of the first steps):
+// slow_computed, slow_devices, slow_drives, slow_nccl, slow_sender}];
 // - compress {codec, where (rank 0: gpu or host), rounding, error_feedback, warmup_steps,
 // kept_share_of_elements, payload_bytes_per_parameter, volume_share_of_dense};
 // - transport (of dense gradients inside nodes) and payload_transport (between nodes): nccl, mpi or

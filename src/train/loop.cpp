@@ -223,9 +223,10 @@ struct Felt {
 };
 
 // Names a rank that was the slowest in most of the steps; empty if there is none. `words` go on
-// behind its name, and `end` behind how often that was.
+// behind its name, and `end` behind how often that was and how much longer it took than `others`.
 std::string slow_rank_line(const Trainer& trainer, const std::vector<Felt>& in_steps,
-                           const char* what, const char* words, const char* end) {
+                           const char* what, const char* words, const char* end,
+                           const char* others = "the median rank") {
     std::map<int, std::vector<double>> slow;  // how slow each rank was, where it was the slowest
     for (const Felt& one : in_steps) {
         if (one.is_felt && one.slowest.times > report::kSlow) {
@@ -238,7 +239,7 @@ std::string slow_rank_line(const Trainer& trainer, const std::vector<Felt>& in_s
             std::ranges::nth_element(times, median);
             return text(what, "rank ", rank, " on host ", trainer.engine().host_of(rank), words,
                         " the longest in ", times.size(), " of ", in_steps.size(), " steps, ",
-                        std::round(10 * *median) / 10, " times as long as the median rank", end);
+                        std::round(10 * *median) / 10, " times as long as ", others, end);
         }
     }
     return "";
@@ -251,6 +252,8 @@ std::vector<std::string> slow_rank_lines(const Trainer& trainer,
     constexpr double kFelt = 0.1;  // of a step
     std::vector<Felt> computed;
     std::vector<Felt> devices;
+    std::vector<Felt> drives;
+    std::vector<Felt> nccl;
     std::vector<Felt> senders;
     std::vector<Felt> receivers;
     for (const StepReport& step : steps) {
@@ -263,6 +266,8 @@ std::vector<std::string> slow_rank_lines(const Trainer& trainer,
         const int sender = step.sender.rank;
         computed.push_back({step.computed, true});
         devices.push_back({step.devices, is_update_felt});
+        drives.push_back({step.drives, is_update_felt});
+        nccl.push_back({step.nccl, (step.nccl.times - 1) * step.nccl_s > least});
         senders.push_back({step.sender, is_network_felt && !is_slow(step.computed, sender) &&
                                             !is_slow(step.devices, sender)});
         receivers.push_back({step.receiver, is_network_felt});
@@ -272,6 +277,10 @@ std::vector<std::string> slow_rank_lines(const Trainer& trainer,
         slow_rank_line(trainer, computed, "", " computed", ": the others waited for it"),
         slow_rank_line(trainer, devices, "the devices of ", " updated their state",
                        ": the others waited for it"),
+        slow_rank_line(trainer, drives, "the drives of ", " moved their state",
+                       ": look for one that is throttled, full or shared", "in the first steps"),
+        slow_rank_line(trainer, nccl, "other GPUs waited in NCCL for that of ", "",
+                       ": look at its clocks and its link", "it was there itself"),
         slow_rank_line(trainer, senders, "parameters from ", " came late and were waited for",
                        kLink)};
     if (lines.back().empty()) {

@@ -172,8 +172,11 @@ StepReport Trainer::finish() {
     report.seconds.update = update.update_s;
     report.seconds.hidden = update.hidden_s;
     report.devices = update.devices;
+    report.drives = update.drives;
     report.sender = update.sender;
     report.receiver = update.receiver;
+    report.nccl = update.nccl;
+    report.nccl_s = update.nccl_s;
     report.network_s = update.network_s;
     report.traffic = update.traffic;
     report.deltas = update.deltas;

@@ -129,7 +129,7 @@ Machine machine_of(const json& line, const Row& row) {
     machine.gpu_memory_rate = name.find("H200") != std::string::npos ? 4.8e12 : 3.35e12;
     machine.gpu_link = 50e9;
     machine.host_memory = 250e9;
-    machine.host_memory_rate = 80e9;
+    machine.host_memory_rate = 118e9;
     machine.drive_rate = line.value("drive_gb_per_s", 0.0) * 1e9;
     machine.drive_free = 1e12;
     return machine;

@@ -91,7 +91,15 @@ class Page(InFolder):
         self.assertLess(len(page), 400_000)
 
     def test_a_run_on_several_hosts_has_a_row_for_each(self):
-        host = {"ranks": 2, "network_sent_bytes": 3e9, "slow_computed": 0, "slow_devices": 0, "slow_sender": 0}
+        host = {
+            "ranks": 2,
+            "network_sent_bytes": 3e9,
+            "slow_computed": 0,
+            "slow_devices": 0,
+            "slow_drives": 0,
+            "slow_nccl": 0,
+            "slow_sender": 0,
+        }
         hosts = [{**host, "host": "node1"}, {**host, "host": "node2", "slow_sender": 17}]
         page = page_of({"run.json": results.summary(hosts=hosts)})
         self.assertRegex(page, r"(?s)Hosts.*node1.*3 GB.*node2.*3 GB.*17")

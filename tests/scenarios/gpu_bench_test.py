@@ -99,6 +99,15 @@ class GpuBench(program.Scenario):
         near = [line for line in lines if abs(line["planned_s"] / line["measured_s"] - 1) < 0.15]
         self.assertGreater(len(near), len(lines) * 0.9)
 
+    def test_a_plan_that_is_pasted_trains(self):
+        [line] = self.rows("pasted_plans", "--drive", self.folder, "--only", "xl-logs")
+        self.assertEqual(line["pasted"]["mode"], "su+o+c")
+        self.assertGreater(min(line["planned_s"], line["measured_s"], line["terms_s"]["T_memory"]), 0)
+
+    def test_exports_are_measured_beside_the_drive(self):
+        for line in self.rows("export_rate", "--folder", self.folder, "--rounds", 1):
+            self.assertGreater(min(line["gb_s"], line["drive_gb_s"]), 0)
+
     def test_gpu_quality_without_time_begins_nothing(self):
         done = self.bench(
             "gpu_quality", "--smoke", "--data", self.text, "--folder", self.folder, "--runs", "base", "--budget", 0

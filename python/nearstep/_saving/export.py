@@ -1,4 +1,4 @@
-"""Writes trained weights for Hugging Face's from_pretrained(). Called by _optimizer.py."""
+"""Writes trained weights as safetensors, for Hugging Face's from_pretrained(), or as HDF5. Called by _optimizer.py."""
 
 from __future__ import annotations
 
@@ -91,16 +91,21 @@ def config_of(module) -> str:
 
 
 def write(checkpoint: str, folder: str | os.PathLike, dtype: str, module, others: dict) -> None:
-    """Writes files of at most 5 GB. One tile of the checkpoint, or one other tensor, is in memory at a time."""
+    """Writes a folder with files of at most 5 GB, or, where the name ends in ``.h5``, one HDF5 file. A few tiles of the
+    checkpoint, or one other tensor, are in memory at a time."""
     formats = {word: of for of, word in DTYPES.items()}
     if dtype not in formats:
         raise ValueError(f"Exports are fp32, bf16 or fp16, not {dtype}.")
     tensors = [_for_engine(name, value, formats[dtype]) for name, value in others.items()]
-    _engine.export_safetensors(
+    path = file_name("folder", folder)
+    is_hdf5 = path.endswith(".h5")
+    if is_hdf5 and os.path.lexists(path):
+        raise ValueError(f"{path} exists: name a new file, or remove it.")
+    _engine.export_weights(
         checkpoint,
-        file_name("folder", folder),
+        path,
         dtype,
-        5_000_000_000,
+        None if is_hdf5 else 5_000_000_000,
         config_of(module),
         _json_of(getattr(module, "generation_config", None)),
         tensors,

@@ -201,4 +201,14 @@ std::string GpuTransport::describe_parameters() const {
                              parameters_.obstacle, ")");
 }
 
+double GpuTransport::take_seconds() {
+    double seconds = 0;
+    for (DeviceExchange* one : {&sums_, &payloads_, &parameters_}) {
+        if (nccl::Group* const ranks = one->group()) {
+            seconds += ranks->take_seconds();
+        }
+    }
+    return seconds;
+}
+
 }  // namespace nearstep::engine

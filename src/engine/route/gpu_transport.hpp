@@ -61,6 +61,10 @@ public:
     // has several ranks, or the model runs on the CPU. The same on all ranks with equal devices.
     std::string parameter_transport() const { return has_gpu_ ? parameters_.name("host") : ""; }
 
+    // Seconds that this rank's GPU was in NCCL's operations since the last call: it moved data, or
+    // waited for the GPUs of other ranks.
+    double take_seconds();
+
     // All of them in words, with the reason if NCCL is not used. Empty if nothing travels.
     std::string describe_gradients() const;
     std::string describe_parameters() const;

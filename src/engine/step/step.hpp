@@ -117,6 +117,7 @@ private:
     double last_norm_ = 0;
     std::int64_t done_ = 0;
     double flush_seconds_ = 0;
+    RateSinceStart drives_;                 // of this rank
     std::uint64_t network_sent_bytes_ = 0;  // by this rank, in steps
 };
 

@@ -16,6 +16,16 @@ using trace::Counter;
 // Waits are compared as if each were this much longer, since short ones differ by chance.
 constexpr double kShortWait = 1e-3;
 
+namespace {
+
+double state_bytes(const trace::TrafficSnapshot& traffic) {
+    return static_cast<double>(traffic[Counter::internal_read] + traffic[Counter::internal_write] +
+                               traffic[Counter::host_state_read] +
+                               traffic[Counter::host_state_write]);
+}
+
+}  // namespace
+
 // Ranks of a node share its link. Gives the first rank of the slowest node.
 Slowest Step::slowest_node(const std::vector<double>& waited_s) const {
     std::vector<double> of_first_ranks(waited_s.size());
@@ -56,25 +66,37 @@ UpdateReport Step::finish() {
     UpdateReport report;
     const double hidden = std::max(times.update_s + times.after_s - times.waited_s, 0.0);
     const double devices_s = pipeline_.devices().empty() ? 0 : times.devices_s;
-    const std::array mine{times.update_s, -hidden, devices_s, times.waits.all};
+    // Traffic since the previous report, without what the next step brought.
+    const trace::TrafficSnapshot now =
+        resources_.traffic.snapshot() - std::exchange(brought_, trace::TrafficSnapshot());
+    report.traffic = now - std::exchange(counted_, now);
+    const std::array mine{times.update_s,
+                          -hidden,
+                          devices_s,
+                          times.waits.all,
+                          drives_.times(state_bytes(report.traffic), devices_s + times.after_s),
+                          resources_.gpu_transport->take_seconds()};
     const std::vector<double> of_ranks = resources_.world.all_gather(mine);
     report.update_s = times.update_s;
     report.hidden_s = hidden;
     std::vector<double> of_devices;
     std::vector<double> of_receivers;
+    std::vector<double> of_nccl;
     for (std::size_t i = 0; i < of_ranks.size(); i += mine.size()) {
         report.update_s = std::max(report.update_s, of_ranks[i]);
         report.hidden_s = std::min(report.hidden_s, -of_ranks[i + 1]);
         of_devices.push_back(of_ranks[i + 2]);
         of_receivers.push_back(of_ranks[i + 3]);
+        of_nccl.push_back(of_ranks[i + 5]);
+        if (of_ranks[i + 4] > report.drives.times) {
+            report.drives = {static_cast<int>(i / mine.size()), of_ranks[i + 4]};
+        }
     }
     report.devices = slowest_of(of_devices);
     report.receiver = slowest_node(of_receivers);
+    report.nccl = latest_of(of_nccl);
+    report.nccl_s = of_nccl[static_cast<std::size_t>(report.nccl.rank)];
     report.network_s = std::max(report.update_s - std::ranges::max(of_devices), 0.0);
-    // Traffic since the previous report, without what the next step brought.
-    const trace::TrafficSnapshot now =
-        resources_.traffic.snapshot() - std::exchange(brought_, trace::TrafficSnapshot());
-    report.traffic = now - std::exchange(counted_, now);
     network_sent_bytes_ +=
         report.traffic[Counter::network_gradients] + report.traffic[Counter::network_parameters];
     add_up(report, times.waits.for_late);
