@@ -1,5 +1,5 @@
 // Runs other programs through sh and returns their output. Used by config/slurm_grant.cpp and
-// train/host_check.cpp.
+// doctor/host_check.cpp.
 #include "base/command_line.hpp"
 
 #include <array>
