@@ -68,7 +68,7 @@ private:
     Executor workers_{pool_threads() - 1, Executor::Priority::background};
     std::vector<double> members_;     // threads of each rank
     std::vector<MovedPiece> pieces_;  // in tile order
-    // Of a round: masters of all tiles that were read, their first and their second moments; and
+    // A round has masters of all tiles that were read, their first and their second moments, and
     // what is sent and received.
     std::vector<float> read_;
     std::vector<float> sent_;
