@@ -114,10 +114,10 @@ public:
     // Throws IoError.
     void read_parameters(shard::ElementRange range, std::span<std::byte> to) const;
     // With ParameterHome::state: whether this process has the parameters in host memory, in the
-    // state. Then copy_parameters() copies these, which were awaited: to host memory or, in the
-    // order of `stream`, to that of its GPU. What is copied while the next update runs is not to be
-    // used.
-    bool has_parameters_in_memory() const;
+    // state, and its GPU reads them there, which begins some time after the first update. Then
+    // copy_parameters() copies these, which were awaited: to host memory or, in the order of
+    // `stream`, to that of its GPU. What is copied while the next update runs is not to be used.
+    bool can_copy_parameters() const;
     void copy_parameters(shard::ElementRange range, std::span<std::byte> to,
                          const memory::Stream* stream) const;
     // Gives back the vector's memory of whole pages in the range. Any thread may call.

@@ -113,7 +113,7 @@ public:
                          const memory::Stream* stream) const {
         session_.copy_parameters(range, to, stream);
     }
-    bool has_parameters_in_memory() const { return session_.engine().has_parameters_in_memory(); }
+    bool can_copy_parameters() const { return session_.engine().can_copy_parameters(); }
     void drop_parameters(shard::ElementRange range) { session_.engine().drop_parameters(range); }
 
     std::span<const std::byte> vector() const { return session_.vector(); }

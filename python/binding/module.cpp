@@ -381,7 +381,6 @@ NB_MODULE(_engine, m) {
                  facts["state_bytes"] = self.start().state_bytes;
                  facts["start_s"] = self.start().seconds;
                  facts["rated_tbw"] = self.start().rated_tbw;
-                 facts["has_parameters_in_memory"] = self.has_parameters_in_memory();
                  return facts;
              })
         .def(
@@ -391,6 +390,7 @@ NB_MODULE(_engine, m) {
                 self.read_parameters({begin, end}, {at<std::byte>(address), bytes});
             },
             nb::call_guard<nb::gil_scoped_release>())
+        .def("can_copy_parameters", &Driver::can_copy_parameters)
         .def(
             "copy_parameters",
             [](const Driver& self, std::size_t begin, std::size_t end, std::uintptr_t address,

@@ -261,7 +261,10 @@ void add_doctor(CLI::App& program, Action& action) {
             write_result_of(
                 world,
                 [&] {
-                    const nlohmann::ordered_json report = doctor::examine(world, run);
+                    const nlohmann::ordered_json report = doctor::examine(
+                        world, run,
+                        arguments->run.config.empty() ? doctor::RunFinding::left_out
+                                                      : doctor::RunFinding::included);
                     world.on_rank_0([&] { doctor::print(report, std::cout); });
                     return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
                            "\n";

@@ -5,7 +5,7 @@
 #include "config/hosts.hpp"
 #include "config/load.hpp"
 #include "config/slurm_grant.hpp"
-#include "train/host_check.hpp"
+#include "doctor/host_check.hpp"
 
 #include <iostream>
 #include <memory>
@@ -22,7 +22,7 @@ struct LaunchArguments {
     int host = 0;
     std::string granted;
     bool takes_unfinished = false;
-    train::Script script;
+    doctor::Script script;
 };
 
 int ranks_of(const LaunchArguments& arguments, const config::RunSettings& run) {
@@ -74,12 +74,12 @@ void print_facts(const LaunchArguments& arguments, const config::RunSettings& ru
                                " that ", ranks, " ranks take: count from 0."));
     }
     const config::HostPart& part = parts[static_cast<std::size_t>(arguments.host)];
-    const train::HostFacts facts =
+    const doctor::HostCheck facts =
         arguments.script.path.empty()
-            ? train::check_host(run, ranks, part, arguments.granted,
-                                arguments.takes_unfinished ? train::Unfinished::taken
-                                                           : train::Unfinished::refused)
-            : train::check_host_of_script(run, ranks, part, arguments.script);
+            ? doctor::check_host(run, ranks, part, arguments.granted,
+                                 arguments.takes_unfinished ? doctor::Unfinished::taken
+                                                            : doctor::Unfinished::refused)
+            : doctor::check_host_of_script(run, ranks, part, arguments.script);
     std::cout << "commit " << facts.commit << "\nprogram_xxh3 " << to_hex(facts.program_digest)
               << "\ndata_xxh3 " << (facts.data_digest ? to_hex(*facts.data_digest) : "none")
               << (facts.package.empty() ? "" : "\npackage_sha256 " + facts.package) << "\ntime_us "

@@ -1,5 +1,5 @@
 // Runs other programs through sh and returns their output. Used by config/slurm_grant.cpp,
-// train/host_check.cpp and doctor/reached_hosts.cpp.
+// doctor/host_check.cpp and doctor/reached_hosts.cpp.
 #include "base/command_line.hpp"
 
 #include "base/units.hpp"

@@ -70,7 +70,7 @@ void CpuDevice::add_slots() {
     if (is_cached()) {
         slots_.resize(std::max(slots_.size(), kReadingWithGpu));
     }
-    if (is_mapped() || is_cached()) {
+    if (is_in_memory()) {
         return;
     }
     const std::size_t of_slot = round_up(sizes_of_slot().all(), kHugePage);
@@ -89,14 +89,14 @@ bool CpuDevice::holds(const Slot& slot, std::size_t subgroup, std::int64_t gener
 }
 
 CpuDevice::SlotSizes CpuDevice::sizes_of_slot() const {
-    return {.extent = is_mapped() || is_cached() ? 0 : layout().most_extent_bytes(),
+    return {.extent = is_in_memory() ? 0 : layout().most_extent_bytes(),
             .gradients = is_on_host() ? layout().most_tiles() * kTileBytes : 0,
             .parameters = has_deltas() ? 2 * tile_parameter_bytes() : 0,
             .message = has_deltas() ? message_room_bytes() : 0};
 }
 
 void CpuDevice::make_gpu_engine() {
-    if (!settings_.gpu || layout().tiles() == 0 || !(is_mapped() || is_cached()) ||
+    if (!settings_.gpu || layout().tiles() == 0 || !is_in_memory() ||
         settings_.delivery == Delivery::deltas || settings_.links != nullptr ||
         settings_.updates_per_s > 0) {
         return;
@@ -263,7 +263,7 @@ Ticket CpuDevice::read(int slot, std::size_t subgroup, std::int64_t generation) 
     Slot& s = allocated(slot);
     Ticket reading;
     s.generation = generation;
-    if (is_mapped() || is_cached()) {
+    if (is_in_memory()) {
         s.old = is_cached() ? cached(subgroup)
                             : state_.map(subgroup, state_.place_of(subgroup, generation));
         if (is_cached() && cached_[subgroup] != generation) {  // as after a step was given up

@@ -55,7 +55,9 @@ public:
                      const StateArrays& state) override;
     Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
                         std::span<std::byte> to) override;
-    bool is_in_memory() const override { return is_cached() || is_mapped(); }
+    bool shows_masters() const override {
+        return is_in_memory() && (gpu_ ? gpu_->has_pinned_all() : !settings_.gpu);
+    }
     std::span<const std::byte> masters_in_memory(std::size_t subgroup,
                                                  std::int64_t generation) override;
 
@@ -108,6 +110,7 @@ private:
     void take_place(Slot& slot, std::size_t subgroup);
     std::ptrdiff_t leave_waiting(Slot& slot, std::size_t subgroup);
     bool is_mapped() const { return !is_on_host() && !is_cached() && state_.volume().is_mapped(); }
+    bool is_in_memory() const { return is_mapped() || is_cached(); }
     // Whether all state is in memory, too, and is stored in turns.
     bool is_cached() const { return state_.has_turns(); }
     std::span<std::byte> cached(std::size_t subgroup) {

@@ -184,10 +184,11 @@ public:
                                 std::span<std::byte> to) = 0;
     static constexpr std::size_t kReadElems = 2048;  // a page of 16-bit masters
 
-    // Whether this process has all state in host memory.
-    virtual bool is_in_memory() const { return false; }
+    // Whether this process has all state in host memory, which its GPU, if it has one, reads by
+    // now.
+    virtual bool shows_masters() const { return false; }
     // Where masters of this generation lie in it, as read_masters() has them. They stay until the
-    // next update. Requires is_in_memory().
+    // next update. Requires shows_masters().
     virtual std::span<const std::byte> masters_in_memory(std::size_t /*subgroup*/,
                                                          std::int64_t /*generation*/) {
         return {};

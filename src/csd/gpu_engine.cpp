@@ -222,7 +222,9 @@ Ticket GpuEngine::write(std::size_t lane, Leave leave) {
     }
     return copies_.submit([this, &of, leave = std::move(leave)] {
         memory::use_gpu(settings_.gpu);
-        for (int waiting = to_deliver_; waiting > 0; waiting = to_deliver_) {
+        const bool are_in_state =
+            !of.leaving.empty() && of.leaving.front().from.parameters == nullptr;
+        for (int waiting = to_deliver_; waiting > 0 && !are_in_state; waiting = to_deliver_) {
             to_deliver_.wait(waiting);
         }
         writes_.wait_for(of.updated);

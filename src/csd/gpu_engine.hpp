@@ -50,8 +50,9 @@ public:
     // allocates memory of a GPU waits while one is pinned. Only the first call has an effect.
     void pin(std::vector<std::span<const std::byte>> pieces);
 
-    // True once pin() was called.
+    // True once pin() was called, and once it is done.
     bool has_pinned() const { return pinning_.has_value(); }
+    bool has_pinned_all() const { return is_ready_; }
 
     // Empties the lane, whose last update is over, and starts to copy a subgroup's state to the
     // GPU. False, and nothing is copied, if the lane has no GPU memory or the GPU does not reach
@@ -89,8 +90,9 @@ public:
     Ticket deliver(std::size_t lane, std::function<void()> landed);
     // After any update, and its deliver() if the GPU began it. State in the lane's memory begins to
     // leave for its place once no parameters wait to leave, because the next forward waits for
-    // those. The ticket is complete when all state is there. Returns at once. `leave` is called
-    // before state leaves the lane's memory, and says how far its place is from that of begin().
+    // those, or at once if they stay in the state. The ticket is complete when all state is there.
+    // Returns at once. `leave` is called before state leaves the lane's memory, and says how far
+    // its place is from that of begin().
     using Leave = std::function<std::ptrdiff_t()>;
     Ticket write(std::size_t lane, Leave leave);
 

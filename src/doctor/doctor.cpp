@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "config/load.hpp"
 #include "csd/update_engine.hpp"
+#include "doctor/host_check.hpp"
 #include "doctor/system.hpp"
 #include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
@@ -33,6 +34,7 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace nearstep::doctor {
@@ -285,6 +287,28 @@ Json find_all(const config::RunSettings& run, Duties duties) {
     return findings;
 }
 
+// Whether the ranks of a node may begin the run, by the checks that launchers make before it.
+Json find_run(const config::RunSettings& run, const std::vector<int>& ranks, int all_ranks) {
+    const int count = static_cast<int>(ranks.size());
+    std::string obstacle;
+    std::string note;
+    try {
+        config::validate_for_ranks(run, all_ranks);
+        note = check_host(run, all_ranks,
+                          {.name = "", .first_rank = ranks.front(), .ranks = count, .devices = 0},
+                          "", Unfinished::refused)
+                   .note;
+    } catch (const Error& refusal) {
+        obstacle = refusal.what();
+    }
+    const std::string begins = text("may begin here on ", count, " of ", all_ranks, " ranks");
+    return {{"summary", !obstacle.empty() ? obstacle
+                        : note.empty()    ? begins
+                                          : text(begins, "; ", note)},
+            {"may_begin", obstacle.empty()},
+            {"obstacle", obstacle.empty() ? Json() : Json(obstacle)}};
+}
+
 // From here on ranks only hold the state. All ranks have both duties if there are fewer of them
 // than the run's, such as one on the user's own machine.
 int first_storage_rank(const config::RunSettings& run, int ranks) {
@@ -319,7 +343,7 @@ void print_node(const Json& node, int ranks, std::ostream& out) {
 
 }  // namespace
 
-Json examine(const mpi::Communicator& world, const config::RunSettings& run) {
+Json examine(const mpi::Communicator& world, const config::RunSettings& run, RunFinding wanted) {
     const mpi::Topology nodes =
         mpi::set_apart_from(mpi::discover_nodes(world), first_storage_rank(run, world.size()));
     std::string mine;
@@ -327,12 +351,14 @@ Json examine(const mpi::Communicator& world, const config::RunSettings& run) {
         utsname system{};
         ::uname(&system);
         const Duties duties = duties_of(run, world.rank(), world.size());
-        const Json node = {{"host", system.nodename},
-                           {"kernel", system.release},
-                           {"ranks", nodes.ranks_beside(world.rank())},
-                           {"computes", duties.computes},
-                           {"holds", duties.holds},
-                           {"findings", find_all(run, duties)}};
+        const std::vector<int>& ranks = nodes.ranks_beside(world.rank());
+        Json findings = find_all(run, duties);
+        if (wanted == RunFinding::included) {
+            findings["run"] = find_run(run, ranks, world.size());
+        }
+        const Json node = {{"host", system.nodename}, {"kernel", system.release},
+                           {"ranks", ranks},          {"computes", duties.computes},
+                           {"holds", duties.holds},   {"findings", std::move(findings)}};
         mine = node.dump(-1, ' ', false, Json::error_handler_t::replace);
     }
     Json report = {{"version", version()},

@@ -98,8 +98,8 @@ void Run::read_parameters(shard::ElementRange range, std::span<std::byte> to) co
     parts_->resources.reader->read(range, to);
 }
 
-bool Run::has_parameters_in_memory() const {
-    return parts_->resources.reader && parts_->resources.reader->is_in_memory();
+bool Run::can_copy_parameters() const {
+    return parts_->resources.reader && parts_->resources.reader->can_copy();
 }
 
 void Run::copy_parameters(shard::ElementRange range, std::span<std::byte> to,

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace nearstep::report {
 
@@ -187,6 +188,14 @@ std::string closing_lines(const RunRecord& record, std::int64_t steps_done) {
                     " % of the speed of light, which ", name_of(least.bound), " bounds");
     }
     return text(out, "\n", describe(record.endurance));
+}
+
+std::string account_lines(const RunRecord& record, std::int64_t steps_done) {
+    const std::vector<double>& written = record.endurance.written_bytes;
+    const double tokens = record.tokens_per_step() * static_cast<double>(record.steps.size());
+    return text("step ", steps_done, "\ntokens ", std::llround(tokens), "\nseconds ",
+                std::llround(record.seconds), "\nwritten_mb ",
+                std::llround(std::accumulate(written.begin(), written.end(), 0.0) / 1e6), "\n");
 }
 
 std::vector<std::string> traffic_lines(const RunRecord& record) {

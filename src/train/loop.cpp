@@ -376,8 +376,10 @@ bool train(const mpi::Communicator& world, const config::RunSettings& run,
         look_at_result(trainer, *reporter, options, record, ending);
     }
     say_end(*reporter, record, options, trainer);
-    world.on_rank_0(
-        [&] { write_whole_file(options.json, report::text_of(report::to_json(record))); });
+    world.on_rank_0([&] {
+        write_whole_file(options.json, report::text_of(report::to_json(record)));
+        write_whole_file(options.accounts, report::account_lines(record, trainer.steps_done()));
+    });
     reporter->end(trainer.steps_done(), ending == Ending::finished);
     if (ending == Ending::stopped) {
         reporter->say(text("stopped on request after step ", trainer.steps_done(), " of ", last,

@@ -19,6 +19,7 @@ struct RunOptions {
     std::string json;                  // file for the summary; empty: none
     std::vector<std::string> metrics;  // files for a JSON line per step, and for Prometheus
     std::string trace;                 // file for a timeline of the steps; empty: none
+    std::string accounts;              // file for report::account_lines(); empty: none
     bool shows_traffic = false;        // print paths at the start and tables at the end
     int sample_tokens = 0;             // tokens to sample at the end
     std::string prompt = "\n";

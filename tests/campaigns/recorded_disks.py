@@ -1,5 +1,5 @@
-"""Files of a small FUSE file system that records each write and each flush in the order in which they come. A loop
-device over such a file is a disk whose writes are known. Standard library only; needs root and Linux. Started as
+"""A small FUSE file system whose files record each write and each flush, in the order in which they come. A loop device
+over such a file is a disk whose writes are known. Standard library only; needs Linux and root. Started as
 
     recorded_disks.py MOUNTPOINT RECORD FILE...
 
@@ -16,14 +16,14 @@ import subprocess
 import sys
 import time
 
-# Opcodes and flags are those of linux/fuse.h.
-LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE = 1, 2, 3, 4, 14, 15, 16
-RELEASE, FSYNC, FLUSH, INIT, OPENDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET = 18, 20, 25, 26, 27, 29, 36, 42
+# The numbers are those of linux/fuse.h.
+LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, RELEASE, FSYNC = 1, 2, 3, 4, 14, 15, 16, 18, 20
+FLUSH, INIT, OPENDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET = 25, 26, 27, 29, 36, 42
 BIG_WRITES, MAX_PAGES, SIZE_IS_SET = 1 << 5, 1 << 22, 1 << 3
-MOST_BYTES = 1 << 20
 ENOENT, ENOSYS = 2, 38
+MOST_BYTES = 1 << 20
 VALID_S = 86400  # the kernel may keep attributes, for nobody else changes the files
-ENTRY = struct.Struct("<BBQI")  # of a record: what, number of the file, offset, bytes, and then the bytes
+ENTRY = struct.Struct("<BBQI")  # of a record: what, number of the file, offset and bytes; then the bytes
 A_WRITE, A_FLUSH = 1, 2
 SECTOR = 512
 
@@ -42,7 +42,7 @@ class Server:
             raise OSError(ctypes.get_errno(), "cannot mount FUSE", mountpoint)
 
     def attributes(self, node):
-        """A node is 1, the folder, or 2 and more, the files."""
+        """Node 1 is the folder, and the files are 2 and more."""
         size = 0 if node == 1 else os.fstat(self.files[node - 2]).st_size
         mode = stat.S_IFDIR | 0o755 if node == 1 else stat.S_IFREG | 0o600
         return struct.pack("<6Q10I", node, size, -(-size // SECTOR), 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
@@ -53,8 +53,8 @@ class Server:
     def answer(self, code, node, body):
         """The reply to a request, or the number of an error."""
         if code == INIT:
-            flags = BIG_WRITES | MAX_PAGES
-            return struct.pack("<4I2H2I2H8I", 7, 31, 0, flags, 16, 12, MOST_BYTES, 1, MOST_BYTES // 4096, *[0] * 9)
+            limits = (BIG_WRITES | MAX_PAGES, 16, 12, MOST_BYTES, 1, MOST_BYTES // 4096)
+            return struct.pack("<4I2H2I2H8I", 7, 31, 0, *limits, *[0] * 9)
         if code == LOOKUP:
             name = bytes(body).rstrip(b"\0")
             if name not in self.names:
@@ -67,19 +67,17 @@ class Server:
             return struct.pack("<Q2I", VALID_S, 0, 0) + self.attributes(node)
         if code in (OPEN, OPENDIR):
             return struct.pack("<Q2I", 0, 0, 0)
-        if code == READ:
+        if code in (READ, WRITE):
             _, offset, size = struct.unpack_from("<2QI", body)
-            return os.pread(self.files[node - 2], size, offset)
-        if code == WRITE:
-            _, offset, size = struct.unpack_from("<2QI", body)
+            if code == READ:
+                return os.pread(self.files[node - 2], size, offset)
             data = body[40 : 40 + size]
             self.note(A_WRITE, node, offset, data)
             os.pwrite(self.files[node - 2], data, offset)
             return struct.pack("<2I", size, 0)
         if code == FSYNC:
             self.note(A_FLUSH, node)
-            return b""
-        return b"" if code in (FLUSH, RELEASE, RELEASEDIR) else ENOSYS
+        return b"" if code in (FSYNC, FLUSH, RELEASE, RELEASEDIR) else ENOSYS
 
     def serve(self):
         while True:
@@ -88,11 +86,10 @@ class Server:
             except OSError:  # unmounted
                 return
             _, code, unique, node = struct.unpack_from("<2I2Q", request)
-            if code in (FORGET, BATCH_FORGET, INTERRUPT):
-                continue
-            answer = self.answer(code, node, request[40:])
-            error, reply = (-answer, b"") if isinstance(answer, int) else (0, answer)
-            os.write(self.device, struct.pack("<IiQ", 16 + len(reply), error, unique) + reply)
+            if code not in (FORGET, BATCH_FORGET, INTERRUPT):
+                answer = self.answer(code, node, request[40:])
+                error, reply = (-answer, b"") if isinstance(answer, int) else (0, answer)
+                os.write(self.device, struct.pack("<IiQ", 16 + len(reply), error, unique) + reply)
 
 
 def start(mountpoint, record, paths):
@@ -106,39 +103,23 @@ def start(mountpoint, record, paths):
 
 
 class Record:
-    """What was recorded of some disks, and of files of text after them."""
+    """What was recorded of some disks, and of files of text after them. An instant is a number of entries."""
 
     def __init__(self, path, disks):
-        self.disks = disks
         self.bytes = pathlib.Path(path).read_bytes()
         self.entries = []  # what, file, offset, begin of the data, bytes
         at = 0
         while at < len(self.bytes):
             what, file, offset, size = ENTRY.unpack_from(self.bytes, at)
-            at += ENTRY.size
-            self.entries.append((what, file, offset, at, size))
-            at += size
-
-    def text_lines(self):
-        """The instant of each write to a file of text, and what was written."""
-        return [
-            (instant, self.bytes[begin : begin + size].decode())
-            for instant, (what, file, _, begin, size) in enumerate(self.entries)
-            if what == A_WRITE and file >= self.disks
-        ]
-
-    def flushes(self, disk, end):
-        return sum(entry[:2] == (A_FLUSH, disk) for entry in self.entries[:end])
-
-    def last_flush(self, disk, instant):
-        """The instant after the disk's last flush before this one."""
-        if not hasattr(self, "_flushes"):
-            self._flushes = [
-                [number + 1 for number, entry in enumerate(self.entries) if entry[:2] == (A_FLUSH, which)]
-                for which in range(self.disks)
-            ]
-        found = bisect.bisect_right(self._flushes[disk], instant)
-        return self._flushes[disk][found - 1] if found else 0
+            self.entries.append((what, file, offset, at + ENTRY.size, size))
+            at += ENTRY.size + size
+        self.flushes = [[0] for _ in range(disks)]  # the instants after them, and the start
+        self.texts = []  # instant, and what was written then
+        for instant, (what, file, _, begin, size) in enumerate(self.entries, 1):
+            if file >= disks:
+                self.texts.append((instant, self.bytes[begin : begin + size].decode()))
+            elif what == A_FLUSH:
+                self.flushes[file].append(instant)
 
     def writes(self, disk, begin, end):
         """The offsets and bytes of the disk's writes between two instants."""
@@ -148,31 +129,32 @@ class Record:
 
 
 class Image:
-    """A disk as it was at its last flush before an instant that only grows."""
+    """A disk as it was at its last flush before an instant, which only grows."""
 
     def __init__(self, record, disk, path):
         self.record, self.disk, self.path, self.instant = record, disk, path, 0
 
     def cut(self, instant, draw, copy):
         """Makes a copy that lost its power at an instant: of the writes since the last flush some are there, some are
-        not, and of some a few sectors are. Returns the numbers of writes that are whole, missing and torn."""
-        flushed = self.record.last_flush(self.disk, instant)
+        not, and of some a few sectors are. Returns how many are whole, missing and torn."""
+        flushes = self.record.flushes[self.disk]
+        flushed = flushes[bisect.bisect_right(flushes, instant) - 1]
         with open(self.path, "rb+", buffering=0) as file:
             for offset, data in self.record.writes(self.disk, self.instant, flushed):
                 os.pwrite(file.fileno(), data, offset)
         self.instant = flushed
         subprocess.run(["cp", "--sparse=always", self.path, copy], check=True)
-        counts = [0, 0, 0]
+        fates = [0, 0, 0]
         kept = draw.choice([0.1, 0.5, 0.9])
         with open(copy, "rb+", buffering=0) as file:
             for offset, data in self.record.writes(self.disk, flushed, instant):
                 fate = draw.choices([0, 1, 2], [kept, 1 - kept, 0.3])[0]
-                counts[fate] += 1
+                fates[fate] += 1
                 share = [1, 0, draw.random()][fate]
                 for at in range(0, len(data), SECTOR):
-                    if share == 1 or share and draw.random() < share:
+                    if draw.random() < share:
                         os.pwrite(file.fileno(), data[at : at + SECTOR], offset + at)
-        return counts
+        return fates
 
 
 if __name__ == "__main__":

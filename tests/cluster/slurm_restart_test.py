@@ -73,7 +73,7 @@ class Restarts(slurm_jobs.Jobs):
 
     def test_a_job_whose_time_is_nearly_over_commits_and_goes_on(self):
         whole = self.whole()
-        job = self.submit("late", **STEPS)
+        job = self.submit("late", "--comment=project 7", **STEPS)
         self.wait_for_steps(job, "late", 10)
         # The signal that Slurm sends for --signal=USR1@120, without waiting for it.
         on_head("scancel", "--signal=USR1", job)
@@ -81,6 +81,10 @@ class Restarts(slurm_jobs.Jobs):
         self.assert_states(self.output("late"), "code 75")
         self.assert_went_on("late", whole, after=11)
         self.assert_states(self.output("late"), "120 s")
+        # The job's accounts have the tokens of all starts, in the comment that sacct shows.
+        shown = on_head("scontrol", "show", "job", job)
+        tokens = re.search(r"Comment=project 7 nearstep: starts:\d+ failures:\d+ step:60 tokens:(\d+) ", shown)
+        self.assertEqual(tokens and int(tokens[1]), 60 * 8 * 96, shown)
         # No rank was killed while ending. Of later starts only a signal ends any: Open MPI 4.1 sometimes crashes in
         # MPI_Init under srun.
         codes = [int(code) for code in re.findall(r"this start ended with code (\d+)", self.output("late"))]
@@ -108,7 +112,9 @@ class Restarts(slurm_jobs.Jobs):
         self.wait_for(job, "failing", states=("FAILED",))
         self.assertIn(f"start 1 of job {job}", self.output("failing"))
         self.assert_states(self.output("failing"), "2 times", "code 1")
-        self.assertIn("ExitCode=1:0", on_head("scontrol", "show", "job", job))
+        shown = on_head("scontrol", "show", "job", job)
+        self.assertIn("ExitCode=1:0", shown)
+        self.assertIn("nearstep: starts:2 failures:2 step:0 ", shown)
 
     def test_a_cancelled_job_stays_cancelled(self):
         job = self.submit("cancelled", **STEPS)

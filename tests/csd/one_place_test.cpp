@@ -3,6 +3,7 @@
 #include "csd/device_fixture.hpp"
 #include "csd/power_loss_job.hpp"
 #include "csd/state_places.hpp"
+#include "store/power_loss.hpp"
 #include "store/storage.hpp"
 #include "support/test.hpp"
 
@@ -329,6 +330,56 @@ TEST_P(ChangedMasters, StayWhereverAWriteFails) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Logs, ChangedMasters, testing::Values(1, 3));
+
+// The digests after a step, and after masters were changed.
+std::array<std::uint64_t, 2> changed_digests() {
+    const ScratchFolder folder;
+    Job job({.ranks = 1, .devices = 1, .folder = folder.path(), .spare = 1, .logs = 3});
+    job.start();
+    job.step(0);
+    std::array<std::uint64_t, 2> digests = {job.digest(1), 0};
+    job.change_masters();
+    digests[1] = job.digest(2);
+    return digests;
+}
+
+// The lent places are given back at once, so what moved out of them must be flushed before.
+TEST(ChangedMastersTest, StayWhenThePowerIsCut) {
+    constexpr int kLossesOfAll = 12;  // after the last operation
+    const std::array<std::uint64_t, 2> digests = changed_digests();
+    std::set<std::int64_t> left;
+    int whole = 0;
+    for (int cut = 0; whole < kLossesOfAll; ++cut) {
+        const ScratchFolder folder;
+        store::PowerLossStorage storage(4096);
+        const JobSettings settings{.ranks = 1,
+                                   .devices = 1,
+                                   .folder = folder.path(),
+                                   .storage = &storage,
+                                   .spare = 1,
+                                   .logs = 3};
+        {
+            Job job(settings);
+            job.start();
+            job.step(0);
+            storage.cut_after(cut);
+            try {
+                job.change_masters();
+                ++whole;
+            } catch (const IoError&) {
+                ASSERT_FALSE(storage.has_power());
+            }
+        }
+        storage.settle(static_cast<std::uint64_t>(cut));
+        Job again(settings);
+        const std::int64_t newest = again.offered().front().generation;
+        ASSERT_TRUE(newest == 2 || whole == 0) << cut;
+        ASSERT_EQ(again.digest(newest), digests.at(static_cast<std::size_t>(newest - 1))) << cut;
+        left.insert(newest);
+        ASSERT_LT(cut, 100);
+    }
+    EXPECT_THAT(left, testing::ElementsAre(1, 2));
+}
 
 // Cuts the first step when it is named and none of its state is stored. Returns the folder.
 std::string cut_first_step(const ScratchFolder& scratch) {

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import launcher
 from plain_loop import DEVICE, Loop, backward, batch, network, take_step
@@ -363,6 +365,24 @@ class Gradients(Loop):
 
         self.compare(loop, steps=8, cls="Adam", lr=1e-3)
         self.compare(loop, steps=8, cls="Adam", lr=1e-3, accumulation=1)
+
+    def test_skipped_steps_are_said(self):
+        script = (
+            "import torch, nearstep, sys\nmodel = torch.nn.Linear(8, 8)\nopt = nearstep.AdamW(model, "
+            "path=sys.argv[1])\nfor step in range(30):\n"
+            "    loss = model(torch.ones(1, 8)).sum()\n    (loss if step < 5 else loss * float('nan')).backward()\n  "
+            "  opt.step()\n    opt.zero_grad()\nopt.close()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, self.folder / "nan"],
+            env=launcher.environment(),
+            text=True,
+            capture_output=True,
+            check=True,
+        )
+        lines = [line for line in done.stderr.splitlines() if "skipped" in line]
+        self.assertRegex(lines[0], r"[1-4] steps? (was|were) skipped")  # it is seen when the step has ended
+        self.assertLess(len(lines), 8)
 
 
 if __name__ == "__main__":

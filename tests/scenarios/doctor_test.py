@@ -21,6 +21,15 @@ class Doctor(program.Scenario):
         done = program.succeed(ranks, "doctor", *arguments, "--json", path)
         return json.loads(path.read_text()), done.stdout
 
+    def run_finding(self):
+        """Whether the run that arguments() names may begin, as preflight says."""
+        words = self.arguments()[1:]
+        found = self.report(0, *words)[0]["nodes"][0]["findings"]["run"]
+        preflight = program.run(0, "preflight", *words)
+        self.assertEqual(preflight.returncode == 0, found["may_begin"], preflight.stderr)
+        self.assertIn(found["obstacle"] or "", preflight.stderr)
+        return found
+
     def test_findings_are_those_of_the_machine(self):
         state = self.folder / "state"
         free = [shutil.disk_usage(self.folder).free]
@@ -76,7 +85,10 @@ class Doctor(program.Scenario):
         )
         (node,) = report["nodes"]
         self.assertEqual((report["ranks"], node["ranks"]), (2, [0, 1]))
-        done = program.succeed(2, *self.arguments(train__steps=1), "--traffic")
+        self.assertIn("data.train", node["findings"]["run"]["obstacle"])
+        self.assertEqual(self.run_finding()["summary"], "may begin here on 1 of 1 ranks")
+        done = program.succeed(2, *self.arguments(train__steps=2, train__stop_at=1), "--traffic")
+        self.assertIn("--resume", self.run_finding()["obstacle"])
         head = done.stdout[: done.stdout.index("step 1")]
         found = node["findings"]
         self.assertIn("engine " + found["engine"]["chosen"], head)

@@ -105,6 +105,16 @@ class Resume(program.Scenario):
             self.assertEqual(parts["first_step"], last - 1)
         self.assertEqual(parts["masters_xxh3"], usual["masters_xxh3"])
 
+    def test_threads_share_a_move_to_another_layout(self):
+        keys = {"threads": 3, "train__steps": 4}
+        usual = self.train(csd__per_rank=2, **keys)
+        for last, devices, tiles in ((1, 2, 2), (2, 5, 3), (3, 1, 1), (4, 3, 2)):
+            flags = ["--resume-if-any"]
+            layout = {"csd__per_rank": devices, "csd__subgroup_tiles": tiles}
+            parts = self.train(state="parts", train__stop_at=last, flags=flags, **layout, **keys)
+            self.assertEqual(parts["first_step"], last)
+        self.assertEqual(parts["masters_xxh3"], usual["masters_xxh3"])
+
     def test_another_number_of_threads_is_said(self):
         """Threads share sums, so their number decides the bits of the model's own arithmetic."""
         said = re.compile(r"\b1 threads per rank\b.*\b2\b")

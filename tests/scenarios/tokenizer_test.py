@@ -241,7 +241,7 @@ class Tokenizers(program.Scenario):
 
     @unittest.skipUnless(TOKENIZERS.is_dir(), "the tokenizers and texts of ../shared/data are not there")
     def test_published_tokenizers_on_real_text(self):
-        nearstep_tokenize.PIECE_BYTES = 1 << 14  # many cuts
+        nearstep_tokenize._documents.PIECE_BYTES = 1 << 14  # many cuts
         texts = {
             name: program.SHARED_DATA / name
             for name in ("shakespeare/input.txt", "gutenberg/valid.txt", "gutenberg/train.txt")

@@ -107,7 +107,7 @@ class Slots:
     memory, and the same happens."""
 
     def __init__(self, layers: list[Layer], count: int, device: torch.device, source, watch):
-        """``source``: a Vector, a State or a Window; ``watch(layer)``: called when a layer's parameters are in a slot,
+        """``source``: a Vector or a Window; ``watch(layer)``: called when a layer's parameters are in a slot,
         where the program's writes would be lost.
         """
         self._layers = layers

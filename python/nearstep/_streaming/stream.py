@@ -26,7 +26,7 @@ from .keeping import Keeping
 from .slots import HostMemory, Layer, Slots
 from .work import Work
 from .spill import Spill
-from .window import State, Vector, Window
+from .window import Vector, Window
 
 _FEWEST_SLOTS = 2  # one computes while the next is loaded
 
@@ -205,16 +205,12 @@ class Streaming:
         self._frozen.reserve(device)
         self._source, self._inputs_room, self._spill = Vector(conductor), math.inf, None
         if self.is_from_storage:
-            is_in_memory = conductor.facts()["has_parameters_in_memory"]
-            trained = [] if is_in_memory else [layer for layer in self._layers if layer.is_trained]
-            left = self._host_bytes_left(sums_bytes, Window.least_bytes(trained, parameters))
-            # Half of it holds layers, unless these are in memory.
-            self._inputs_room = left if is_in_memory else left / 2
-            self._source = (
-                State(conductor, parameters)
-                if is_in_memory
-                else Window(trained, self._inputs_room, conductor, parameters, device)
-            )
+            trained = [layer for layer in self._layers if layer.is_trained]
+            two = Window.least_bytes(trained, parameters)
+            left = self._host_bytes_left(sums_bytes, two)
+            of_window = two if conductor.facts()["memory_bytes"] else left / 2  # in memory, layers need no other
+            self._inputs_room = left - of_window
+            self._source = Window(trained, of_window, conductor, parameters, device)
             self._spill = Spill(conductor.paths, device)
 
     def _refuse_converted(self, number: int, error: type, since: str) -> None:

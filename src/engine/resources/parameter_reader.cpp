@@ -43,9 +43,9 @@ ParameterReader::Sources::const_iterator ParameterReader::source_of(std::size_t 
         sources_, element, {}, [](const auto& one) { return one.tiles.end * shard::kTileElems; });
 }
 
-bool ParameterReader::is_in_memory() const {
+bool ParameterReader::can_copy() const {
     return stored_ == dtype_ && std::ranges::all_of(sources_, [](const auto& one) {
-               return one.device->is_in_memory();
+               return one.device->shows_masters();
            });
 }
 

@@ -29,8 +29,8 @@ public:
 
     // See Run::read_parameters().
     void read(shard::ElementRange range, std::span<std::byte> to) const;
-    // See Run::has_parameters_in_memory() and Run::copy_parameters().
-    bool is_in_memory() const;
+    // See Run::can_copy_parameters() and Run::copy_parameters().
+    bool can_copy() const;
     void copy(shard::ElementRange range, std::span<std::byte> to,
               const memory::Stream* stream) const;
 

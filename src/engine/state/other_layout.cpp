@@ -9,8 +9,8 @@
 #include "store/subgroup_header.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <set>
 #include <utility>
 
 namespace nearstep::engine {
@@ -81,29 +81,20 @@ mpi::Blocks blocks_of(const std::vector<std::vector<std::size_t>>& tiles) {
     return blocks;
 }
 
-// Packs master and moments tile by tile. `arrays` holds those of consecutive tiles, one array after
-// the other.
-std::vector<float> pack_tiles(const std::vector<std::vector<std::size_t>>& tiles,
-                              std::span<const float> arrays, std::size_t first_tile) {
-    std::vector<float> packed;
-    const std::size_t elems = arrays.size() / 3;
+std::vector<std::size_t> joined(const std::vector<std::vector<std::size_t>>& tiles) {
+    std::vector<std::size_t> all;
     for (const std::vector<std::size_t>& of_rank : tiles) {
-        for (const std::size_t tile : of_rank) {
-            for (std::size_t array = 0; array < 3; ++array) {
-                const auto from =
-                    arrays.subspan(array * elems + (tile - first_tile) * kTileElems, kTileElems);
-                packed.insert(packed.end(), from.begin(), from.end());
-            }
-        }
+        all.insert(all.end(), of_rank.begin(), of_rank.end());
     }
-    return packed;
+    return all;
 }
 
 }  // namespace
 
 OtherLayout::OtherLayout(const mpi::Communicator& world, std::size_t parameters, const Start& start,
                          store::Storage* storage)
-    : world_(world) {
+    : world_(world),
+      members_(world.all_gather(std::array{static_cast<double>(workers_.members())})) {
     const Findings& found = start.found;
     const Decision& decision = start.decision;
     const store::Manifest& first = *found.manifests[decision.manifests.front()].manifest;
@@ -142,39 +133,66 @@ void OtherLayout::open(const std::vector<csd::StateVolumeSettings>& settings, st
     }
 }
 
-// A round has at most one piece per reader, and rounds follow tile order. So an owner holds few
-// subgroups that still lack tiles.
+// A round has at most a piece for each thread of a reader, and rounds follow tile order. So an
+// owner holds few subgroups that still lack tiles.
 std::optional<std::string> OtherLayout::read(std::int64_t generation,
                                              const shard::Ownership& owners, const Take& take) {
     std::vector<MovedPiece> round;
-    std::set<int> readers;
-    for (std::size_t i = 0; i <= pieces_.size(); ++i) {
-        if (i == pieces_.size() || readers.count(pieces_[i].reader) > 0) {
+    std::vector<double> left = members_;
+    for (const MovedPiece& piece : pieces_) {
+        if (left.at(static_cast<std::size_t>(piece.reader)) == 0) {
             if (auto damage = read_round(round, generation, owners, take)) {
                 return damage;
             }
             round.clear();
-            readers.clear();
+            left = members_;
         }
-        if (i < pieces_.size()) {
-            round.push_back(pieces_[i]);
-            readers.insert(pieces_[i].reader);
-        }
+        round.push_back(piece);
+        --left.at(static_cast<std::size_t>(piece.reader));
     }
-    return std::nullopt;
+    return read_round(round, generation, owners, take);
 }
 
-std::string OtherLayout::read_piece(const MovedPiece& piece, std::int64_t generation,
-                                    std::span<float> arrays) {
-    const std::size_t elems = arrays.size() / 3;
-    try {
-        volumes_[piece.volume]->read_state(
-            piece.subgroup, generation,
-            {arrays.first(elems), arrays.subspan(elems, elems), arrays.last(elems)});
-    } catch (const DamageError& damage) {
-        return damage.what();
+std::string OtherLayout::read_pieces(const std::vector<MovedPiece>& round,
+                                     std::int64_t generation) {
+    std::vector<std::pair<MovedPiece, std::size_t>> mine;  // with the number of the first tile
+    std::size_t tiles = 0;
+    for (const MovedPiece& piece : round) {
+        if (piece.reader == world_.rank()) {
+            mine.emplace_back(piece, tiles);
+            tiles += piece.tiles.size();
+        }
     }
-    return "";
+    read_.resize(tiles * kTileFloats);
+    std::vector<std::string> damage(mine.size());
+    workers_.share(mine.size(), [&](std::size_t i, int) {
+        const auto& [piece, first] = mine[i];
+        const auto of_array = [&, first = first, count = piece.tiles.size()](std::size_t array) {
+            return std::span(read_).subspan((array * tiles + first) * kTileElems,
+                                            count * kTileElems);
+        };
+        try {
+            volumes_[piece.volume]->read_state(piece.subgroup, generation,
+                                               {of_array(0), of_array(1), of_array(2)});
+        } catch (const DamageError& error) {
+            damage[i] = error.what();
+        }
+    });
+    const auto first = std::ranges::find_if(damage, [](const auto& one) { return !one.empty(); });
+    return first == damage.end() ? "" : *first;
+}
+
+void OtherLayout::pack(const Exchange& tiles) {
+    const std::vector<std::size_t> places = joined(tiles.sent);
+    const std::size_t elems = read_.size() / 3;
+    sent_.resize(places.size() * kTileFloats);
+    workers_.share(places.size(), [&](std::size_t i, int) {
+        for (std::size_t array = 0; array < 3; ++array) {
+            std::ranges::copy(
+                std::span(read_).subspan(array * elems + places[i] * kTileElems, kTileElems),
+                sent_.begin() + static_cast<std::ptrdiff_t>(i * kTileFloats + array * kTileElems));
+        }
+    });
 }
 
 std::optional<std::string> OtherLayout::read_round(const std::vector<MovedPiece>& round,
@@ -182,37 +200,27 @@ std::optional<std::string> OtherLayout::read_round(const std::vector<MovedPiece>
                                                    const shard::Ownership& owners,
                                                    const Take& take) {
     const Exchange tiles = exchange_of(round, owners);
-    std::vector<float> arrays;
-    std::size_t first_tile = 0;
     std::string damage;
-    world_.together([&] {
-        for (const MovedPiece& piece : round) {
-            if (piece.reader == world_.rank()) {
-                first_tile = piece.tiles.begin;
-                arrays.resize(piece.tiles.size() * kTileFloats);
-                damage = read_piece(piece, generation, arrays);
-            }
-        }
-    });
+    world_.together([&] { damage = read_pieces(round, generation); });
     if (!world_.agree(damage.empty())) {
         const std::vector<std::string> of_ranks = gather_text(world_, damage);
         return *std::ranges::find_if(of_ranks, [](const std::string& one) { return !one.empty(); });
     }
-    const std::vector<float> send = pack_tiles(tiles.sent, arrays, first_tile);
     const mpi::Blocks out = blocks_of(tiles.sent);
     const mpi::Blocks in = blocks_of(tiles.received);
-    std::vector<float> receive(in.total() / sizeof(float));
-    world_.all_to_all(std::as_bytes(std::span(send)), out,
-                      std::as_writable_bytes(std::span(receive)), in);
     world_.together([&] {
-        std::span<float> rest(receive);
-        for (const std::vector<std::size_t>& from : tiles.received) {
-            for (const std::size_t tile : from) {
-                take(tile, {rest.first(kTileElems), rest.subspan(kTileElems, kTileElems),
-                            rest.subspan(2 * kTileElems, kTileElems)});
-                rest = rest.subspan(kTileFloats);
-            }
-        }
+        pack(tiles);
+        received_.resize(in.total() / sizeof(float));
+    });
+    world_.all_to_all(std::as_bytes(std::span(sent_)), out,
+                      std::as_writable_bytes(std::span(received_)), in);
+    world_.together([&] {
+        const std::vector<std::size_t> received = joined(tiles.received);
+        workers_.share(received.size(), [&](std::size_t i, int) {
+            const auto tile = std::span(received_).subspan(i * kTileFloats, kTileFloats);
+            take(received[i], {tile.first(kTileElems), tile.subspan(kTileElems, kTileElems),
+                               tile.last(kTileElems)});
+        });
     });
     return std::nullopt;
 }
@@ -222,16 +230,19 @@ OtherLayout::Exchange OtherLayout::exchange_of(const std::vector<MovedPiece>& ro
     const auto ranks = static_cast<std::size_t>(world_.size());
     Exchange tiles{.sent = std::vector<std::vector<std::size_t>>(ranks),
                    .received = std::vector<std::vector<std::size_t>>(ranks)};
+    std::size_t place = 0;
     for (const MovedPiece& piece : round) {
+        const bool is_mine = piece.reader == world_.rank();
         for (std::size_t tile = piece.tiles.begin; tile < piece.tiles.end; ++tile) {
             for (const int owner : owners_of(owners, tile)) {
                 if (owner == world_.rank()) {
                     tiles.received[static_cast<std::size_t>(piece.reader)].push_back(tile);
                 }
-                if (piece.reader == world_.rank()) {
-                    tiles.sent[static_cast<std::size_t>(owner)].push_back(tile);
+                if (is_mine) {
+                    tiles.sent[static_cast<std::size_t>(owner)].push_back(place);
                 }
             }
+            place += is_mine ? 1 : 0;
         }
     }
     return tiles;

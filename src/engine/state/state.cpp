@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <mutex>
 #include <utility>
 
@@ -186,34 +187,41 @@ void State::fill_from(checkpoint::Reader& reader) {
 
 namespace {
 
-// A subgroup whose tiles arrive one by one.
+// A subgroup whose tiles arrive one by one, on several threads.
 struct Incoming : offload::OwnedSubgroup {
-    std::size_t missing = 0;       // tiles
-    csd::StateMemory memory = {};  // taken while only some tiles have arrived
+    explicit Incoming(const offload::OwnedSubgroup& of)
+        : OwnedSubgroup(of), missing(of.tiles.size()) {}
+
+    std::mutex lock;
+    std::size_t missing;      // tiles
+    csd::StateMemory memory;  // taken while only some tiles have arrived
 };
 
-void put(Incoming& of, std::size_t tile, const csd::StateArrays& state) {
+// Returns whether all have arrived.
+bool put(Incoming& of, std::size_t tile, const csd::StateArrays& state) {
+    std::unique_lock lock(of.lock);
     const csd::StateArrays all = of.memory.of(of.elems());
+    lock.unlock();
     const std::size_t at = (tile - of.tiles.begin) * kTileElems;
     std::ranges::copy(state.master, all.master.subspan(at).begin());
     std::ranges::copy(state.moment1, all.moment1.subspan(at).begin());
     std::ranges::copy(state.moment2, all.moment2.subspan(at).begin());
-    --of.missing;
+    lock.lock();
+    return --of.missing == 0;
 }
 
 }  // namespace
 
 std::optional<std::string> State::fill_from(OtherLayout& old, std::int64_t generation) {
-    std::vector<Incoming> incoming;  // in tile order
+    std::deque<Incoming> incoming;  // in tile order
     for (const offload::OwnedSubgroup& of : resources_.pipeline->subgroups()) {
-        incoming.push_back({of, of.tiles.size()});
+        incoming.emplace_back(of);
     }
     return old.read(generation, resources_.owners,
                     [&](std::size_t tile, const csd::StateArrays& state) {
                         const auto of = std::ranges::upper_bound(
                             incoming, tile, {}, [](const Incoming& one) { return one.tiles.end; });
-                        put(*of, tile, state);
-                        if (of->missing == 0) {
+                        if (put(*of, tile, state)) {
                             const csd::StateArrays all = of->memory.of(of->elems());
                             of->write(generation, all);
                             resources_.load_into_vector(*of, all);

@@ -1,4 +1,5 @@
-// Checks one host before a run, without the other hosts and before any rank starts.
+// Checks whether a run may begin on one host, without the other hosts: before any rank starts, and
+// for nearstep doctor.
 #pragma once
 
 #include "config/hosts.hpp"
@@ -8,9 +9,9 @@
 #include <optional>
 #include <string>
 
-namespace nearstep::train {
+namespace nearstep::doctor {
 
-struct HostFacts {
+struct HostCheck {
     // Must be the same on all hosts.
     std::string commit;
     std::uint64_t program_digest = 0;  // XXH3 of this program's file
@@ -35,7 +36,7 @@ enum class Unfinished { refused, taken };
 // host) checkpoint.path hold no unfinished run if that is refused, that the GPUs of model.device
 // exist, that hosts.interface is up, and that the temporary folder has space. `granted`: see
 // config::places_of_devices. Throws ConfigError.
-HostFacts check_host(const config::RunSettings& run, int ranks, const config::HostPart& host,
+HostCheck check_host(const config::RunSettings& run, int ranks, const config::HostPart& host,
                      const std::string& granted, Unfinished unfinished);
 
 // A script that runs in place of a config, and the Python that runs it.
@@ -47,7 +48,7 @@ struct Script {
 // Checks the host for a script, whose folders and devices are not known before it runs: that the
 // script exists, that its Python has a package that works, that hosts.interface is up, and that the
 // temporary folder has space.
-HostFacts check_host_of_script(const config::RunSettings& run, int ranks,
+HostCheck check_host_of_script(const config::RunSettings& run, int ranks,
                                const config::HostPart& host, const Script& script);
 
-}  // namespace nearstep::train
+}  // namespace nearstep::doctor

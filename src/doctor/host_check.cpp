@@ -1,5 +1,5 @@
-// Checks a host before a run starts. Used by the command preflight.
-#include "train/host_check.hpp"
+// Checks whether a run may begin on a host. Used by the commands preflight and doctor.
+#include "doctor/host_check.hpp"
 
 #include "base/command_line.hpp"
 #include "base/digest.hpp"
@@ -35,7 +35,7 @@
 #include <span>
 #include <vector>
 
-namespace nearstep::train {
+namespace nearstep::doctor {
 
 namespace {
 
@@ -105,7 +105,7 @@ void check_temporary_folder() {
 }
 
 // Checks what every run needs of the host, and returns what is known of it then.
-HostFacts look_at_host(const config::RunSettings& run) {
+HostCheck look_at_host(const config::RunSettings& run) {
     if (!run.hosts.interface.empty() && !is_up(run.hosts.interface)) {
         throw ConfigError(text("The network interface ", run.hosts.interface,
                                " (hosts.interface) is not up with an address: bring it up, or name "
@@ -171,10 +171,10 @@ void settle_keeping(const config::RunSettings& run, const mpi::Topology& nodes,
 
 }  // namespace
 
-HostFacts check_host(const config::RunSettings& run, int ranks, const config::HostPart& host,
+HostCheck check_host(const config::RunSettings& run, int ranks, const config::HostPart& host,
                      const std::string& granted, Unfinished unfinished) {
     const std::size_t parameters = model::describe_trained(run.model).elems;
-    HostFacts facts = look_at_host(run);
+    HostCheck facts = look_at_host(run);
     const int computing = config::computing_ranks(run, ranks);
     if (host.first_rank < computing) {
         facts.data_digest = digest_of_data(run);
@@ -226,9 +226,9 @@ HostFacts check_host(const config::RunSettings& run, int ranks, const config::Ho
     return facts;
 }
 
-HostFacts check_host_of_script(const config::RunSettings& run, int ranks,
+HostCheck check_host_of_script(const config::RunSettings& run, int ranks,
                                const config::HostPart& host, const Script& script) {
-    HostFacts facts = look_at_host(run);
+    HostCheck facts = look_at_host(run);
     if (host.first_rank < config::computing_ranks(run, ranks)) {
         facts.data_digest = digest_of_file(script.path);
     }
@@ -237,4 +237,4 @@ HostFacts check_host_of_script(const config::RunSettings& run, int ranks,
     return facts;
 }
 
-}  // namespace nearstep::train
+}  // namespace nearstep::doctor
