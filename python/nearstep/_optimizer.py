@@ -443,9 +443,9 @@ class Optimizer(torch.optim.Optimizer):
         """Writes what the module's ``state_dict()`` holds as safetensors into a new folder, with the module's names,
         tied ones once, and its ``config.json``; ``from_pretrained(folder)`` loads it. Trained parameters are the fp32
         masters. These and all other floating-point tensors are rounded to ``dtype`` (``"fp32"``, ``"bf16"``,
-        ``"fp16"``, or PyTorch's name). Uses a checkpoint of this step, which ``save()`` writes if there is none. The
-        files are complete when rank 0 returns. Collective. Raises ValueError if the folder exists, or if safetensors
-        cannot hold what the module has."""
+        ``"fp16"``, or PyTorch's name). A name that ends in ``.h5`` gives one HDF5 file. Uses a checkpoint of this step,
+        which ``save()`` writes if there is none. The files are complete when rank 0 returns. Collective. Raises
+        ValueError if the folder or file exists, or if the format cannot hold what the module has."""
         self._settle()
         others = export.others_of(self._module, self._params, self._names)
         step, path = self._session.saved
