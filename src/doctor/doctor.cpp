@@ -291,21 +291,22 @@ Json find_all(const config::RunSettings& run, Duties duties) {
 Json find_run(const config::RunSettings& run, const std::vector<int>& ranks, int all_ranks) {
     const int count = static_cast<int>(ranks.size());
     std::string obstacle;
-    std::string note;
+    HostCheck check;
     try {
         config::validate_for_ranks(run, all_ranks);
-        note = check_host(run, all_ranks,
-                          {.name = "", .first_rank = ranks.front(), .ranks = count, .devices = 0},
-                          "", Unfinished::refused)
-                   .note;
+        check = check_host(run, all_ranks,
+                           {.name = "", .first_rank = ranks.front(), .ranks = count, .devices = 0},
+                           "", Unfinished::refused);
     } catch (const Error& refusal) {
         obstacle = refusal.what();
     }
-    const std::string begins = text("may begin here on ", count, " of ", all_ranks, " ranks");
-    return {{"summary", !obstacle.empty() ? obstacle
-                        : note.empty()    ? begins
-                                          : text(begins, "; ", note)},
+    std::string summary = text("may begin here on ", count, " of ", all_ranks, " ranks");
+    for (const std::string& more : {check.note, check.storage}) {
+        summary += more.empty() ? "" : "; " + more;
+    }
+    return {{"summary", obstacle.empty() ? summary : obstacle},
             {"may_begin", obstacle.empty()},
+            {"storage", check.storage.empty() ? Json() : Json(check.storage)},
             {"obstacle", obstacle.empty() ? Json() : Json(obstacle)}};
 }
 

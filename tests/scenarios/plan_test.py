@@ -292,8 +292,9 @@ class Plan(program.Scenario):
         )
         started = program.succeed(1, *words, "--set", "train.steps=1").stdout
         (line,) = re.findall(rf"drive: .*each step writes .*{said} steps", started)
-        checked = program.succeed(0, "preflight", *words[1:], "--ranks", 1).stdout
-        self.assertIn(re.sub(r" of \S+ \S+ free", "", line), re.sub(r" of \S+ \S+ free", "", checked))
+        for command in (["preflight", *words[1:], "--ranks", 1], ["doctor", *words[1:]]):
+            checked = program.succeed(0, *command).stdout
+            self.assertIn(re.sub(r" of \S+ \S+ free", "", line), re.sub(r" of \S+ \S+ free", "", checked))
         asked = ("--set", f"csd.log={keys['csd__log']}", "--set", "csd.state=compact", "--csds", 1)
         one = ("--set", "csd.subgroup_tiles=1", "--set", "hosts.ranks=1", "--codecs", "q4", "--trained")
         text, [row] = self.plan(*asked, *one, config="configs/tiny.toml", site="cluster/one-gpu")
