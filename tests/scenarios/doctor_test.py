@@ -86,7 +86,7 @@ class Doctor(program.Scenario):
         (node,) = report["nodes"]
         self.assertEqual((report["ranks"], node["ranks"]), (2, [0, 1]))
         self.assertIn("data.train", node["findings"]["run"]["obstacle"])
-        self.assertEqual(self.run_finding()["summary"], "may begin here on 1 of 1 ranks")
+        self.assertRegex(self.run_finding()["summary"], "^may begin here on 1 of 1 ranks(; drive: |$)")
         done = program.succeed(2, *self.arguments(train__steps=2, train__stop_at=1), "--traffic")
         self.assertIn("--resume", self.run_finding()["obstacle"])
         head = done.stdout[: done.stdout.index("step 1")]
