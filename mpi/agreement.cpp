@@ -30,7 +30,8 @@ std::string shortened(const std::string& value) {
     return value.size() > kMostLetters ? value.substr(0, kMostLetters) + "..." : value;
 }
 
-// "train.seed is 1 on rank 0 and 2 on ranks 1-3"; empty if it is equal on all ranks.
+}  // namespace
+
 std::string difference(const std::string& name, const std::vector<NamedValues>& of_ranks) {
     std::vector<std::pair<std::optional<std::string>, std::vector<int>>> values;
     for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
@@ -51,10 +52,8 @@ std::string difference(const std::string& name, const std::vector<NamedValues>& 
     for (const auto& [value, ranks] : values) {
         phrases.push_back(text(value ? shortened(*value) : "not there", " on ", name_ranks(ranks)));
     }
-    return text(name, " is ", joined(phrases, " and "));
+    return text(name, " is ", first_of(phrases, " and "));
 }
-
-}  // namespace
 
 void require_equal(const Communicator& world, const NamedValues& mine) {
     // The number is only moved, so that it may be any.

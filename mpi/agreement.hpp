@@ -25,6 +25,10 @@ void require_equal(const Communicator& world, const NamedValues& mine);
 [[noreturn]] void refuse_unequal(const Communicator& world, const NamedValues& mine,
                                  std::string_view what, std::string_view advice);
 
+// "train.seed is 1 on rank 0 and 2 on ranks 1-3"; empty if it is equal on all ranks. At most eight
+// values are named, each with at most eight ranks.
+std::string difference(const std::string& name, const std::vector<NamedValues>& of_ranks);
+
 // A digest that rides on a sum over all ranks which takes place anyway: one count for each of its
 // bits. The ranks have the same digest if each sum is none or all of them.
 constexpr std::size_t kDigestBits = 64;

@@ -4,7 +4,9 @@
 
 #include "base/awake_time.hpp"
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/machine.hpp"
+#include "base/number_list.hpp"
 #include "base/wording.hpp"
 #include "mpi/call.hpp"
 #include "mpi/launch.hpp"
@@ -13,6 +15,7 @@
 #include <sys/prctl.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -63,6 +66,14 @@ bool all_ranks_arrive(std::chrono::seconds limit) {
 
 bool end() { return !is_running() || MPI_Finalize() == MPI_SUCCESS; }
 
+// A fault may reach all ranks at once. The job ends when one of them ends, so ranks behind the
+// first ones speak only if these do not. mpirun kills ranks a second after it asks them to end.
+void let_first_ranks_speak(int rank) {
+    if (rank >= static_cast<int>(kMostNamed)) {
+        std::this_thread::sleep_for(std::chrono::seconds(4));
+    }
+}
+
 // A name in a reason may have any character.
 [[noreturn]] void end_with_usage_error(const std::string& sentence) {
     const std::string reason = on_one_line(sentence);
@@ -75,12 +86,14 @@ bool end() { return !is_running() || MPI_Finalize() == MPI_SUCCESS; }
         std::_Exit(kUsageExitCode);
     }
     if (rank != 0) {
+        let_first_ranks_speak(rank);
         std::fprintf(stderr, "nearstep: rank %d: %s\n", rank, reason.c_str());
     }
     abort_ranks(kUsageExitCode);
 }
 
 [[noreturn]] void end_with_failure(const std::string& reason) {
+    let_first_ranks_speak(world_rank());
     std::fprintf(stderr, "nearstep: rank %d: %s\n", world_rank(), reason.c_str());
     abort_ranks(kFailureExitCode);
 }
@@ -153,6 +166,7 @@ void start() {
     lengthen_short_sleeps(ranks_of_host(), host_cores());
     int provided = MPI_THREAD_SINGLE;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
+    write_log_of(world_rank());
 }
 
 // Before MPI runs, nothing can report an exception.

@@ -4,6 +4,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
+#include "base/number_list.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "checkpoint/checkpoint.hpp"
@@ -323,8 +324,8 @@ Duties duties_of(const config::RunSettings& run, int rank, int ranks) {
 }
 
 void print_node(const Json& node, int ranks, std::ostream& out) {
-    out << "node " << node["host"].get<std::string>() << ": ranks " << joined(node["ranks"], ",")
-        << " of " << ranks
+    out << "node " << node["host"].get<std::string>() << ": "
+        << name_ranks(node["ranks"].get<std::vector<int>>()) << " of " << ranks
         << (!node["computes"].get<bool>() ? ", holds the state alone"
             : !node["holds"].get<bool>()  ? ", computes alone"
                                           : "")

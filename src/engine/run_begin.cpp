@@ -2,6 +2,8 @@
 // Called by Run::prepare() and Run::fill().
 #include "base/error.hpp"
 #include "base/formatted.hpp"
+#include "base/log.hpp"
+#include "base/number_list.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
 #include "engine/placement/device_speeds.hpp"
@@ -10,11 +12,14 @@
 #include "engine/restart/job_record.hpp"
 #include "engine/restart/state_search.hpp"
 #include "engine/run_parts.hpp"
+#include "mpi/gathered_text.hpp"
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <iterator>
+#include <map>
+#include <sstream>
 #include <utility>
 
 namespace nearstep::engine {
@@ -61,6 +66,26 @@ std::string describe_threads(const std::string& before, const std::string& now) 
                       " now, so the steps from here on have other bits than those of a run without "
                       "a restart: to have the same, set the threads as before (",
                       Term::threads, ")");
+}
+
+// Names the ranks that have not written what they noted; see write_log_of(). Collective.
+std::vector<std::string> describe_silent_events(const mpi::Communicator& world) {
+    if (world.size() <= static_cast<int>(kMostNamed)) {
+        return {};
+    }
+    std::map<std::string, std::vector<int>> ranks_of;
+    const std::vector<std::string> of_ranks = mpi::gather_text(world, joined(silent_events(), " "));
+    for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+        std::istringstream events(of_ranks[rank]);
+        for (std::string event; events >> event;) {
+            ranks_of[event].push_back(static_cast<int>(rank));
+        }
+    }
+    std::vector<std::string> lines;
+    for (const auto& [event, ranks] : ranks_of) {
+        lines.push_back(text("event ", event, " on ", name_ranks(ranks), ", without a line each"));
+    }
+    return lines;
 }
 
 // Appends those of the lines `more` that are not empty.
@@ -209,6 +234,7 @@ BeginReport Run::Parts::begin() {
     }
     add(begun.lines, {drives, describe_threads(threads_before, resources.threads), overwritten,
                       check_network(world, settings)});
+    add(begun.lines, describe_silent_events(world));
     if (world.rank() == 0) {
         note_begun(settings.csd.path.front(), state.line().run);
     }

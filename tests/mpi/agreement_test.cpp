@@ -33,6 +33,16 @@ TEST(Agreement, NamesWhatDiffersAndTheRanksOnAllRanks) {
     EXPECT_THAT(said, testing::Not(HasSubstr("codec")));
 }
 
+TEST(Agreement, NamesFewOfAThousandRanks) {
+    std::vector<NamedValues> of_ranks;
+    for (int rank = 0; rank < 1000; ++rank) {
+        of_ranks.push_back({{"seed", text(rank)}, {"codec", rank % 2 == 0 ? "q4" : "dense"}});
+    }
+    EXPECT_THAT(difference("seed", of_ranks), HasSubstr("7 on rank 7 and 992 more"));
+    EXPECT_THAT(difference("codec", of_ranks),
+                HasSubstr("q4 on ranks 0,2,4,6,8,10,12,14 and 492 more and dense on ranks 1,"));
+}
+
 // A sum of digests could hide a difference; counts of their bits cannot.
 TEST(Agreement, CountsOfBitsTellWhetherDigestsAreEqual) {
     const Communicator world = all_ranks();

@@ -109,7 +109,7 @@ class Doctor(program.Scenario):
             storing["findings"].keys() - computing["findings"].keys(), {"engine", "state_io", "state_folder_1", "xrt"}
         )
         self.assertEqual(computing["findings"].keys() - storing["findings"].keys(), {"model", "gpus", "nccl_nvlink"})
-        self.assert_states(shown, "ranks 2 of 3")
+        self.assert_states(shown, "rank 2 of 3")
         alone, _ = self.report(0, "--set", "csd.storage_ranks=1")  # on a machine of the user's
         self.assertEqual(
             alone["nodes"][0]["findings"].keys(),

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/machine.hpp"
+#include "base/number_list.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
 #include "csd/state_format.hpp"
@@ -57,10 +58,6 @@ double least_of_ranks(const mpi::Communicator& world, double mine) {
 double bytes_of(const PlacedSettings& settings, std::size_t tiles) {
     return csd::StateLayout::kPlaces *
            static_cast<double>(csd::state_bytes(settings.csd.state, tiles));
-}
-
-std::string counted_ranks(const std::vector<int>& ranks) {
-    return text(ranks.size() == 1 ? "rank " : "ranks ", joined(ranks, ","));
 }
 
 }  // namespace
@@ -149,7 +146,7 @@ void settle_tiers(PlacedSettings& settings, std::size_t elems, const std::vector
     const std::vector<std::size_t>& drives = shares[2].devices;
     if (rest > 0 && drives.empty()) {
         throw ConfigError(text("csd.tiers hold ", human_bytes((1 - rest) * all_bytes), " of ",
-                               human_bytes(all_bytes), " of state on ", counted_ranks(copy_ranks),
+                               human_bytes(all_bytes), " of state on ", name_ranks(copy_ranks),
                                ", which have no drive for the rest: raise csd.tiers.gpu, or give "
                                "them drives with ",
                                Term::per_rank, "."));
