@@ -37,28 +37,18 @@ class Form:
     drives: dict
 
 
+SMALL = {"mode": '"su+o+c"', "csd.state": '"compact"', "compress.codec": '"q4"'}
+BOTH = {"csd.path": '["state/p", "log/p"]'}
 FORMS = {
-    "turns": Form(
-        1,
-        90,
-        {"mode": '"su+o+c"', "csd.state": '"compact"', "compress.codec": '"q4"'},
-        {"csd.path": '["state/p"]', "csd.log": '["log/p"]', "csd.log_gb": 0.0009},
-    ),
-    "places": Form(1, 40, {}, {"csd.path": '["state/p", "log/p"]'}),
-    "ranks": Form(2, 24, {}, {"csd.path": '["state/p", "log/p"]'}),
+    "turns": Form(1, 90, SMALL, {"csd.path": '["state/p"]', "csd.log": '["log/p"]', "csd.log_gb": 0.0009}),
+    "places": Form(1, 40, {}, BOTH),
+    "ranks": Form(2, 24, {}, BOTH),
 }
-
-
-class ToolError(Exception):
-    pass
 
 
 def tool(*words):
     """The output of a command that must succeed."""
-    done = subprocess.run([*map(str, words)], text=True, capture_output=True, timeout=program.HANG_S, check=False)
-    if done.returncode != 0:
-        raise ToolError(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
-    return done.stdout.strip()
+    return subprocess.run([*map(str, words)], text=True, capture_output=True, check=True).stdout.strip()
 
 
 def unmount(folder):
@@ -101,7 +91,9 @@ class Campaign:
             words = [str(program.ROOT / "launch/ranks"), str(ranks), *words]
         limits = {"timeout": program.HANG_S, "stdin": subprocess.DEVNULL, "check": False}
         texts = {"text": True, "errors": "replace", "capture_output": True}
-        return subprocess.run(words, cwd=place, env=program.environment(fault), **texts, **limits)
+        done = subprocess.run(words, cwd=place, env=program.environment(fault), **texts, **limits)
+        done.masters = None if done.returncode else json.loads((place / "summary.json").read_text())["masters_xxh3"]
+        return done
 
     def undisturbed(self, form, step):
         """The digest of the masters after a step that nothing disturbed."""
@@ -110,13 +102,9 @@ class Campaign:
             place.mkdir(exist_ok=True)
             settings = {**FORMS[form].settings, "csd.path": '"p"', "train.stop_at": step}
             done = self.train(place, FORMS[form].ranks, settings, "--fresh")
-            assert done.returncode == 0, done.stderr
-            self.masters[form, step] = masters_of(place)
+            assert done.masters, done.stderr
+            self.masters[form, step] = done.masters
         return self.masters[form, step]
-
-
-def masters_of(place):
-    return json.loads((place / "summary.json").read_text())["masters_xxh3"]
 
 
 class Recording:
@@ -142,12 +130,10 @@ class Recording:
         finally:
             unmount(point)
             server.wait(program.HANG_S)
-        record = recorded_disks.Record(self.folder / "record", len(DISKS))
-        self.images = [recorded_disks.Image(record, number, f"{image}.first") for number, image in enumerate(images)]
+        self.record = record = recorded_disks.Record(self.folder / "record", [f"{image}.first" for image in images])
         # The line of a step is written when the step before it is durable.
-        self.durable = [
-            (instant, int(step) - 1) for instant, text in record.texts for step in re.findall(r'"step": ?(\d+)', text)
-        ]
+        steps = [(instant, re.findall(r'"step": ?(\d+)', text)) for instant, text in record.texts]
+        self.durable = [(instant, int(step) - 1) for instant, found in steps for step in found]
         begin, self.end = record.texts[0][0], record.texts[-1][0]
         assert all(len(flushes) > LAST for flushes in record.flushes), "the flushes of a disk are missing"
         # Where a disk may lose a write, or a step was just said.
@@ -169,21 +155,18 @@ class Recording:
         assert done.returncode not in (0, 2), done.stderr
         second = {**settings, "csd.subgroup_tiles": 1, "train.stop_at": LAST}
         done = train(self.folder, form.ranks, second, "--resume", "--metrics", said)
-        assert done.returncode == 0, done.stderr
+        assert done.masters, done.stderr
         said.write_text(json.dumps({"step": LAST + 1}))
-
-    def durable_at(self, instant):
-        return max((step for said, step in self.durable if said <= instant), default=0)
 
 
 def replay(recording, instant, draw):
     """Cuts the power at an instant, and goes on from what is left; returns what is counted."""
     campaign, form, folder = recording.campaign, FORMS[recording.form], recording.folder
-    durable = recording.durable_at(instant)
+    durable = max((step for said, step in recording.durable if said <= instant), default=0)
     copies = [folder / f"{disk}.cut" for disk in DISKS]
     counts = collections.Counter(cuts=1)
-    for image, copy in zip(recording.images, copies):
-        counts.update(dict(zip(("kept", "dropped", "torn"), image.cut(instant, draw, copy))))
+    for number, copy in enumerate(copies):
+        counts.update(dict(zip(("kept", "dropped", "torn"), recording.record.cut(number, instant, draw, copy))))
     ranks = draw.choice([form.ranks, form.ranks, 3 - form.ranks])
     # Other ranks add gradients in another order, so what they go on from is compared, and no later step.
     stop_at = min(durable + 3, STEPS) if ranks == form.ranks else 1
@@ -192,23 +175,20 @@ def replay(recording, instant, draw):
     try:
         with mounted(copies, folder):
             done = campaign.train(folder, ranks, {**settings, "train.stop_at": stop_at}, flag)
-            found = re.findall(r"resumed from .* at step (\d+)", done.stdout)
-            start = int(found[-1]) if found else 0
+            start = int((re.findall(r"resumed from .* at step (\d+)", done.stdout) or ["0"])[-1])
             failure = fault_in(recording, done, durable, start, stop_at, ranks)
             counts.update(lost=bool(failure), resumes=start > 0)
             if failure:
                 kept = tempfile.mkdtemp(prefix="power-cut-", dir=program.scratch())
-                images = shutil.ignore_patterns("*.image*", "*.cut", "recorded")
-                shutil.copytree(folder, kept, ignore=images, dirs_exist_ok=True)
+                large = shutil.ignore_patterns("*.image*", "*.cut", "record*")
+                shutil.copytree(folder, kept, ignore=large, dirs_exist_ok=True)
                 failure += f" (files: {kept})"
-    except ToolError as error:
+    except subprocess.CalledProcessError as error:
         counts.update(not_mounted=1)
-        failure = str(error)
+        failure = f"{error} {error.stderr}"
     if failure:
-        print(
-            f"FAILED: {recording.system}, {recording.form}, cut at {instant} of {recording.end}, {ranks} ranks, {flag},"
-        )
-        print(f"  {settings}: step {durable} was durable, and {failure}", flush=True)
+        print(f"FAILED at {instant} of {recording.end}, {ranks} ranks, {flag}, {settings}:")
+        print(f"  step {durable} was durable, and {failure}", flush=True)
     return counts
 
 
@@ -219,8 +199,7 @@ def fault_in(recording, done, durable, start, stop_at, ranks):
     if start < durable:
         return f"it went on from step {start}"
     if start or ranks == FORMS[recording.form].ranks:
-        masters = masters_of(recording.folder)
         expected = recording.campaign.undisturbed(recording.form, max(start, stop_at))
-        if masters != expected:
-            return f"from step {start} to {stop_at} it has the masters {masters}, not {expected}"
+        if done.masters != expected:
+            return f"from step {start} to {stop_at} it has the masters {done.masters}, not {expected}"
     return ""

@@ -1,12 +1,9 @@
 """A small FUSE file system whose files record each write and each flush, in the order in which they come. A loop device
-over such a file is a disk whose writes are known. Standard library only; needs Linux and root. Started as
+over such a file is a disk whose writes are known. Standard library only; needs Linux and root.
 
-    recorded_disks.py MOUNTPOINT RECORD FILE...
-
-it serves the files under their names until the mount point is unmounted.
+    recorded_disks.py MOUNTPOINT RECORD FILE...    # serves the files until it is unmounted
 """
 
-import bisect
 import ctypes
 import os
 import pathlib
@@ -21,11 +18,10 @@ LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, RELEASE, FSYNC = 1, 2, 3, 4
 FLUSH, INIT, OPENDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET = 25, 26, 27, 29, 36, 42
 BIG_WRITES, MAX_PAGES, SIZE_IS_SET = 1 << 5, 1 << 22, 1 << 3
 ENOENT, ENOSYS = 2, 38
-MOST_BYTES = 1 << 20
+MOST_BYTES, SECTOR = 1 << 20, 512
 VALID_S = 86400  # the kernel may keep attributes, for nobody else changes the files
 ENTRY = struct.Struct("<BBQI")  # of a record: what, number of the file, offset and bytes; then the bytes
 A_WRITE, A_FLUSH = 1, 2
-SECTOR = 512
 
 
 class Server:
@@ -46,9 +42,6 @@ class Server:
         size = 0 if node == 1 else os.fstat(self.files[node - 2]).st_size
         mode = stat.S_IFDIR | 0o755 if node == 1 else stat.S_IFREG | 0o600
         return struct.pack("<6Q10I", node, size, -(-size // SECTOR), 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
-
-    def note(self, what, node, offset=0, data=b""):
-        self.record.write(ENTRY.pack(what, node - 2, offset, len(data)) + bytes(data))
 
     def answer(self, code, node, body):
         """The reply to a request, or the number of an error."""
@@ -72,11 +65,11 @@ class Server:
             if code == READ:
                 return os.pread(self.files[node - 2], size, offset)
             data = body[40 : 40 + size]
-            self.note(A_WRITE, node, offset, data)
+            self.record.write(ENTRY.pack(A_WRITE, node - 2, offset, size) + bytes(data))
             os.pwrite(self.files[node - 2], data, offset)
             return struct.pack("<2I", size, 0)
         if code == FSYNC:
-            self.note(A_FLUSH, node)
+            self.record.write(ENTRY.pack(A_FLUSH, node - 2, 0, 0))
         return b"" if code in (FSYNC, FLUSH, RELEASE, RELEASEDIR) else ENOSYS
 
     def serve(self):
@@ -105,21 +98,22 @@ def start(mountpoint, record, paths):
 class Record:
     """What was recorded of some disks, and of files of text after them. An instant is a number of entries."""
 
-    def __init__(self, path, disks):
+    def __init__(self, path, images):
+        self.images, self.applied = images, [0] * len(images)  # as the disks were then
         self.bytes = pathlib.Path(path).read_bytes()
         self.entries = []  # what, file, offset, begin of the data, bytes
+        self.flushes = [[0] for _ in images]  # the instants after them, and the start
+        self.texts = []  # instant, and what was written then
         at = 0
         while at < len(self.bytes):
             what, file, offset, size = ENTRY.unpack_from(self.bytes, at)
-            self.entries.append((what, file, offset, at + ENTRY.size, size))
-            at += ENTRY.size + size
-        self.flushes = [[0] for _ in range(disks)]  # the instants after them, and the start
-        self.texts = []  # instant, and what was written then
-        for instant, (what, file, _, begin, size) in enumerate(self.entries, 1):
-            if file >= disks:
-                self.texts.append((instant, self.bytes[begin : begin + size].decode()))
+            at += ENTRY.size
+            self.entries.append((what, file, offset, at, size))
+            if file >= len(images):
+                self.texts.append((len(self.entries), self.bytes[at : at + size].decode()))
             elif what == A_FLUSH:
-                self.flushes[file].append(instant)
+                self.flushes[file].append(len(self.entries))
+            at += size
 
     def writes(self, disk, begin, end):
         """The offsets and bytes of the disk's writes between two instants."""
@@ -127,27 +121,20 @@ class Record:
             if what == A_WRITE and file == disk:
                 yield offset, self.bytes[at : at + size]
 
-
-class Image:
-    """A disk as it was at its last flush before an instant, which only grows."""
-
-    def __init__(self, record, disk, path):
-        self.record, self.disk, self.path, self.instant = record, disk, path, 0
-
-    def cut(self, instant, draw, copy):
-        """Makes a copy that lost its power at an instant: of the writes since the last flush some are there, some are
-        not, and of some a few sectors are. Returns how many are whole, missing and torn."""
-        flushes = self.record.flushes[self.disk]
-        flushed = flushes[bisect.bisect_right(flushes, instant) - 1]
-        with open(self.path, "rb+", buffering=0) as file:
-            for offset, data in self.record.writes(self.disk, self.instant, flushed):
+    def cut(self, disk, instant, draw, copy):
+        """Makes a copy of a disk that lost its power at an instant, later than the last one: of the writes since the
+        last flush some are there, some are not, and of some a few sectors are. Returns how many are whole, missing and
+        torn."""
+        flushed = max(flush for flush in self.flushes[disk] if flush <= instant)
+        with open(self.images[disk], "rb+", buffering=0) as file:
+            for offset, data in self.writes(disk, self.applied[disk], flushed):
                 os.pwrite(file.fileno(), data, offset)
-        self.instant = flushed
-        subprocess.run(["cp", "--sparse=always", self.path, copy], check=True)
+        self.applied[disk] = flushed
+        subprocess.run(["cp", "--sparse=always", self.images[disk], copy], check=True)
         fates = [0, 0, 0]
         kept = draw.choice([0.1, 0.5, 0.9])
         with open(copy, "rb+", buffering=0) as file:
-            for offset, data in self.record.writes(self.disk, flushed, instant):
+            for offset, data in self.writes(disk, flushed, instant):
                 fate = draw.choices([0, 1, 2], [kept, 1 - kept, 0.3])[0]
                 fates[fate] += 1
                 share = [1, 0, draw.random()][fate]
