@@ -2,6 +2,7 @@
 #include "store/provenance.hpp"
 
 #include "base/error.hpp"
+#include "base/folder_tree.hpp"
 #include "base/plain_file.hpp"
 #include "base/wording.hpp"
 #include "store/names.hpp"
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 
 namespace nearstep::store {
@@ -69,14 +71,27 @@ bool is_removable_state(const std::string& path, const std::vector<std::string>&
                                   }));
 }
 
-void remove_state(const std::string& path, const std::vector<std::string>& log_folders) {
+void remove_logs(const std::string& state_file, const std::vector<std::string>& log_folders) {
     std::vector<std::string> folders = log_folders;
-    folders.push_back(folder_of(path));
-    for (const std::string& log : logs_of_state(path.substr(path.rfind('/') + 1), folders)) {
-        if (is_removable_state(log, {})) {
-            ::unlink(log.c_str());
+    folders.push_back(folder_of(state_file));
+    std::set<std::string> changed;
+    for (const std::string& log :
+         logs_of_state(state_file.substr(state_file.rfind('/') + 1), folders)) {
+        if (is_removable_state(log, {}) && ::unlink(log.c_str()) == 0) {
+            changed.insert(folder_of(log));
         }
     }
+    for (const std::string& folder : changed) {
+        if (const int code = flush_folder(folder); code != 0) {
+            throw_path_error(
+                text("Logs were removed, and their folder ", folder, " cannot be flushed"), code,
+                "check the drive, then start again");
+        }
+    }
+}
+
+void remove_state(const std::string& path, const std::vector<std::string>& log_folders) {
+    remove_logs(path, log_folders);
     ::unlink(path.c_str());
 }
 

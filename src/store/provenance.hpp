@@ -23,8 +23,11 @@ std::vector<std::string> foreign_files(const RankFiles& files);
 bool is_removable_manifest(const std::string& path);
 bool is_removable_state(const std::string& path, const std::vector<std::string>& beside);
 
-// Removes a state file, and those of its logs that a restart may remove: beside it and in these
-// folders.
+// Removes those logs of a state file that a restart may remove: beside it and in these folders.
+// After a power cut they are still gone.
+void remove_logs(const std::string& state_file, const std::vector<std::string>& log_folders);
+
+// Removes a state file and such logs of it.
 void remove_state(const std::string& path, const std::vector<std::string>& log_folders);
 
 // Throws ConfigError if there are foreign files. Call it before the rank's files are emptied.

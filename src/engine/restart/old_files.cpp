@@ -48,7 +48,15 @@ OldFiles::OldFiles(const mpi::Communicator& world, const Start& start)
     partial_ = manifest_path(settings, world.rank(), 1 - set_) + ".partial";
 }
 
+// A log whose state no manifest names would be another run's, so logs go before their manifest.
 void OldFiles::remove(const std::string& state) const {
+    world_.together([&] {
+        for (const FoundManifest* one : mine_) {
+            for (const std::string& file : removable_files(*one)) {
+                store::remove_logs(file, log_folders_);
+            }
+        }
+    });
     world_.together([&] {
         for (const FoundManifest* one : mine_) {
             if (is_left(*one) && !names(one->path, state)) {
@@ -58,7 +66,9 @@ void OldFiles::remove(const std::string& state) const {
     });
     world_.together([&] {
         for (const FoundManifest* one : mine_) {
-            remove_files_of(*one);
+            for (const std::string& file : removable_files(*one)) {
+                store::remove_state(file, log_folders_);
+            }
         }
         // In memory, no drive with their manifest can be missing.
         for (const FoundRemains& one : found_.remains) {
@@ -134,16 +144,14 @@ void OldFiles::check_files_of(const FoundManifest& one) const {
     }
 }
 
-void OldFiles::remove_files_of(const FoundManifest& one) const {
+std::vector<std::string> OldFiles::removable_files(const FoundManifest& one) const {
     std::vector<std::string> removable;
     for (const std::string& file : one.files) {
         if (files_.count(file) == 0 && store::is_removable_state(file, one.files)) {
             removable.push_back(file);
         }
     }
-    for (const std::string& file : removable) {
-        store::remove_state(file, log_folders_);
-    }
+    return removable;
 }
 
 // Several nodes may see one folder. Then a manifest that another node's rank has written since

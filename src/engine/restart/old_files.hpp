@@ -28,7 +28,7 @@ public:
 
 private:
     void check_files_of(const FoundManifest& one) const;
-    void remove_files_of(const FoundManifest& one) const;
+    std::vector<std::string> removable_files(const FoundManifest& one) const;
     bool is_left(const FoundManifest& one) const {
         return current_.count({one.node, one.path}) == 0;
     }
