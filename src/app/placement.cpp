@@ -4,9 +4,9 @@
 #include "base/error.hpp"
 #include "engine/placement/devices.hpp"
 #include "model/geometry.hpp"
+#include "plan/keeping.hpp"
 #include "plan/plan_report.hpp"
 #include "plan/tier_times.hpp"
-#include "plan/work_keeping.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -4,9 +4,9 @@
 #include "base/error.hpp"
 #include "config/load.hpp"
 #include "plan/calibration.hpp"
+#include "plan/keeping.hpp"
 #include "plan/named_choice.hpp"
 #include "plan/plan_report.hpp"
-#include "plan/work_keeping.hpp"
 
 #include <nlohmann/json.hpp>
 

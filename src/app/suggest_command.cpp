@@ -9,8 +9,8 @@
 #include "engine/state/state_drives.hpp"
 #include "memory/gpu.hpp"
 #include "model/compute_device.hpp"
+#include "plan/keeping.hpp"
 #include "plan/suggest.hpp"
-#include "plan/work_keeping.hpp"
 #include "store/drive.hpp"
 #include "store/storage_folder.hpp"
 

@@ -4,8 +4,8 @@
 #include "base/error.hpp"
 #include "base/input_file.hpp"
 #include "base/json_text.hpp"
+#include "plan/keeping.hpp"
 #include "plan/problem.hpp"
-#include "plan/work_keeping.hpp"
 
 #include <nlohmann/json.hpp>
 

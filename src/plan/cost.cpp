@@ -2,9 +2,9 @@
 #include "plan/cost.hpp"
 
 #include "plan/formulas.hpp"
+#include "plan/keeping.hpp"
 #include "plan/resident.hpp"
 #include "plan/tier_times.hpp"
-#include "plan/work_keeping.hpp"
 
 #include <algorithm>
 #include <cmath>

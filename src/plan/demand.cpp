@@ -1,8 +1,8 @@
 // Memory that a choice needs. Used by cost.cpp.
 #include "plan/demand.hpp"
 
+#include "plan/keeping.hpp"
 #include "plan/tier_times.hpp"
-#include "plan/work_keeping.hpp"
 
 #include <algorithm>
 

@@ -5,11 +5,11 @@
 #include "base/formatted.hpp"
 #include "base/units.hpp"
 #include "plan/formulas.hpp"
+#include "plan/keeping.hpp"
 #include "plan/numbers.hpp"
 #include "plan/plan_settings.hpp"
 #include "plan/published.hpp"
 #include "plan/tier_times.hpp"
-#include "plan/work_keeping.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "plan/formulas.hpp"
-#include "plan/work_keeping.hpp"
+#include "plan/keeping.hpp"
 
 #include <algorithm>
 #include <array>

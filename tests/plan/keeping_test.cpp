@@ -1,7 +1,8 @@
+#include "plan/keeping.hpp"
+
 #include "csd/payload_memory.hpp"
 #include "csd/state_volume.hpp"
 #include "plan/cost.hpp"
-#include "plan/work_keeping.hpp"
 #include "sample_problem.hpp"
 #include "support/test.hpp"
 

@@ -1,5 +1,5 @@
 // Counts what state and its logs take. Used by a run's start and by demands and costs of plans.
-#include "plan/work_keeping.hpp"
+#include "plan/keeping.hpp"
 
 #include "base/error.hpp"
 #include "base/units.hpp"
