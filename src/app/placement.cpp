@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "engine/placement/devices.hpp"
 #include "model/geometry.hpp"
-#include "plan/keeping.hpp"
+#include "plan/kept_state.hpp"
 #include "plan/plan_report.hpp"
 #include "plan/tier_times.hpp"
 

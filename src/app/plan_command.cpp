@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "config/load.hpp"
 #include "plan/calibration.hpp"
-#include "plan/keeping.hpp"
+#include "plan/kept_state.hpp"
 #include "plan/named_choice.hpp"
 #include "plan/plan_report.hpp"
 

@@ -9,7 +9,7 @@
 #include "engine/state/state_drives.hpp"
 #include "memory/gpu.hpp"
 #include "model/compute_device.hpp"
-#include "plan/keeping.hpp"
+#include "plan/kept_state.hpp"
 #include "plan/suggest.hpp"
 #include "store/drive.hpp"
 #include "store/storage_folder.hpp"

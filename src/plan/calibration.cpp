@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "base/input_file.hpp"
 #include "base/json_text.hpp"
-#include "plan/keeping.hpp"
+#include "plan/kept_state.hpp"
 #include "plan/problem.hpp"
 
 #include <nlohmann/json.hpp>

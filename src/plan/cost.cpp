@@ -2,7 +2,7 @@
 #include "plan/cost.hpp"
 
 #include "plan/formulas.hpp"
-#include "plan/keeping.hpp"
+#include "plan/kept_state.hpp"
 #include "plan/resident.hpp"
 #include "plan/tier_times.hpp"
 

@@ -1,7 +1,7 @@
 // Memory that a choice needs. Used by cost.cpp.
 #include "plan/demand.hpp"
 
-#include "plan/keeping.hpp"
+#include "plan/kept_state.hpp"
 #include "plan/tier_times.hpp"
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include "base/formatted.hpp"
 #include "base/units.hpp"
 #include "plan/formulas.hpp"
-#include "plan/keeping.hpp"
+#include "plan/kept_state.hpp"
 #include "plan/numbers.hpp"
 #include "plan/plan_settings.hpp"
 #include "plan/published.hpp"

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "plan/formulas.hpp"
-#include "plan/keeping.hpp"
+#include "plan/kept_state.hpp"
 
 #include <algorithm>
 #include <array>

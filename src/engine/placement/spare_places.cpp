@@ -10,7 +10,7 @@
 #include "csd/state_layout.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/route/gradient_route.hpp"
-#include "plan/keeping.hpp"
+#include "plan/kept_state.hpp"
 #include "store/storage_folder.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "plan/keeping.hpp"
+#include "plan/kept_state.hpp"
 
 #include "csd/payload_memory.hpp"
 #include "csd/state_volume.hpp"

@@ -1,5 +1,5 @@
 // Counts what state and its logs take. Used by a run's start and by demands and costs of plans.
-#include "plan/keeping.hpp"
+#include "plan/kept_state.hpp"
 
 #include "base/error.hpp"
 #include "base/units.hpp"
