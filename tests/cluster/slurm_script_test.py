@@ -72,7 +72,7 @@ exit "$code\"""",
         site.write_text(site.read_text().replace("ranks = 2", "ranks = 1"))
         job, said = self.check_notice("-n", 2)
         self.assertRegex(said, rf"start 1 of job {job} on nst\[1-2\], devices nst1=0-1 nst2=0-1")
-        self.assertIn("nearstep: starts:2 failures:0 ", slurm_jobs.on_head("scontrol", "show", "job", job))
+        self.assertNotIn("failures", slurm_jobs.on_head("scontrol", "show", "job", job))
         starts = [tuple(map(int, line.split())) for line in (self.folder / "slurm/starts").read_text().splitlines()]
         self.assertEqual([(rank, ranks) for rank, ranks, _ in sorted(starts)], [(0, 2), (0, 2), (1, 2), (1, 2)])
         self.assertGreaterEqual(max(step for _, _, step in starts), 3)
