@@ -2,6 +2,7 @@
 #include "engine/state/other_layout.hpp"
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "base/wording.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/layout_line.hpp"
@@ -20,6 +21,7 @@ using shard::kTileElems;
 namespace {
 
 constexpr std::size_t kTileFloats = 3 * kTileElems;  // master and both moments
+constexpr std::size_t kRoundBytes = 256 * MiB;       // that a rank reads at once
 
 // `settings` with the values that a layout line determines.
 PlacedSettings run_of(const PlacedSettings& settings, const LayoutValues& layout) {
@@ -133,19 +135,29 @@ void OtherLayout::open(const std::vector<csd::StateVolumeSettings>& settings, st
     }
 }
 
-// A round has at most a piece for each thread of a reader, and rounds follow tile order. So an
-// owner holds few subgroups that still lack tiles.
+// A round has at most a piece for each thread of a reader, as far as its memory is bounded, and
+// rounds follow tile order. So an owner holds few subgroups that still lack tiles.
 std::optional<std::string> OtherLayout::read(std::int64_t generation,
                                              const shard::Ownership& owners, const Take& take) {
+    std::size_t most_bytes = 1;  // of a piece
+    for (const MovedPiece& piece : pieces_) {
+        most_bytes = std::max(most_bytes, piece.tiles.size() * kTileFloats * sizeof(float));
+    }
+    const auto most_pieces =
+        static_cast<double>(std::max(kRoundBytes / most_bytes, std::size_t{1}));
+    std::vector<double> of_round = members_;
+    for (double& pieces : of_round) {
+        pieces = std::min(pieces, most_pieces);
+    }
     std::vector<MovedPiece> round;
-    std::vector<double> left = members_;
+    std::vector<double> left = of_round;
     for (const MovedPiece& piece : pieces_) {
         if (left.at(static_cast<std::size_t>(piece.reader)) == 0) {
             if (auto damage = read_round(round, generation, owners, take)) {
                 return damage;
             }
             round.clear();
-            left = members_;
+            left = of_round;
         }
         round.push_back(piece);
         --left.at(static_cast<std::size_t>(piece.reader));
