@@ -160,9 +160,8 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
     command.add_flag("--traffic", options.shows_traffic,
                      "print the libraries and paths that the run uses when it starts, and tables "
                      "of the bytes on each link when it ends");
-    // For launch/slurm_job.
+    // For launch/slurm_job, and for tests (base/fault_point.hpp). The help does not show them.
     command.add_option("--accounts", options.accounts)->group("");
-    // For tests, see base/fault_point.hpp. An option without a group is not shown in the help.
     command.add_option("--fault", options.fault_plan)->envname("NEARSTEP_FAULT")->group("");
     command
         .add_option("--granted-devices", options.granted_devices,

@@ -133,8 +133,9 @@ private:
         for (std::size_t rank = 0; !left.empty(); ++rank) {
             const std::optional<int> gpu =
                 rank < first.gpu_nodes.size() ? first.gpu_nodes[rank] : std::nullopt;
-            std::ranges::stable_partition(
-                left, [&](const std::string& folder) { return gpu && node_of(folder) == gpu; });
+            std::stable_partition(left.begin(), left.end(), [&](const std::string& folder) {
+                return gpu && node_of(folder) == gpu;
+            });
             const auto taken =
                 left.begin() + std::min(std::ssize(left), static_cast<std::ptrdiff_t>(per_rank_));
             folders_.insert(folders_.end(), left.begin(), taken);

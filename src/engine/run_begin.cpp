@@ -82,6 +82,7 @@ std::vector<std::string> describe_silent_events(const mpi::Communicator& world) 
         }
     }
     std::vector<std::string> lines;
+    lines.reserve(ranks_of.size());
     for (const auto& [event, ranks] : ranks_of) {
         lines.push_back(text("event ", event, " on ", name_ranks(ranks), ", without a line each"));
     }

@@ -71,7 +71,7 @@ std::optional<int> MachineNodes::node_around(void* device) const {
     if (device == nullptr) {
         return std::nullopt;
     }
-    const hwloc_obj_t around =
+    const hwloc_obj* around =
         hwloc_get_non_io_ancestor_obj(topology_->raw, static_cast<hwloc_obj_t>(device));
     for (std::size_t i = 0; around != nullptr && i < nodes_.size(); ++i) {
         if (hwloc_bitmap_isincluded(around->cpuset, topology_->nodes[i]->cpuset) != 0) {

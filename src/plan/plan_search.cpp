@@ -18,6 +18,14 @@ bool is_searched(const Problem& problem, const Space& space, const Choice& choic
     return space.clients.empty() || client_of(problem, choice, space.clients).has_value();
 }
 
+// A bound counts the drives' update and what goes to storage nodes; where other tiers may have any
+// part of it, none.
+Shares shares_of_bound(const Problem& problem, const Space& space) {
+    const bool has_tiers =
+        space.tiers != std::vector<config::Tiers>{{}} || problem.work.is_in_memory();
+    return has_tiers ? Shares{.gpu = 1} : Shares{};
+}
+
 // The fields up to `scatter`: they decide the GPU memory and a lower bound on the step.
 std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     std::vector<Choice> choices;
@@ -25,11 +33,7 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     choice.again = space.again;
     choice.collective = space.collective;
     choice.hidden = space.hidden;
-    // A bound counts the drives' update and what goes to storage nodes; where other tiers may have
-    // any part of it, none.
-    const bool has_tiers =
-        space.tiers != std::vector<config::Tiers>{{}} || problem.work.is_in_memory();
-    choice.shares = has_tiers ? Shares{.gpu = 1} : Shares{};
+    choice.shares = shares_of_bound(problem, space);
     const auto note = [&] {
         if (is_allowed(problem, choice) && is_searched(problem, space, choice)) {
             choices.push_back(choice);

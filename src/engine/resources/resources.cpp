@@ -218,28 +218,40 @@ std::vector<std::string> lines_of(const Resources& of) {
             of.gpu_transport->describe_parameters()};
 }
 
+// See RunFacts, of this rank alone.
+struct OwnStateBytes {
+    std::array<std::uint64_t, 1> kept = {};
+    std::array<double, 1> unwritten = {};
+    double memory = 0;
+};
+
+OwnStateBytes bytes_of_state(const offload::StepPipeline& pipeline,
+                             const PlacedSettings& settings) {
+    OwnStateBytes found;
+    for (const offload::OwnedSubgroup& of : pipeline.subgroups()) {
+        const std::size_t bytes = csd::state_bytes(settings.csd.state, of.tiles.size());
+        const std::size_t log_bytes = of.tiles.size() * settings.log_tile_bytes;
+        if (of.index < static_cast<std::size_t>(of.device->kept_slots()) || settings.logs > 1) {
+            found.kept.front() += bytes;
+        }
+        if (settings.spare_places > 0) {
+            found.memory += static_cast<double>(bytes + log_bytes);
+        }
+        if (settings.logs > 1) {
+            found.unwritten.front() +=
+                static_cast<double>(bytes) * (1 - 1 / static_cast<double>(settings.logs)) -
+                static_cast<double>(log_bytes);
+        }
+    }
+    return found;
+}
+
 }  // namespace
 
 void Resources::make_facts() {
-    std::array<std::uint64_t, 1> kept_bytes = {};
-    std::array<double, 1> unwritten_bytes = {};
-    double memory_bytes = 0;
-    for (const offload::OwnedSubgroup& of : pipeline->subgroups()) {
-        const std::size_t bytes = csd::state_bytes(settings.csd.state, of.tiles.size());
-        if (of.index < static_cast<std::size_t>(of.device->kept_slots()) || settings.logs > 1) {
-            kept_bytes.front() += bytes;
-        }
-        if (settings.spare_places > 0) {
-            memory_bytes += static_cast<double>(bytes + of.tiles.size() * settings.log_tile_bytes);
-        }
-        if (settings.logs > 1) {
-            unwritten_bytes.front() +=
-                static_cast<double>(bytes) * (1 - 1 / static_cast<double>(settings.logs)) -
-                static_cast<double>(of.tiles.size() * settings.log_tile_bytes);
-        }
-    }
-    world.sum(std::span(kept_bytes));
-    world.sum(std::span(unwritten_bytes));
+    OwnStateBytes bytes = bytes_of_state(*pipeline, settings);
+    world.sum(std::span(bytes.kept));
+    world.sum(std::span(bytes.unwritten));
     const std::vector<int> devices = config::devices_per_rank(settings, world.size());
     const std::vector<int> drives = config::drives_per_rank(settings, world.size());
     const auto first_storage = drives.begin() + config::computing_ranks(settings, world.size());
@@ -256,9 +268,9 @@ void Resources::make_facts() {
              .drives = std::accumulate(drives.begin(), first_storage, 0),
              .storage_drives = std::accumulate(first_storage, drives.end(), 0),
              .most_subgroups = most_subgroups(owners),
-             .kept_bytes = static_cast<double>(kept_bytes.front()),
-             .unwritten_bytes = unwritten_bytes.front(),
-             .memory_bytes = static_cast<std::size_t>(memory_bytes * (1 - state.gpu / all)),
+             .kept_bytes = static_cast<double>(bytes.kept.front()),
+             .unwritten_bytes = bytes.unwritten.front(),
+             .memory_bytes = static_cast<std::size_t>(bytes.memory * (1 - state.gpu / all)),
              .gpu_share = state.gpu / all,
              .memory_share = state.memory / all,
              .payload_bytes_per_parameter = route.payload_bytes_per_parameter(),
