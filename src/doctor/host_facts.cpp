@@ -32,8 +32,12 @@ double number_in(const FactsJson& from, const char* key) {
 }
 
 int count_of(const FactsJson& from) {
+    if (!from.is_number_integer()) {
+        throw Error("a count is no whole number");
+    }
     const auto value = from.get<std::int64_t>();
-    if (!from.is_number_integer() || value < kNoNode || value > kMostCount) {
+    const bool is_larger = from.is_number_unsigned() && from.get<std::uint64_t>() > kMostCount;
+    if (value < kNoNode || value > kMostCount || is_larger) {
         throw Error(text("a count is ", value));
     }
     return static_cast<int>(value);
