@@ -124,6 +124,9 @@ TEST_F(Collectives, OfAStartOfStepsAndOfARestartHaveOneOrder) {
     if (world.size() != 2) {
         GTEST_SKIP() << "the lists are those of two ranks";
     }
+#ifndef NDEBUG
+    GTEST_SKIP() << "the lists are those of a release build: others open shared memory otherwise";
+#endif
     const std::string opened =
         "broadcast smallest*3 broadcast*2 smallest*6 gather smallest broadcast*2";
     const std::string resources =
