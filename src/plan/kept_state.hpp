@@ -11,8 +11,8 @@
 
 namespace nearstep::plan {
 
-// As csd.log says, or else once if all state lies in memory and every part of the run can do
-// without what was before.
+// A run keeps state as csd.log says, or else once if all state lies in memory and every part of the
+// run can do without what was before.
 csd::Keeping keeping_of(const config::EngineSettings& settings, bool is_in_memory);
 
 // Does the same for a plan, which looks at the folders of csd.path alone.
