@@ -1,9 +1,9 @@
 """Checks that docs/source-index.md says what each source does, in the words of the source's first comment, which says
 who calls it; that no comment begins with a pronoun for what it speaks of; that the sources which docs/architecture.md
 names exist; that the targets of links in documents exist: files, and headings in them; that docs/environment.md has the
-variables that the code reads, and no more than are allowed; and that lines of all files that people write have at most
-120 columns, except rows of tables in documents and pragmas, which have no second line. With --write, writes the index
-first.
+variables that the code reads, and no more than are allowed; that lines of all files that people write have at most 120
+columns, except rows of tables in documents and pragmas, which have no second line; that cells of README.md's tables
+have at most 12 words; and that sources have at most 450 lines. With --write, writes the index first.
 
     check_docs.py ROOT [--write]
 """
@@ -18,6 +18,20 @@ import textwrap
 INDEXED = ("include", "src", "mpi", "fpga", "python")
 HEADERS, SOURCES = (".hpp", ".cuh"), (".cpp", ".cu")
 MOST_VARIABLES = 28
+MOST_WORDS = 12  # in a cell of README.md
+MOST_LINES = 450
+# Sources that are longer, and how long they may be. The list and its numbers only shrink.
+LONGER = {
+    "bench/end_to_end_worker.py": 466,
+    "bench/gpu_runs.py": 481,
+    "bench/tables": 1228,
+    "cluster/simulate": 483,
+    "python/nearstep/_gradients/intake.py": 504,
+    "python/nearstep/_model/parameters.py": 492,
+    "python/nearstep/_optimizer.py": 602,
+    "python/nearstep/_streaming/stream.py": 487,
+    "src/csd/cpu_device.cpp": 484,
+}
 # How a source says who calls it. A program has no caller, and a part of a class its own.
 CALLER = re.compile(
     r"\b(?:Called|Used|Chosen|Made|Exported|Launched|Imported|chosen by|chooses|calls?|compiles|Only \S+ includes)\b"
@@ -183,6 +197,29 @@ def check_columns():
     return len(written)
 
 
+def check_cells():
+    """A link counts as the words that a reader sees."""
+    for number, line in enumerate((root / "README.md").read_text().splitlines(), 1):
+        shown = re.sub(r"<!--.*?-->", "", re.sub(r"\]\([^)]*\)", "", line))
+        for cell in shown.split("|") if line.startswith("|") else ():
+            if len(cell.split()) > MOST_WORDS:
+                faults.append(f"README.md:{number} has a cell of {len(cell.split())} words: say it in {MOST_WORDS}.")
+
+
+def check_lengths():
+    for name in tracked():
+        if pathlib.Path(name).suffix not in (".py", *HEADERS, *SOURCES):
+            with open(root / name, "rb") as file:
+                if file.read(2) != b"#!":
+                    continue
+        lines, most = len((root / name).read_bytes().splitlines()), LONGER.get(name, MOST_LINES)
+        if lines > most:
+            faults.append(f"{name} has {lines} lines, and {most} are allowed: split it.")
+        if lines <= MOST_LINES and name in LONGER:
+            faults.append(f"{name} has {lines} lines: take it out of LONGER in tests/architecture/check_docs.py.")
+    faults.extend(f"LONGER names {name}, which is not there." for name in sorted(set(LONGER) - set(tracked())))
+
+
 def check_comments():
     for name in tracked("*.cpp", "*.hpp", "*.cu", "*.cuh", "*.py"):
         before = ""
@@ -197,6 +234,8 @@ sources = check_named_sources()
 links, documents = check_links()
 variables = check_variables()
 files = check_columns()
+check_cells()
+check_lengths()
 check_comments()
 print(
     f"{variables} variables, {entries} entries of the index, {sources} sources in architecture.md, {links} links in "
