@@ -30,7 +30,6 @@ LONGER = {
     "python/nearstep/_model/parameters.py": 492,
     "python/nearstep/_optimizer.py": 602,
     "python/nearstep/_streaming/stream.py": 487,
-    "src/csd/cpu_device.cpp": 484,
 }
 # How a source says who calls it. A program has no caller, and a part of a class its own.
 CALLER = re.compile(
