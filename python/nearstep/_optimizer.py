@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import weakref
-from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 
@@ -18,12 +15,12 @@ from ._gradients.intake import Intake
 from ._local import saved, whole
 from ._local.optimizer import make_local
 from ._local.parts import is_sharded
-from ._local.wanted import wants_local
+from ._local.wanted import may_turn_local, wants_local
 from ._model.empty import guard, is_empty, open_guarded
 from ._model.groups import DTYPES, lay_out, named, trained_of
-from ._saving import export, state_dicts
+from ._saving import export
 from ._saving.program import Program
-from ._saving.state import OfAll
+from ._saving.shown import ShownState
 from ._session import Session, drop
 from ._starting import keywords
 from ._starting.begin import refuse_empty_without_module
@@ -33,22 +30,8 @@ from ._starting.settings import check_accumulation_dtype, check_groups, check_va
 from ._starting.weights import Weights
 from ._streaming.stream import Stream, Streaming, check_stream
 
-Method = TypeVar("Method", bound=Callable)
 
-
-def _may_turn_local(method: Method) -> Method:
-    """fully_shard() may have replaced the parameters since the optimizer was made, as Accelerate calls it: the call is
-    the local optimizer's then."""
-
-    @functools.wraps(method)
-    def call(self, *arguments, **named):
-        turned = self._has_turned_local()
-        return (getattr(self, method.__name__) if turned else functools.partial(method, self))(*arguments, **named)
-
-    return call  # type: ignore[return-value]
-
-
-class Optimizer(torch.optim.Optimizer):
+class Optimizer(ShownState):
     """A ``torch.optim.Optimizer`` whose state is in storage and is updated near it. Make one of its classes: AdamW,
     Adam, SGD, Adagrad or Lion, whose ``help()`` begins with a whole program. "Collective" means that all ranks make the
     call, in the same order.
@@ -129,6 +112,7 @@ class Optimizer(torch.optim.Optimizer):
         config=None,
         **unknown,
     ):
+        self._given = {name: value for name, value in locals().items() if name in keywords.Settings.__annotations__}
         self._is_ready = False
         keywords.refuse(type(self), unknown)
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
@@ -151,40 +135,9 @@ class Optimizer(torch.optim.Optimizer):
         sharded.refuse(named(self.param_groups, module))
         layout = lay_out(self.param_groups, module)
         check_accumulation_dtype(accumulation_dtype, layout)
-        settings = settings_of(
-            path,
-            log,
-            state,
-            codec,
-            clipping,
-            devices,
-            durability,
-            seed,
-            config or {},
-            elements=sum(block.elements for block in layout.blocks),
-        )
+        settings = settings_of(self._given, elements=sum(block.elements for block in layout.blocks))
         _engine.check_settings(DTYPES[layout.dtype], settings)
         self._params, self._names, self._dtype = layout.params, layout.names, layout.dtype
-        self._given = {
-            "path": path,
-            "log": log,
-            "state": state,
-            "codec": codec,
-            "clip_norm": clip_norm,
-            "clipping": clipping,
-            "accumulation": accumulation,
-            "accumulation_dtype": accumulation_dtype,
-            "keep_gradients": keep_gradients,
-            "keep_random": keep_random,
-            "devices": devices,
-            "durability": durability,
-            "seed": seed,
-            "fresh": fresh,
-            "weights": weights,
-            "stream": stream,
-            "gpu_memory_gb": gpu_memory_gb,
-            "config": config,
-        }
         if not self._is_part and wants_local(layout.params, self._given):
             make_local(self, Optimizer, module, self._given)
             return
@@ -273,7 +226,7 @@ class Optimizer(torch.optim.Optimizer):
         return self._conductor.ranks
 
     @suggests
-    @_may_turn_local
+    @may_turn_local
     def resume(self, checkpoint: str | None = None) -> int:
         """Resumes from the newest durable step in ``path``, else from the newest checkpoint, else starts anew. With
         ``checkpoint``, a path that ``save()`` returned, resumes from that one. The module's persistent buffers come
@@ -304,7 +257,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_ready:
             raise RuntimeError(self._closed_because or "This optimizer is closed: make a new one to go on.")
 
-    @_may_turn_local
+    @may_turn_local
     def _begin(self, is_resuming: bool = False, checkpoint: str = "") -> None:
         if self.has_begun:
             return
@@ -361,7 +314,7 @@ class Optimizer(torch.optim.Optimizer):
             raise RuntimeError("Gradients of float16 parameters need the loss scale: call opt.scale(loss).backward().")
         return (self._name, [self._hyper(group) for group in self.param_groups], self._intake.clip_norm)
 
-    @_may_turn_local
+    @may_turn_local
     @torch.no_grad()
     def step(self, closure=None):
         """Takes the step. The update continues after this returns. ``closure`` is called first, and its result
@@ -405,7 +358,7 @@ class Optimizer(torch.optim.Optimizer):
                 if id(p) not in held:
                     p.grad = None
 
-    @_may_turn_local
+    @may_turn_local
     def scale(self, loss):
         """The loss times the engine's loss scale. float16 parameters need it; for others the scale is 1."""
         self._begin()
@@ -421,7 +374,7 @@ class Optimizer(torch.optim.Optimizer):
         from ``nearstep.empty()``."""
         self._session.synchronize()
 
-    # --- Checkpoints and reports ---
+    # --- Checkpoints ---
 
     def _settle(self) -> None:
         """Brings what the program wrote into parameters into the state."""
@@ -429,7 +382,7 @@ class Optimizer(torch.optim.Optimizer):
         self._session.settle()
 
     @suggests
-    @_may_turn_local
+    @may_turn_local
     def save(self, folder: str | None = None, extra=None) -> str:
         """Writes a checkpoint, which is kept until this run's next one in the folder, and returns its path. If
         ``folder`` is another run's, the checkpoint goes into the folder ``run-ID`` in it. ``extra``: any JSON value,
@@ -438,7 +391,7 @@ class Optimizer(torch.optim.Optimizer):
         return self._session.save(folder, extra)
 
     @suggests
-    @_may_turn_local
+    @may_turn_local
     def export(self, folder: str, dtype: str | torch.dtype = "fp32") -> None:
         """Writes what the module's ``state_dict()`` holds as safetensors into a new folder, with the module's names,
         tied ones once, and its ``config.json``; ``from_pretrained(folder)`` loads it. Trained parameters are the fp32
@@ -458,26 +411,7 @@ class Optimizer(torch.optim.Optimizer):
         """Waits until all steps so far are finished, and durable as ``durability`` says. Not collective."""
         self._session.finish()
 
-    def stats(self) -> dict:
-        """Facts about the last finished step: ``step``, ``norm`` of the gradient, ``is_skipped``, ``loss_scale`` of the
-        next step, seconds of its phases (``gradients_s`` from the first gradient to the norm, ``update_s``,
-        ``commit_s``), ``waited_s`` that this rank has waited for parameters since ``step()``, and ``bytes`` per link
-        over all ranks. Totals so far: ``skipped`` steps, whose gradient was not finite, ``guesses`` that a step needs
-        no clipping, with which its update began in backward, and ``misses``, the wrong ones. With
-        ``Stream(host_memory_gb=...)`` ``read_s``, in which layers were read from storage, and ``awaited_s``, in which
-        the program waited for that. Empty before the first step of this process."""
-        stats = {**self._conductor.stats(), **self._session.stream_seconds} if self.has_begun else {}
-        return stats if stats.get("is_of_step") else {}
-
-    def progress(self) -> str:
-        """The last finished step, for a progress line: ``bar.set_postfix_str(opt.progress())`` with tqdm."""
-        stats = self.stats()
-        if not stats:
-            return "no step yet"
-        skipped = ", skipped" if stats["is_skipped"] else ""
-        return f"norm {stats['norm']:.3g}{skipped}, update {stats['update_s']:.2g} s, waited {stats['waited_s']:.2g} s"
-
-    @_may_turn_local
+    @may_turn_local
     def masters_digest(self) -> int:
         """XXH3 of the fp32 parameters of all ranks, to compare two runs bit by bit. Collective."""
         self._settle()
@@ -495,100 +429,6 @@ class Optimizer(torch.optim.Optimizer):
         if self._drops is not None:
             self._drops.detach()
         self._session.close()
-
-    # --- The state as PyTorch's optimizers show it ---
-
-    @property
-    def state(self) -> OfAll:
-        """The state of each parameter: ``step``, and the master and moments, which are read from storage when asked
-        for.
-        """
-        return OfAll(self)
-
-    @state.setter
-    def state(self, value) -> None:
-        if self._is_ready and value is not self.state:
-            OfAll(self).clear()
-
-    def _updates_of(self, i: int) -> int:
-        return self._conductor.updates()[i] if self.has_begun else 0
-
-    def _read_state(self, i: int) -> dict:
-        self._begin()
-        if not self._conductor.is_alone:
-            raise RuntimeError(
-                "Moments are read on one rank: call opt.save(), and read the checkpoint, where there are several."
-            )
-        self._settle()
-        found = self._conductor.read_state(i)
-        shape = self._params[i].shape
-        return {name: values.view(shape) for name, values in zip(("master", *self._moments), found) if name}
-
-    @_may_turn_local
-    def state_dict(self) -> dict:
-        """The parameter groups, and where the state is, which is not copied. If it is saved, as by ``torch.save``, a
-        checkpoint of this step is written unless ``save()`` wrote one. Raises RuntimeError then if several ranks train,
-        or if another step was taken since."""
-        handle = self.register_state_dict_post_hook(
-            Optimizer._show_place, prepend=True
-        )  # the program's hooks see all of it
-        try:
-            return super().state_dict()
-        finally:
-            handle.remove()
-
-    def _show_place(self, out: dict) -> None:
-        updates = self._conductor.updates() if self.has_begun else [0] * len(self._params)
-        out["state"] = {
-            i: {"step": float(n)} for i, n in enumerate(updates)
-        }  # also before the first: torch.distributed.checkpoint looks for it
-        out["param_groups"][0][state_dicts.KEY] = state_dicts.shown(self)
-
-    @_may_turn_local
-    def load_state_dict(self, state_dict: dict) -> None:
-        """Returns to the step that the dictionary names: to its checkpoint, or to the state in ``path`` if that is at
-        this step. Collective. Raises RuntimeError if training went on since."""
-        place: dict = {}
-
-        def before(_, given: dict) -> dict:
-            place.update(state_dicts.place_of(given))
-            state_dicts.check_reachable(self._conductor, place)
-            return {
-                "state": {},
-                "param_groups": [
-                    {key: value for key, value in group.items() if key != state_dicts.KEY}
-                    for group in given["param_groups"]
-                ],
-            }
-
-        handles = [
-            self.register_load_state_dict_pre_hook(before),  # after the program's, which may change the dictionary
-            self.register_load_state_dict_post_hook(lambda _: state_dicts.return_to(self, place), prepend=True),
-        ]  # before the program's
-        try:
-            super().load_state_dict(state_dict)
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def __deepcopy__(self, _):
-        raise TypeError(
-            "An optimizer whose state lies in storage cannot be copied: make another one with a path of its own."
-        )
-
-    def __reduce_ex__(self, _):
-        raise TypeError(
-            "An optimizer whose state lies in storage cannot be pickled: save opt.state_dict(), or call opt.save()."
-        )
-
-    @property
-    def _step_supports_amp_scaling(self) -> bool:  # GradScaler asks for it in its step()
-        if not self._intake.takes:
-            return False  # it unscales the gradients itself
-        raise RuntimeError(
-            "GradScaler finds no gradients, which nearstep takes during backward: leave it out; float16 parameters "
-            "need opt.scale(loss).backward()."
-        )
 
     def add_param_group(self, param_group: dict) -> None:
         """Raises RuntimeError: the state is laid out when the optimizer is made, which needs all groups."""

@@ -22,7 +22,7 @@ def serve(path=None, config: dict | None = None) -> None:
     of this host's devices, such as ``{"csd.slots": 8}``.
 
     Raises ValueError for settings that do not fit, and what the optimizers raise for files and folders."""
-    settings = settings_of(path, None, None, None, "exact", None, None, None, config or {}, elements=0)
+    settings = settings_of({"path": path, "config": config}, elements=0)
     kept = (*_OWN, *(() if path is None else ("csd.path",)))
     refused = sorted(flattened(config or {}).keys() - set(_OWN))
     if refused:

@@ -62,13 +62,12 @@ def _kind_of(module) -> str:
 def engine_of(part: folders.Part, optimizer, paths: list, rank: int, layout):
     """To read or write the state of a part, as if this process were alone. ``layout``: of the model."""
     given = given_to_part(optimizer._given, part.within(paths), part.name, rank, False)
-    words = ("path", "log", "state", "codec", "clipping", "devices", "durability", "seed", "config")
     module = optimizer._module
     is_whole = isinstance(part, folders.Whole)
     kind = shadow.NAME if not is_whole else "tensors" if module is None else _kind_of(module)
     shapes = [(name, tuple(shape)) for name, shape, _ in part.tensors]
     return _engine.Conductor(
-        settings=settings_of(*(given[word] for word in words), elements=0),
+        settings=settings_of(given, elements=0),
         tensors=part.tensors,
         tensors_of_blocks=[len(block.tensors) for block in layout.blocks] if is_whole else [len(part.tensors)],
         dtype=part.dtype,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import TypeVar
+
 from .. import _ranks
 from . import folders, world
 from .engines import paths_of
 from .parts import is_sharded
+
+Method = TypeVar("Method", bound=Callable)
 
 _INSTEAD = {
     "stream": "fully_shard() divides the layers over the ranks, and its CPUOffloadPolicy keeps them on the host",
@@ -39,3 +45,15 @@ def wants_local(params: list, given: dict) -> bool:
             "step(): leave it out."
         )
     return True
+
+
+def may_turn_local(method: Method) -> Method:
+    """fully_shard() may have replaced the parameters since the optimizer was made, as Accelerate calls it: the call is
+    the local optimizer's then."""
+
+    @functools.wraps(method)
+    def call(self, *arguments, **named):
+        turned = self._has_turned_local()
+        return (getattr(self, method.__name__) if turned else functools.partial(method, self))(*arguments, **named)
+
+    return call  # type: ignore[return-value]

@@ -178,20 +178,21 @@ def _paths_of(argument: str, value) -> list | None:
     return None if paths is None else [os.fspath(one) for one in paths]
 
 
-def settings_of(path, log, state, codec, clipping, devices, durability, seed, config, elements) -> list[str]:
+def settings_of(arguments: dict, elements: int) -> list[str]:
     """The optimizer's arguments as "key=value", as for nearstep train's ``--set``. ``elements``: all parameters."""
+    devices = arguments.get("devices")
     known = {
-        "csd.path": _paths_of("path", path),
-        "csd.log": _paths_of("log", log),
+        "csd.path": _paths_of("path", arguments.get("path")),
+        "csd.log": _paths_of("log", arguments.get("log")),
         "csd.per_rank": devices if devices is None or isinstance(devices, (list, tuple)) else [devices],
-        "csd.state": state,
-        "csd.durability": durability,
-        "compress.codec": codec,
-        "train.clipping": clipping,
-        "train.seed": seed,
+        "csd.state": arguments.get("state"),
+        "csd.durability": arguments.get("durability"),
+        "compress.codec": arguments.get("codec"),
+        "train.clipping": arguments.get("clipping"),
+        "train.seed": arguments.get("seed"),
     }
     flat = {key: value for key, value in known.items() if value is not None}
-    given = flattened(config)
+    given = flattened(arguments.get("config") or {})
     _check_keys(given)
     for key, argument in _ARGUMENTS.items():
         if key in flat and key in given and given[key] != flat[key] and (key, flat[key]) != ("train.clipping", "exact"):
