@@ -95,7 +95,8 @@ void Resources::make_groups() {
                           options.gpu);
 }
 
-std::vector<std::unique_ptr<csd::Device>> Resources::own_devices(bool has_gpu, bool is_pinned) {
+std::vector<std::unique_ptr<csd::Device>> Resources::own_devices(bool has_gpu,
+                                                                 bool updates_on_gpu) {
     std::vector<std::unique_ptr<csd::Device>> devices;
     world.together([&] {
         devices =
@@ -108,7 +109,7 @@ std::vector<std::unique_ptr<csd::Device>> Resources::own_devices(bool has_gpu, b
                           .executor = &beside,
                           .ranks_beside = options.processes_beside *
                                           static_cast<int>(nodes.ranks_beside(world.rank()).size()),
-                          .gpu = is_pinned && route.has_kernels() ? options.gpu : std::nullopt,
+                          .gpu = updates_on_gpu ? options.gpu : std::nullopt,
                           .own_gpu = has_gpu ? options.gpu : std::nullopt,
                           .fills_gpu = options.fills_gpu,
                           .groups = ScalarSets(layout, most_scalar_sets(settings)).elements(),
@@ -125,13 +126,13 @@ void Resources::make_pipeline() {
            : parameters.spans_nodes                   ? offload::VectorKind::parts
                                                       : offload::VectorKind::whole;
     const mpi::Topology& sharers = are_on_gpus ? parameters.with_gpus : parameters.on_host;
-    // Pages that are dropped would stay pinned.
-    const bool is_pinned = has_gpu && !has_parts() && options.parameters == ParameterHome::vector;
-    std::vector<std::unique_ptr<csd::Device>> devices = own_devices(has_gpu, is_pinned);
+    const bool updates_on_gpu = has_gpu && !has_parts() && route.has_kernels();
+    std::vector<std::unique_ptr<csd::Device>> devices = own_devices(has_gpu, updates_on_gpu);
     const std::size_t tile_bytes = kTileElems * size_bytes(layout.dtype);
     vector = make_parameter_vector(world, sharers, owners.tiles() * tile_bytes, kind,
                                    settings.csd.storage_ranks);
-    if (is_pinned) {
+    // Pages that are dropped would stay pinned.
+    if (has_gpu && !has_parts() && options.parameters == ParameterHome::vector) {
         pinned = memory::PinnedRange(vector.span());
     }
     pipeline = std::make_unique<offload::StepPipeline>(

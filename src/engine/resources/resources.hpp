@@ -114,7 +114,7 @@ struct Resources {
 private:
     void place_others();
     void make_groups();
-    std::vector<std::unique_ptr<csd::Device>> own_devices(bool has_gpu, bool is_pinned);
+    std::vector<std::unique_ptr<csd::Device>> own_devices(bool has_gpu, bool updates_on_gpu);
     void make_pipeline();
     void make_reader();
     void make_facts();
