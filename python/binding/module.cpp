@@ -285,9 +285,11 @@ NB_MODULE(_engine, m) {
             },
             nb::arg("values"), nb::arg("weights").none(), nb::arg("names"),
             nb::arg("owners").none())
-        .def(
-            "await_start", [](Driver& self) { self.await_work(self.start_work(), check_signals); },
-            nb::call_guard<nb::gil_scoped_release>())
+        .def("await_start",
+             [](Driver& self) {
+                 without_python([&] { self.await_work(self.start_work(), check_signals); });
+                 self.drop_until(self);
+             })
         .def_prop_ro("start_share", &Conductor::start_share)
         .def("holds", [](const Driver& self,
                          const std::string& dtype) { return self.holds(dtype_of(dtype)); })
