@@ -4,6 +4,7 @@ import collections
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -17,6 +18,8 @@ import program  # noqa: E402
 import recorded_disks  # noqa: E402
 from restart_round import CONFIG, STEPS  # noqa: E402
 
+PYTHON = program.ROOT / os.environ.get("NEARSTEP_VENV", ".venv") / "bin/python"
+PYTORCH_PROGRAM = pathlib.Path(__file__).with_name("power_cut_program.py")
 DISKS = ("state", "log")
 LAST = 18  # of the recorded steps
 # Inodes are written at once, so that nothing but the run writes to the disk.
@@ -35,14 +38,24 @@ class Form:
     killed_at: int  # which write of rank 0 is the first life's last
     settings: dict
     drives: dict
+    counts: tuple = ()  # of the summary, which are not 0
+    is_program: bool = False  # of PyTorch, else the command train
 
 
 SMALL = {"mode": '"su+o+c"', "csd.state": '"compact"', "compress.codec": '"q4"'}
 BOTH = {"csd.path": '["state/p", "log/p"]'}
+TURNS = {"csd.path": '["state/p"]', "csd.log": '["log/p"]'}
+# Some of the first steps are skipped, and in some the guess that nothing clips is wrong.
+WILD = {"model.dtype": '"fp16"', "train.loss_scale": 65536, "train.clip_norm": 6.3, "train.learning_rate": 0.1}
+COUNTS = ("clip_misses", "skipped_steps")
 FORMS = {
-    "turns": Form(1, 90, SMALL, {"csd.path": '["state/p"]', "csd.log": '["log/p"]', "csd.log_gb": 0.0009}),
+    "turns": Form(1, 90, SMALL, {**TURNS, "csd.log_gb": 0.0009}),
     "places": Form(1, 40, {}, BOTH),
     "ranks": Form(2, 24, {}, BOTH),
+    "wild-turns": Form(1, 30, {**SMALL, **WILD, "compress.warmup_steps": 7}, {**TURNS, "csd.log_gb": 0.003}, COUNTS),
+    "wild-places": Form(1, 30, WILD, BOTH, COUNTS),
+    "program-turns": Form(1, 60, {}, {**TURNS, "csd.log_gb": 0.006}, is_program=True),
+    "program-places": Form(1, 40, {}, BOTH, is_program=True),
 }
 
 
@@ -81,18 +94,20 @@ class Campaign:
         program.write_text(folder / "text.txt")
         self.masters = {}
 
-    def train(self, place, ranks, settings, *flags, fault=""):
+    def train(self, form, place, ranks, settings, *flags, fault=""):
         """Trains in a folder, without the checkpoints of earlier runs."""
         shutil.rmtree(place / "checkpoints", ignore_errors=True)
         keys = {"checkpoint.path": '"checkpoints"', **settings}
         words = ["train", "../small.toml", *(f"--set={key}={value}" for key, value in keys.items()), *flags]
-        words = [str(program.PROGRAM_FORKED), *map(str, words), "--json", "summary.json"]
+        of_form = [PYTHON, PYTORCH_PROGRAM] if form.is_program else [program.PROGRAM_FORKED]
+        words = [*map(str, of_form + words), "--json", "summary.json"]
         if ranks > 1:
             words = [str(program.ROOT / "launch/ranks"), str(ranks), *words]
         limits = {"timeout": program.HANG_S, "stdin": subprocess.DEVNULL, "check": False}
         texts = {"text": True, "errors": "replace", "capture_output": True}
         done = subprocess.run(words, cwd=place, env=program.environment(fault), **texts, **limits)
-        done.masters = None if done.returncode else json.loads((place / "summary.json").read_text())["masters_xxh3"]
+        done.summary = {} if done.returncode else json.loads((place / "summary.json").read_text())
+        done.masters = done.summary.get("masters_xxh3")
         return done
 
     def undisturbed(self, form, step):
@@ -101,8 +116,9 @@ class Campaign:
             place = self.folder / "undisturbed"
             place.mkdir(exist_ok=True)
             settings = {**FORMS[form].settings, "csd.path": '"p"', "train.stop_at": step}
-            done = self.train(place, FORMS[form].ranks, settings, "--fresh")
+            done = self.train(FORMS[form], place, FORMS[form].ranks, settings, "--fresh")
             assert done.masters, done.stderr
+            assert step < LAST or all(done.summary[name] for name in FORMS[form].counts), done.summary
             self.masters[form, step] = done.masters
         return self.masters[form, step]
 
@@ -151,11 +167,11 @@ class Recording:
         said.write_text("begin\n")
         fault = f"phase=mid_write count={form.killed_at} action=kill"
         first = {**settings, "csd.subgroup_tiles": 2}
-        done = train(self.folder, form.ranks, first, "--metrics", said, fault=fault)
+        done = train(form, self.folder, form.ranks, first, "--metrics", said, fault=fault)
         assert done.returncode not in (0, 2), done.stderr
         second = {**settings, "csd.subgroup_tiles": 1, "train.stop_at": LAST}
-        done = train(self.folder, form.ranks, second, "--resume", "--metrics", said)
-        assert done.masters, done.stderr
+        done = train(form, self.folder, form.ranks, second, "--resume", "--metrics", said)
+        assert done.masters == self.campaign.undisturbed(self.form, LAST), done.stderr
         said.write_text(json.dumps({"step": LAST + 1}))
 
 
@@ -167,14 +183,14 @@ def replay(recording, instant, draw):
     counts = collections.Counter(cuts=1)
     for number, copy in enumerate(copies):
         counts.update(dict(zip(("kept", "dropped", "torn"), recording.record.cut(number, instant, draw, copy))))
-    ranks = draw.choice([form.ranks, form.ranks, 3 - form.ranks])
+    ranks = form.ranks if form.is_program else draw.choice([form.ranks, form.ranks, 3 - form.ranks])
     # Other ranks add gradients in another order, so what they go on from is compared, and no later step.
     stop_at = min(durable + 3, STEPS) if ranks == form.ranks else 1
     settings = {**form.settings, **form.drives, "csd.subgroup_tiles": 1, "csd.per_rank": draw.choice([1, 2])}
     flag = "--resume" if durable else "--resume-if-any"
     try:
         with mounted(copies, folder):
-            done = campaign.train(folder, ranks, {**settings, "train.stop_at": stop_at}, flag)
+            done = campaign.train(form, folder, ranks, {**settings, "train.stop_at": stop_at}, flag)
             start = int((re.findall(r"resumed from .* at step (\d+)", done.stdout) or ["0"])[-1])
             failure = fault_in(recording, done, durable, start, stop_at, ranks)
             counts.update(lost=bool(failure), resumes=start > 0)
