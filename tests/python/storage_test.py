@@ -13,6 +13,7 @@ import signal
 import tempfile
 import unittest
 import unittest.mock
+import weakref
 
 import launcher
 import stream_test
@@ -179,6 +180,15 @@ class FromStorage(stream_test.Runs):
             digests.add((folder / "digest").read_text())
         self.assertEqual(len(digests), 1, runs)
         self.assertRegex((self.folder / "killed/starts.txt").read_text(), r"^0 1 0\n0 1 [567]\n$")
+
+    def test_start_values_leave_the_models_memory_before_the_first_layer_computes(self):
+        model = self.model()
+        _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 2))
+        storages = [weakref.ref(p.untyped_storage()) for layer in self.layers(model) for p in layer.parameters()]
+        left = []
+        model.transformer.wte.register_forward_hook(lambda *_: left.append(sum(one() is not None for one in storages)))
+        self.steps(model, opt, 0, 1)
+        self.assertEqual(left[0], 0, f"of {len(storages)} parameters")
 
     def test_layers_may_be_frozen_in_part_or_whole(self):
         for name, is_trained in (
