@@ -3,7 +3,7 @@
 import json
 import statistics
 
-import gpu_runs
+import markdown_table
 
 TASKS = {
     "SST-2": "bert",
@@ -140,4 +140,4 @@ def table(lines):
                 f"{line['steps']} steps in {line['seconds']:.0f} s, "
                 f"loss {line['loss']:.3f}, held-out {line['heldout_loss']:.3f}, {line['device']}"
             )
-    gpu_runs.table(*head_and_rows(lines))
+    markdown_table.print_table(*head_and_rows(lines))

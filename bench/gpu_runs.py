@@ -1,4 +1,4 @@
-"""Common parts of the measurements on GPUs: options, runs of the program, JSON lines and a Markdown table.
+"""Common parts of the measurements on GPUs: options, runs of the program and JSON lines.
 
 Every finished run is printed as a JSON line with its settings and results, so that an interrupted measurement is still
 useful. The table follows at the end and leaves out each run's first step, which allocates. Without --data the text is
@@ -20,7 +20,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import textwrap
 
 BESIDE = pathlib.Path(__file__).resolve().parent
 ROOT = BESIDE.parent
@@ -438,32 +437,6 @@ def overlap(timeline, seconds, ranks):
     return {"lanes": lanes, "together": sum(lanes.values())}
 
 
-def cell(value):
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def wrapped(paragraph):
-    """The paragraph or item of a list within 120 columns, as on all pages; tables stay."""
-    indent = "  " if paragraph.startswith("* ") else ""
-    return (
-        paragraph
-        if paragraph.startswith("|")
-        else textwrap.fill(paragraph, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    )
-
-
-def markdown(head, rows):
-    """Rows as the lines of a table in Markdown."""
-    return "".join("| " + " | ".join(map(cell, cells)) + " |\n" for cells in (head, ["---"] * len(head), *rows))
-
-
-def table(head, rows):
-    """Prints rows as a table in Markdown."""
-    print("\n" + markdown(head, rows), end="", flush=True)
-
-
 def get(line, *keys):
     """line[a][b]..., or None if missing."""
     for key in keys:
@@ -471,11 +444,3 @@ def get(line, *keys):
             return None
         line = line[key]
     return line
-
-
-def gigabytes(count):
-    return None if count is None else count / 1e9
-
-
-def percent(share):
-    return None if share is None else f"{share * 100:.1f} %"

@@ -19,6 +19,7 @@ import tomllib
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import gpu_runs  # noqa: E402
+import markdown_table  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORIGINS = ("modelled", "simulated", "published")
@@ -277,11 +278,11 @@ def table(rows, columns):
 
 
 def markdown(head, rows):
-    return gpu_runs.markdown(head, rows).rstrip("\n")
+    return markdown_table.table(head, rows).rstrip("\n")
 
 
 def wrapped(paragraph):
-    return gpu_runs.wrapped(paragraph)
+    return markdown_table.wrapped(paragraph)
 
 
 def short(column):
