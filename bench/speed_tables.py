@@ -1,0 +1,336 @@
+"""Tables of training speed: GPT-2 XL, large models, sharded ones, sizes, less host memory, and logs. Used by
+bench/tables."""
+
+import statistics
+
+import markdown_table
+from table_lines import lines_of, optional, origin, read, seconds, steady
+
+
+# Rows of GPT-2 XL, with the state on a disk or in the host's memory.
+ROWS = {
+    "memory-compiled": "PyTorch's fused AdamW in memory, bf16 moments",
+    "memory-aligned": "PyTorch's fused AdamW in memory, bf16 moments, a vocabulary of 50,304, a multiple of 64",
+    "deepspeed-nvme": "DeepSpeed, state on the disk, fp32",
+    "deepspeed-nvme-bf16": "DeepSpeed, state on the disk, bf16",
+    "deepspeed-cpu": "DeepSpeed, ZeRO stage 2, optimizer on the CPU, fp32",
+    "deepspeed-superoffload": "DeepSpeed SuperOffload, optimizer on the CPU, fp32",
+    "nearstep-fp32": "nearstep, fp32 state, dense gradients",
+    "nearstep-compact-4-slots": "nearstep, compact state, dense gradients, no state kept",
+    "nearstep-compact": "nearstep, compact state, dense gradients",
+    "nearstep-q4": "nearstep, compact state, q4 gradients",
+    "nearstep-q4-aligned": "nearstep, compact state, q4 gradients, a vocabulary of 50,304",
+    "nearstep-fp32-quarter": "nearstep, fp32 state, q4 gradients, parameters in storage",
+}
+# Rows of large models with state in /dev/shm, each with the row that it is beside, and the rows of a micro-batch where
+# the line does not say it.
+LARGE = {
+    "memory-7b": ("PyTorch's fused AdamW in memory, bf16 moments", "memory-7b", 2),
+    "nearstep-7b": ("nearstep, compact state, q4 gradients", "memory-7b", 2),
+    "nearstep-7b-fp32": ("nearstep, fp32 state, dense gradients", "memory-7b", 2),
+    "nearstep-7b-16gb": (
+        "nearstep, compact state, q4 gradients, layers streamed through at most 16 GB of the GPU",
+        "memory-7b",
+        8,
+    ),
+    "memory-7b-unclipped": ("in memory, no step clipped", "memory-7b-unclipped", 2),
+    "nearstep-7b-unclipped": ("nearstep, compact state, q4 gradients, no step clipped", "memory-7b-unclipped", 2),
+    "memory-7b-lora": ("LoRA in memory", "memory-7b-lora", 4),
+    "nearstep-7b-lora-16gb": ("LoRA beside a frozen, streamed base, at most 16 GB of the GPU", "memory-7b-lora", 8),
+    "own-7b-65k": ("nearstep's own GPT, 6.66e9 parameters", None, 4),
+    "nearstep-13b": ("nearstep, 13e9 parameters, compact state, q4 gradients", None, 2),
+    "nearstep-13b-80gb": ("nearstep, 13e9 parameters, compact state, q4 gradients, at most 78 GB of the GPU", None, 2),
+    "nearstep-13b-stream-80gb": ("the same, layers streamed", None, 16),
+}
+
+
+def of_gpt2_xl(name, beside=None, in_memory="memory-compiled"):
+    """Rows beside those of training in memory and, if one is named, ``beside``. A row without a line is left out."""
+    found = lines_of(name)
+    lines = [found[row] for row in ROWS if row in found]
+    rates = {line["row"]: line["tokens_per_s"] for line in lines}
+    common = min(len(line["losses"]) for line in lines)
+    text = markdown_table.table(
+        [
+            "row",
+            "steps",
+            "seconds of a step: median (least to most)",
+            "tokens/s",
+            "of in memory",
+            *([f"of {ROWS[beside]}"] if beside else []),
+            "disk, GB/s",
+            "GPU memory, GB",
+            "host memory, GB",
+            f"loss of step {common}",
+        ],
+        [
+            [
+                ROWS[line["row"]],
+                str(len(steady(line))),
+                seconds(line),
+                f"{line['tokens_per_s']:,.0f}",
+                f"{line['tokens_per_s'] / rates[in_memory]:.2f}",
+                *([f"{line['tokens_per_s'] / rates[beside]:.2f}"] if beside else []),
+                optional(line["drive_gb_per_s"], ".1f"),
+                f"{line['gpu_gb']:.1f}",
+                f"{line['host_gb'] or line['resident_gb']:.0f}",
+                f"{line['losses'][common - 1]:.3f}",
+            ]
+            for line in lines
+        ],
+    )
+    first = lines[0]
+    return (
+        text
+        + f"\n{origin(first)}, PyTorch {first['torch']}, micro-batches of {first['settings']['micro_batch']} rows.\n"
+    )
+
+
+def quarter():
+    """Rows that have host memory for a quarter of their state."""
+    lines = read("quarter")
+    return (
+        markdown_table.table(
+            [
+                "row",
+                "machine",
+                "host memory",
+                "steps",
+                "seconds of a step: median (least to most)",
+                "tokens/s",
+                "disk, GB/s",
+                "read and written a step, GB",
+                "GPU memory, GB",
+            ],
+            [
+                [
+                    ROWS[line["row"]],
+                    line["machine"],
+                    line["host_limit"],
+                    str(len(steady(line))),
+                    seconds(line),
+                    f"{line['tokens_per_s']:,.0f}",
+                    f"{line['drive_gb_per_s']:.2f}",
+                    f"{line['drive_gb_per_s'] * statistics.mean(steady(line)):.1f}",
+                    f"{line['gpu_gb']:.1f}",
+                ]
+                for line in lines
+            ],
+        )
+        + f"\n{origin(*lines)}, PyTorch {lines[0]['torch']}.\n"
+    )
+
+
+def large(name):
+    """6.7e9 parameters and more, the same batches with state in memory and in /dev/shm."""
+    found = lines_of(name)
+    lines = [found[row] for row in LARGE if row in found]
+
+    def of(line):
+        beside = LARGE[line["row"]][1]
+        return f"{line['tokens_per_s'] / found[beside]['tokens_per_s']:.2f}" if beside in found else "-"
+
+    def rows(line):
+        return line["settings"]["micro_batch"] if "shape" in line["settings"] else LARGE[line["row"]][2]
+
+    return (
+        markdown_table.table(
+            [
+                "row",
+                "rows of a micro-batch",
+                "steps",
+                "seconds of a step: median (least to most)",
+                "tokens/s",
+                "of in memory",
+                "MFU",
+                "GPU memory, GB: allocated (reserved)",
+                "first step, s",
+            ],
+            [
+                [
+                    LARGE[line["row"]][0],
+                    str(rows(line)),
+                    str(len(steady(line))),
+                    seconds(line),
+                    f"{line['tokens_per_s']:,.0f}",
+                    of(line),
+                    f"{line['mfu']:.2f}",
+                    f"{line['gpu_gb']:.1f} ({optional(line.get('gpu_reserved_gb'), '.1f')})",
+                    f"{line['first_step_s']:.0f}",
+                ]
+                for line in lines
+            ],
+        )
+        + f"\n{origin(lines[0])}, PyTorch {lines[0]['torch']}.\n"
+    )
+
+
+# Rows of one way beside nearstep under FSDP2, the same batches, state in /dev/shm or in the process.
+SHARDED = {
+    "memory-7b": "PyTorch's fused AdamW in memory, bf16 moments",
+    "nearstep-7b": "nearstep, compact state, q4 gradients, 60 GB of the GPU",
+    "fsdp2-nearstep-7b": "FSDP2 with nearstep, compact state, q4 gradients",
+    "fsdp2-offload-7b": "FSDP2, `CPUOffloadPolicy`, PyTorch's fused AdamW on the CPU in bf16",
+    "deepspeed-cpu-bf16-7b": "DeepSpeed ZeRO-2, optimizer on the CPU, bf16 state",
+}
+
+
+def sharded(name):
+    """6.7e9 parameters under FSDP2, beside other ways."""
+    found = lines_of(name)
+    lines = [found[row] for row in SHARDED if row in found]
+    own = found["nearstep-7b"]["tokens_per_s"]
+    return (
+        markdown_table.table(
+            [
+                "row",
+                "steps",
+                "seconds of a step: median (least to most)",
+                "tokens/s",
+                "of nearstep alone",
+                "GPU memory, GB: allocated (reserved)",
+                "host memory, GB",
+                f"held-out loss after {len(lines[0]['seconds'])} steps",
+            ],
+            [
+                [
+                    SHARDED[line["row"]],
+                    str(len(steady(line))),
+                    seconds(line),
+                    f"{line['tokens_per_s']:,.0f}",
+                    f"{line['tokens_per_s'] / own:.2f}",
+                    f"{line['gpu_gb']:.1f} ({line['gpu_reserved_gb']:.1f})",
+                    f"{line['host_gb']:.0f}",
+                    f"{line['heldout_loss']:.2f}",
+                ]
+                for line in lines
+            ],
+        )
+        + f"\n{origin(lines[0])}, PyTorch {lines[0]['torch']}.\n"
+    )
+
+
+# One commit's rows by size, all with state in /dev/shm or in the GPU.
+SIZES = {
+    "memory-7b": "6.7e9, PyTorch's fused AdamW in memory, bf16 moments",
+    "nearstep-7b-24gb": "6.7e9, layers streamed through at most 24 GB",
+    "nearstep-7b-16gb": "6.7e9, layers streamed through at most 16 GB",
+    "nearstep-7b-tier": "6.7e9, 0.37 of the state in the GPU's memory, not durable",
+    "nearstep-7b-in-gpu": "6.7e9, all state in the GPU's memory, not durable",
+    "nearstep-13b-80gb": "13e9, at most 78 GB",
+}
+# Rows of one commit with less host memory, beside that of the same limit above.
+HOST = {
+    "nearstep-7b-16gb-bf16-sums": "6.7e9, sums of gradients in bf16",
+    "nearstep-7b-16gb-host": "6.7e9, the same, and no parameters beside the state",
+}
+
+
+def sizes():
+    """Each size and limit of the GPU's memory."""
+    return size_rows(lines_of("sizes"), SIZES)
+
+
+def less_host(name):
+    """Rows that take less of the host's memory."""
+    found = lines_of(name)
+    return size_rows(found, {row: HOST[row] for row in found})
+
+
+def size_rows(found, names):
+    beside = lines_of("sizes")["memory-7b"]["tokens_per_s"]
+    first = found[next(iter(names))]
+    return (
+        markdown_table.table(
+            [
+                "parameters, way",
+                "rows of a micro-batch",
+                "steps",
+                "seconds of a step: median (least to most)",
+                "tokens/s",
+                "of in memory",
+                "GPU memory, GB: allocated (reserved; outside of PyTorch)",
+                "host memory, GB",
+                "first step, s",
+            ],
+            [
+                [
+                    words,
+                    str(found[row]["settings"]["micro_batch"]),
+                    str(len(steady(found[row]))),
+                    seconds(found[row]),
+                    f"{found[row]['tokens_per_s']:,.0f}",
+                    "-" if "13b" in row else f"{found[row]['tokens_per_s'] / beside:.2f}",
+                    "{gpu_gb:.1f} ({gpu_reserved_gb:.1f}; {gpu_outside_gb:.1f})".format(**found[row]),
+                    f"{found[row]['host_gb']:.0f}",
+                    f"{found[row]['first_step_s']:.0f}",
+                ]
+                for row, words in names.items()
+            ],
+        )
+        + f"\n{origin(first)}, PyTorch {first['torch']}.\n"
+    )
+
+
+LOGS = (
+    ("memory-compiled", "disk", "1.56e9, PyTorch's fused AdamW in memory"),
+    ("nearstep-q4", "disk", "1.56e9, state on the disk, two places"),
+    ("nearstep-q4", "log", "1.56e9, state in memory, logs of 16 steps on the disk"),
+    ("nearstep-q4", "memory", "1.56e9, state in memory, which a power cut empties"),
+    ("nearstep-7b", "log", "6.7e9, state in memory, logs of 5 steps on the disk"),
+    ("nearstep-7b", "memory", "6.7e9, state in memory, which a power cut empties"),
+)
+
+
+def logs_lines():
+    """By row and place of what survives."""
+    found = {}
+    for line in read("logs"):
+        is_in_memory = line["folder"].startswith("/dev/shm")
+        has_log = "log" in line["settings"]["options"]
+        found[line["row"], "memory" if is_in_memory else "log" if has_log else "disk"] = line
+    return found
+
+
+def logs():
+    """Logs on a drive, beside state on it and state in memory."""
+    found = logs_lines()
+    return (
+        markdown_table.table(
+            [
+                "parameters, way",
+                "steps",
+                "seconds of a step: median (least to most)",
+                "tokens/s",
+                "written, bytes a parameter and step",
+                "disk, GB/s",
+                "host memory, GB",
+                "first step, s",
+            ],
+            [
+                [
+                    words,
+                    str(len(steady(found[row, place]))),
+                    seconds(found[row, place]),
+                    f"{found[row, place]['tokens_per_s']:,.0f}",
+                    f"{logs_bytes(found[row, place]):.2f}" if row != "memory-compiled" and place != "memory" else "-",
+                    f"{found[row, place]['drive_gb_per_s']:.2f}",
+                    f"{found[row, place]['host_gb']:.0f}",
+                    f"{found[row, place]['first_step_s']:.0f}",
+                ]
+                for row, place, words in LOGS
+            ],
+        )
+        + f"\n{origin(found['memory-compiled', 'disk'])}, PyTorch {found['memory-compiled', 'disk']['torch']}.\n"
+    )
+
+
+def logs_bytes(line):
+    """That a step writes per parameter, by the drive's rate in the steady steps."""
+    parameters = 6738415616 if "7b" in line["row"] else 1557611200
+    return line["drive_gb_per_s"] * 1e9 * statistics.fmean(steady(line)) / parameters
+
+
+def logs_over(one, other):
+    found = logs_lines()
+    return f"{found[one]['tokens_per_s'] / found[other]['tokens_per_s']:.2f}"
