@@ -28,7 +28,8 @@ from ._starting.names import whole_path
 from ._starting.suggestions import suggests
 from ._starting.settings import check_accumulation_dtype, check_groups, check_values, settings_of
 from ._starting.weights import Weights
-from ._streaming.stream import Stream, Streaming, check_stream
+from ._streaming.stream import Stream, check_stream
+from ._streaming.streaming import Streaming
 
 
 class Optimizer(ShownState):

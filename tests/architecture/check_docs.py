@@ -26,7 +26,6 @@ LONGER = {
     "cluster/simulate": 483,
     "python/nearstep/_gradients/intake.py": 504,
     "python/nearstep/_model/parameters.py": 492,
-    "python/nearstep/_streaming/stream.py": 487,
 }
 # How a source says who calls it. A program has no caller, and a part of a class its own.
 CALLER = re.compile(

@@ -24,7 +24,7 @@ import nearstep
 import networks
 from nearstep._gradients import sums
 from nearstep._model import parameters
-from nearstep._streaming import activations, spill, stream, window
+from nearstep._streaming import activations, spill, streaming, window
 
 
 def resident_bytes_at(address):
@@ -49,17 +49,16 @@ class FromStorage(stream_test.Runs):
             self.read.append(layer)
             begin(one, room, layer)
 
-        take = window.Window.take
+        take = window.State.take
 
         def taken(one, layer):
-            if one._copies():
-                self.read.append(layer)
+            self.read.append(layer)
             return take(one, layer)
 
         for patch in (
             unittest.mock.patch.object(window.Window, "_read", counted),
-            unittest.mock.patch.object(window.Window, "take", taken),
-            unittest.mock.patch.object(stream, "taken_bytes", lambda _: 0),
+            unittest.mock.patch.object(window.State, "take", taken),
+            unittest.mock.patch.object(streaming, "taken_bytes", lambda _: 0),
         ):  # the limit is of parameters alone
             patch.start()
             self.addCleanup(patch.stop)

@@ -1,5 +1,5 @@
 """Measures how much of a GPU's memory sums of gradients may take: what a pass without them leaves. Used by sums.py and
-_streaming/stream.py."""
+_streaming/streaming.py."""
 
 from __future__ import annotations
 

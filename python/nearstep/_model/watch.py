@@ -1,5 +1,5 @@
 """Watches parameters that do not have the last step's values yet: whoever uses one gets it when it is here. Used by
-parameters.py and _streaming/stream.py.
+parameters.py and _streaming/streaming.py.
 
 Such a parameter is of a class that PyTorch asks before it computes with it. In a forward the hooks before the modules
 bring the parameters first, so that no computation of a layer asks.

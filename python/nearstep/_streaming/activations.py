@@ -1,5 +1,5 @@
 """Keeps layers' inputs between forward and backward: on the GPU, in pinned host memory, or on drives. Used by
-stream.py."""
+streaming.py."""
 
 from __future__ import annotations
 

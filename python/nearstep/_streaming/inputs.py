@@ -1,5 +1,5 @@
 """Refuses gradients that the program asks of streamed parameters, which are in no graph of the program's. Used by
-stream.py."""
+streaming.py."""
 
 import functools
 import weakref

@@ -1,5 +1,5 @@
 """Layers that keep what their backward needs, as far as the GPU's memory suffices, so that they compute once. The
-others compute again. Used by stream.py and recompute.py."""
+others compute again. Used by streaming.py and recompute.py."""
 
 from __future__ import annotations
 

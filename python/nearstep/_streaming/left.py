@@ -1,4 +1,5 @@
-"""Layers that a stream has left in host memory, where the program may still call them for a GPU. Used by stream.py."""
+"""Layers that a stream has left in host memory, where the program may still call them for a GPU. Used by
+streaming.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes a layer twice. Used by stream.py. The first time its operations keep nothing for a backward, so that only
+"""Computes a layer twice. Used by streaming.py. The first time its operations keep nothing for a backward, so that only
 the second one has gradients; what leaves the first one other than by its return value is known to need a gradient, and
 is refused one. Or once, if there is room for what backward needs."""
 

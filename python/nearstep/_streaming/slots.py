@@ -1,4 +1,4 @@
-"""Passes layers' parameters through a few slots on the device. Used by stream.py."""
+"""Passes layers' parameters through a few slots on the device. Used by streaming.py."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Slots:
     memory, and the same happens."""
 
     def __init__(self, layers: list[Layer], count: int, device: torch.device, source, watch):
-        """``source``: a Vector or a Window; ``watch(layer)``: called when a layer's parameters are in a slot,
+        """``source``: a Vector, a Window or a State; ``watch(layer)``: called when a layer's parameters are in a slot,
         where the program's writes would be lost.
         """
         self._layers = layers
@@ -124,6 +124,10 @@ class Slots:
         """Has at least so many slots."""
         while len(self._slots) < count:
             self._slots.insert(0, _Slot(self._size, self._device))
+
+    def load_from(self, source) -> None:
+        """Layers come from there from here on. Between steps."""
+        self._source = source
 
     def __len__(self) -> int:
         return len(self._slots)

@@ -1,5 +1,5 @@
 """Holds layers' trained parameters on the host: in the engine's vector, or in storage, from which a window reads them
-ahead. Used by stream.py."""
+ahead. Used by streaming.py."""
 
 from __future__ import annotations
 
@@ -49,6 +49,30 @@ class Vector:
         pass
 
 
+class State(Vector):
+    """Parameters are in state that lies in memory, which the device reads. What the program has used itself is in the
+    vector until the step ends, and comes from there."""
+
+    def __init__(self, conductor, parameters):
+        super().__init__(conductor)
+        self._parameters = parameters
+
+    def describe(self) -> str:
+        return "are read in the state and "
+
+    def take(self, layer) -> list:
+        super().take(layer)
+        return [
+            home if i is None or self._parameters.is_loaded(i) else None for i, home in zip(layer.numbers, layer.homes)
+        ]
+
+    def copy(self, i: int, view, stream) -> None:
+        """Copies a parameter that take() gave no memory of, in the order of ``stream``; None: at once."""
+        begin, end = self._parameters.range_of(i)
+        order = None if stream is None else stream.cuda_stream
+        self._conductor.copy_parameters(begin, end, view.data_ptr(), view.nbytes, order)
+
+
 class _Room:
     """Memory for one layer. ``copied`` is over when its last content has left."""
 
@@ -78,15 +102,12 @@ def room_bytes(layer, parameters) -> int:
 
 class Window(Vector):
     """Parameters are in storage, and pass through pinned memory. The layer whose use is longest ago makes room. What
-    the program has used itself is in the vector until the step ends, and comes from there.
-
-    Where the state is in host memory, layers come from there without a way through the window, as soon as the GPU reads
-    it."""
+    the program has used itself is in the vector until the step ends, and comes from there."""
 
     def __init__(self, layers: list, room_for: float, conductor, parameters, device: torch.device):
         """``room_for``: bytes."""
         super().__init__(conductor)
-        self._can_copy, self._parameters = False, parameters
+        self._parameters = parameters
         self._runs = {layer: _runs_of(layer, parameters) for layer in layers}
         size = max((room_bytes(layer, parameters) for layer in layers), default=0)
         count = max(_FEWEST_ROOMS, min(len(layers), int(room_for // max(size, 1))))
@@ -108,13 +129,9 @@ class Window(Vector):
     def _room_of(self, layer):
         return next((room for room in self._rooms if room.layer is layer), None)
 
-    def _copies(self) -> bool:
-        self._can_copy = self._can_copy or self._conductor.can_copy_parameters()
-        return self._can_copy
-
     def begin(self, layer) -> None:
         """Begins to read the layer if its parameters of the last step are written."""
-        if self._copies() or not layer.is_trained or not all(map(self._conductor.has_block, layer.blocks)):
+        if not layer.is_trained or not all(map(self._conductor.has_block, layer.blocks)):
             return
         room = self._room_of(layer) or self._rooms[0]
         self._rooms.remove(room)
@@ -135,8 +152,6 @@ class Window(Vector):
         self._seconds["read_s"] += time.perf_counter() - began
 
     def is_here(self, layer) -> bool:
-        if self._copies():
-            return super().is_here(layer)
         room = self._room_of(layer)
         return not layer.is_trained or (room is not None and room.reading.done())
 
@@ -145,11 +160,6 @@ class Window(Vector):
             return layer.homes
         for block in layer.blocks:
             self._conductor.await_block(block)
-        if self._copies():
-            return [
-                home if i is None or self._parameters.is_loaded(i) else None
-                for i, home in zip(layer.numbers, layer.homes)
-            ]
         self.begin(layer)
         room = self._room_of(layer)
         began = time.perf_counter()
@@ -174,12 +184,6 @@ class Window(Vector):
                 return memory.view(self._parameters.dtype).view(self._parameters.values[i].shape)
             at += (last - first) * itemsize
         raise AssertionError("a layer's parameters are in its runs")
-
-    def copy(self, i: int, view, stream) -> None:
-        """Copies a parameter that take() gave no memory of, in the order of ``stream``; None: at once."""
-        begin, end = self._parameters.range_of(i)
-        order = None if stream is None else stream.cuda_stream
-        self._conductor.copy_parameters(begin, end, view.data_ptr(), view.nbytes, order)
 
     def taken(self, layer, stream) -> None:
         room = self._room_of(layer)
