@@ -21,6 +21,8 @@ import sys
 import sysconfig
 import tempfile
 
+import child_process
+
 BESIDE = pathlib.Path(__file__).resolve().parent
 ROOT = BESIDE.parent
 SMOKE = {
@@ -114,7 +116,6 @@ def work(script, job, label, limit_gb=0, seconds=None, starter=()):
     starts several processes of it, of which the first one prints. Returns the line of JSON that it prints last, with
     the limit of its host memory, if `limit_gb` is not 0. Raises Failed if it fails or takes longer."""
     with limited(limit_gb) as group:
-        enter = group and (lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
         try:
             done = subprocess.run(
                 [*(starter or [sys.executable]), BESIDE / script, json.dumps(job)],
@@ -123,7 +124,7 @@ def work(script, job, label, limit_gb=0, seconds=None, starter=()):
                 errors="replace",
                 check=False,
                 timeout=seconds,
-                preexec_fn=enter,
+                preexec_fn=lambda: child_process.enter(group),
                 env=os.environ | ({"TORCHINDUCTOR_COMPILE_THREADS": "1"} if group else {}),
             )  # a compiler per core would take the memory
         except subprocess.TimeoutExpired as over:
