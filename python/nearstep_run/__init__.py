@@ -122,20 +122,38 @@ def _hosts_of_slurm() -> int:
     return _number("SLURM_NNODES", os.environ.get("SLURM_NNODES") or "1")
 
 
+def _hosts_in(hostfile: str) -> set:
+    """The hosts that mpirun will read there."""
+    path = pathlib.Path(hostfile)
+    if path.exists() and not path.is_file():
+        _fail(f"the host file {hostfile} is no regular file: name a file with a host on each line")
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        _fail(f"the host file {hostfile} cannot be read: {error.strerror}")
+    except UnicodeDecodeError:
+        _fail(f"the host file {hostfile} is no text: name a host on each line")
+    hosts = set()
+    for number, line in enumerate(lines, 1):
+        host, *words = line.partition("#")[0].split() or [""]
+        if host and not re.fullmatch(r"\^?\w[\w.:@%-]*", host):
+            _fail(f"line {number} of {hostfile} names no host: write a host's name, and slots=NUMBER behind it")
+        for word in words:
+            name, equals, value = word.partition("=")
+            if name.endswith("slots") and equals and not re.fullmatch("[1-9][0-9]{0,5}", value):
+                _fail(f"line {number} of {hostfile} has {word}: {name} takes a number of 1 to 999999")
+        hosts |= {host} - {""}
+    if not hosts:
+        _fail(f"the host file {hostfile} names no host: name one on each line")
+    return hosts
+
+
 def _hosts_of(options) -> int:
     """How many hosts; 1: this one."""
     if options.standalone:
         return 1
     if options.hostfile:
-        try:
-            lines = pathlib.Path(options.hostfile).read_text().splitlines()
-        except OSError as error:
-            _fail(f"the host file {options.hostfile} cannot be read: {error.strerror}")
-        except UnicodeDecodeError:
-            _fail(f"the host file {options.hostfile} is no text: name a host on each line")
-        there = len({line.split()[0] for line in lines if line.strip() and not line.lstrip().startswith("#")})
-        if there == 0:
-            _fail(f"the host file {options.hostfile} names no host: name one on each line")
+        there = len(_hosts_in(options.hostfile))
     else:
         there = _hosts_of_slurm()
         absent = [name for name in ("SLURM_JOBID", "SLURM_NODELIST") if not os.environ.get(name)]
@@ -250,8 +268,9 @@ def main(words: list | None = None) -> int:
         use = "use nearstep-run --site SITE CONFIG or SCRIPT.py, then the options of launch/mpirun"
         _mpirun.main([*words[2:3], *words[1:2], *words[3:]], "nearstep-run", use)
     options = _parse(words)
-    count = str(_gpus()) if options.nproc_per_node in _NUMBER_OF_GPUS else options.nproc_per_node
-    if count == "0":
+    counts_gpus = options.nproc_per_node in _NUMBER_OF_GPUS
+    count = str(_gpus()) if counts_gpus else options.nproc_per_node
+    if counts_gpus and count == "0":
         _fail(f"--nproc-per-node {options.nproc_per_node}: there is no GPU here, so say how many ranks")
     per_host = _number("--nproc-per-node", count)
     hosts = _hosts_of(options)

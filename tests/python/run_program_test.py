@@ -131,9 +131,13 @@ class Program(unittest.TestCase):
             self.assertRegex(said, f"^nearstep-run: .*{expected}")
 
     def test_mistakes_around_it_are_one_sentence(self):
-        binary, empty, other = (self.folder / name for name in ("binary", "empty", "mpirun"))
+        names = ("binary", "empty", "pipe", "option", "slots", "mpirun")
+        binary, empty, pipe, option, slots, other = (self.folder / name for name in names)
         binary.write_bytes(b"\xff\xfe\0host\n")
         empty.write_text("# none\n")
+        os.mkfifo(pipe)
+        option.write_text("localhost\n-oProxyCommand=touch\n")
+        slots.write_text("localhost slots=0\n")
         other.write_text("#!/bin/sh\necho 'HYDRA build details'\n")
         other.chmod(0o755)
         for words, variables, expected in (
@@ -141,6 +145,9 @@ class Program(unittest.TestCase):
             (("--nproc-per-node", "9" * 5000), {}, "digits"),
             (("--hostfile", binary), {}, "no text"),
             (("--hostfile", empty), {}, "no host"),
+            (("--hostfile", pipe), {}, "no regular file"),
+            (("--hostfile", option), {}, "line 2 of .* names no host"),
+            (("--hostfile", slots), {}, "line 1 of .* slots=0"),
             ((), {"NEARSTEP_TIMEOUT": "soon"}, "NEARSTEP_TIMEOUT .*'soon'"),
             ((), {"SLURM_NNODES": "2", "SLURM_JOBID": "5", "SLURM_NODELIST": ""}, "SLURM_NODELIST.*--standalone"),
             ((), {"OMPI_MCA_orte_tmpdir_base": f"{empty}/of"}, f"{empty}/of.* TMPDIR"),
