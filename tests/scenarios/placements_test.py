@@ -193,29 +193,32 @@ class Placements(program.Scenario):
 
     def test_stopped_and_killed_runs_go_on_bit_identically(self):
         keys = {"train__steps": 8, "csd__per_rank": 2}
-        for placement in program.sweep(((2, 2, 2), (2, 2, 4), (1, 1, 1), (4, 4, 4)), 0, 3):
-            with self.subTest(placement):
+        # A rank writes this many of the 8 tiles in a step; a kill comes in the fifth, in a write or before the commit.
+        cases = [
+            (placement, fault)
+            for placement, writes in (((2, 2, 2), 4), ((2, 2, 4), 2), ((1, 1, 1), 8), ((4, 4, 4), 2))
+            for fault in (f"rank=2 phase=mid_write count={4 * writes + 1}", "rank=1 phase=before_commit count=5")
+        ]
+        for placement, fault in program.sweep(cases, 0, 7):
+            with self.subTest(placement, fault=fault):
                 usual = self.usual_of(placement[1], ranks=4, exchange__ranks_per_node=2, **keys)
-                self.train_placed(placement, train__stop_at=3, **keys)
+                self.train_placed(placement, flags=["--fresh"], train__stop_at=3, **keys)
                 again = self.train_placed(placement, flags=["--resume"], **keys)
                 self.assertEqual(again["losses"], usual["losses"][3:])
                 self.assertEqual(again["masters_xxh3"], usual["masters_xxh3"])
-                # A rank writes this many of the 8 tiles in a step.
-                writes = {4: 2, 2: 4, 1: 8}[placement[2]]
-                for fault in (f"rank=2 phase=mid_write count={4 * writes + 1}", "rank=1 phase=before_commit count=5"):
-                    arguments = self.arguments(
-                        flags=["--fresh"],
-                        state="-".join(map(str, placement)),
-                        exchange__ranks_per_node=2,
-                        **keys_of(placement),
-                        **keys,
-                    )
-                    killed = program.run(4, *arguments, fault=fault)
-                    self.assertEqual(killed.returncode, 137, killed.stderr)
-                    again = self.train_placed(placement, flags=["--resume"], **keys)
-                    self.assertGreater(again["first_step"], 1)
-                    self.assertEqual(again["losses"], usual["losses"][again["first_step"] - 1 :])
-                    self.assertEqual(again["masters_xxh3"], usual["masters_xxh3"])
+                arguments = self.arguments(
+                    flags=["--fresh"],
+                    state="-".join(map(str, placement)),
+                    exchange__ranks_per_node=2,
+                    **keys_of(placement),
+                    **keys,
+                )
+                killed = program.run(4, *arguments, fault=fault)
+                self.assertEqual(killed.returncode, 137, killed.stderr)
+                again = self.train_placed(placement, flags=["--resume"], **keys)
+                self.assertGreater(again["first_step"], 1)
+                self.assertEqual(again["losses"], usual["losses"][again["first_step"] - 1 :])
+                self.assertEqual(again["masters_xxh3"], usual["masters_xxh3"])
 
     def test_another_placement_goes_on_from_the_checkpoint_and_exports_the_same(self):
         keys = {"train__steps": 6}
