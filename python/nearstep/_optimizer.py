@@ -377,10 +377,10 @@ class Optimizer(ShownState):
 
     # --- Checkpoints ---
 
-    def _settle(self) -> None:
+    def _write_back(self) -> None:
         """Brings what the program wrote into parameters into the state."""
         self._begin()
-        self._session.settle()
+        self._session.write_back()
 
     @suggests
     @may_turn_local
@@ -388,7 +388,7 @@ class Optimizer(ShownState):
         """Writes a checkpoint, which is kept until this run's next one in the folder, and returns its path. If
         ``folder`` is another run's, the checkpoint goes into the folder ``run-ID`` in it. ``extra``: any JSON value,
         such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint. Collective."""
-        self._settle()
+        self._write_back()
         return self._session.save(folder, extra)
 
     @suggests
@@ -400,7 +400,7 @@ class Optimizer(ShownState):
         ``"fp16"``, or PyTorch's name). A name that ends in ``.h5`` gives one HDF5 file. Uses a checkpoint of this step,
         which ``save()`` writes if there is none. The files are complete when rank 0 returns. Collective. Raises
         ValueError if the folder or file exists, or if the format cannot hold what the module has."""
-        self._settle()
+        self._write_back()
         others = export.others_of(self._module, self._params, self._names)
         step, path = self._session.saved
         if step != self._conductor.steps or not os.path.exists(path):
@@ -415,7 +415,7 @@ class Optimizer(ShownState):
     @may_turn_local
     def masters_digest(self) -> int:
         """XXH3 of the fp32 parameters of all ranks, to compare two runs bit by bit. Collective."""
-        self._settle()
+        self._write_back()
         return self._conductor.masters_digest()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from ._torch_private import current_graph_task_id, temporarily_clear_interpreter
 from . import _engine, _ranks
 from ._gradients.intake import Intake
 from ._model import description
-from ._model.apart import outside_inference
+from ._model.outside import outside_inference
 from ._model.groups import DTYPES, check_formats
 from ._model.parameters import Parameters
 from ._saving import extra
@@ -60,7 +60,7 @@ class Session:
         # Where this rank is one of several that have an engine each, see _local: opens the engine as Conductor.open()
         # when the ranks meet; the state of another layout, or None; whether this rank speaks for all; processes of the
         # host, 0: ranks find each other by MPI.
-        self.meet, self.carried, self.speaks, self.processes_beside = None, None, True, 0
+        self.open_together, self.carried, self.speaks, self.processes_beside = None, None, True, 0
 
     @property
     def has_begun(self) -> bool:
@@ -134,7 +134,7 @@ class Session:
         _ranks.close_others(optimizer, conductor.paths)
         going_on = _Kind.FROM if checkpoint else _Kind.RESUME_IF_ANY
         kind = _Kind.FRESH if self._is_fresh else going_on if is_resuming else _Kind.NONE
-        needs_values = (self.meet or type(conductor).open)(conductor, _engine.Wish(kind, checkpoint))
+        needs_values = (self.open_together or type(conductor).open)(conductor, _engine.Wish(kind, checkpoint))
         if self.carried is not None:
             self.carried.tell(conductor)
         opened = time.perf_counter()
@@ -259,11 +259,11 @@ class Session:
     # --- Between two steps ---
 
     @outside_inference()
-    def settle(self) -> None:
+    def write_back(self) -> None:
         """Brings what the program wrote into parameters into the state."""
         self.intake.give_up_dropped()
         if self.intake.told is None:
-            self.parameters.settle(is_thorough=True)
+            self.parameters.write_back(is_thorough=True)
 
     @outside_inference()
     def synchronize(self) -> None:
@@ -308,7 +308,7 @@ class Session:
         try:
             self.intake.give_up_dropped()
             if self.intake.told is None:
-                self.parameters.settle(is_thorough=True, is_last=True)
+                self.parameters.write_back(is_thorough=True, is_last=True)
                 self.finish()
                 self.synchronize()
         finally:

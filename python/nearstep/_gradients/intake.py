@@ -327,7 +327,7 @@ class Intake:
     def _tell(self, in_backward: bool) -> None:
         step = self._describe()
         self._parameters.bring_all()
-        self._parameters.settle(is_thorough=self._looks_late or not in_backward or not self._parameters.is_looked)
+        self._parameters.write_back(is_thorough=self._looks_late or not in_backward or not self._parameters.is_looked)
         absent = [i for i in self._absent() if not in_backward or not self.params[i].requires_grad]
         self._conductor.begin_step(*step, absent, False)
         self.told = step
@@ -463,7 +463,7 @@ class Intake:
 
     def _give_up_untold(self) -> None:
         """The other ranks may have told the engine of the step."""
-        self._parameters.settle(is_thorough=self._looks_late)
+        self._parameters.write_back(is_thorough=self._looks_late)
         self._conductor.begin_step(*self._describe(), [], True)
         self._end_given_up()
 

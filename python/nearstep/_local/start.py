@@ -163,16 +163,16 @@ class _Start:
         optimizer, world = self._optimizer, self._world
         own = world.together(lambda: optimizer.make_own(part.within(self._paths), part.name, is_fresh))
         mine, step = ("", None) if checkpoint is None else (checkpoint.of_rank(world.rank), checkpoint.step)
-        meeting = _Meeting(world, self._parts, carried.position.step if carried is not None else step)
+        opening = _OpenTogether(world, self._parts, carried.position.step if carried is not None else step)
         if own._params:
-            own._session.meet, own._session.speaks = meeting, world.rank == 0
+            own._session.open_together, own._session.speaks = opening, world.rank == 0
             own._session.carried = carried and carried.of(own._params)
             own._session.processes_beside = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) or world.size
             world.together(lambda: own._begin(is_resuming=self._is_resuming, checkpoint=mine))
         else:
-            meeting(None, None)
+            opening(None, None)
             world.together(lambda: None)
-        done = meeting.step
+        done = opening.step
         if any(row != [done] for row in world.gather([own._conductor.steps if own._params else done])):
             raise RuntimeError(
                 f"The state of one rank is damaged at step {done}, which the other ranks have: go on "
@@ -182,7 +182,7 @@ class _Start:
         return done
 
 
-class _Meeting:
+class _OpenTogether:
     """The ranks agree on the step between the open and the begin of their engines."""
 
     def __init__(self, world, parts, known_step: int | None):

@@ -45,7 +45,7 @@ def _moments(optimizer) -> dict:
     if optimizer.has_begun:
         parts, own = optimizer._parts, optimizer._own
         if own._params:
-            own._settle()
+            own._write_back()
         for i, piece in enumerate(parts.pieces):
             arrays = own._conductor.read_state(i)
             for place, name in _names(optimizer):

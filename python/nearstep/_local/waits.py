@@ -142,7 +142,7 @@ class Waits:
 
     def _open_carrier(self) -> None:
         self._carrier = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="nearstep-gathers")
-        world.settle_before_destroying(self)
+        world.await_before_destroying(self)
         devices = {bucket.key[-1] for bucket in self._parts.buckets}
         self._device = next((device for device in devices if device.type == "cuda"), None)
         if self._device is None:

@@ -19,7 +19,7 @@ def all_gather(whole, mine, group=None) -> None:
 _at_work: weakref.WeakSet = weakref.WeakSet()  # Waits whose threads may use process groups
 
 
-def settle_before_destroying(waits) -> None:
+def await_before_destroying(waits) -> None:
     """A program may end its process groups right after step(), when ranks still bring each other values."""
     _at_work.add(waits)
     original = dist.destroy_process_group

@@ -41,7 +41,7 @@ def refuse_streamed(name: str, p) -> None:
         )
 
 
-def settle(module: torch.nn.Module) -> None:
+def rebuild(module: torch.nn.Module) -> None:
     """Makes parameters anew whose tensors have moved to another device, which such a parameter does not notice."""
     for owner in module.modules():
         for name, p in owner.named_parameters(recurse=False):

@@ -6,7 +6,7 @@ import torch
 
 from .._torch_private import DisableTorchFunctionSubclass, current_graph_task_id
 from . import watch
-from .apart import apart
+from .outside import outside_program
 from .departed import Departed
 from .digests import Digests
 from .empty import fill, is_empty, make_empty
@@ -283,7 +283,7 @@ class Parameters:
         """Updates the block's parameters to the last step, for work that the device receives from now on."""
         if self._is_brought[block]:
             return
-        with apart():
+        with outside_program():
             self._conductor.await_block(block)
             self._load_kept(block)
             self._fetch(block)
@@ -329,7 +329,7 @@ class Parameters:
         if self._streaming:
             self._streaming.close()
 
-    @apart()
+    @outside_program()
     def _use(self, i: int) -> None:
         """The program uses the parameter."""
         block = self._block_of[i]
@@ -420,7 +420,7 @@ class Parameters:
         """Finds out which parameters differ from the last step's values. Costs nothing for those that were not used
         since.
         """
-        with apart():
+        with outside_program():
             self.is_looked = True
             found = self._digests.differing(self._here())
             self._written = [i for i in found if self._was_empty[i] or self.is_value(i) or not self._equals_value(i)]
@@ -435,7 +435,7 @@ class Parameters:
         return p.shape == value.shape and torch.equal(p.detach().cpu(), value.to(p.dtype))
 
     @torch.no_grad()
-    def settle(self, is_thorough: bool, is_last: bool = False) -> None:
+    def write_back(self, is_thorough: bool, is_last: bool = False) -> None:
         """Makes what the program has written since the last step the masters' values. ``is_thorough``: looks at all
         parameters, else at those that look_for_written() found and those of which PyTorch has counted a change since.
         ``is_last``: values that do not fit the state are left out; else they raise RuntimeError. All ranks call it."""

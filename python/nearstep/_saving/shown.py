@@ -53,7 +53,7 @@ class ShownState(torch.optim.Optimizer):
             raise RuntimeError(
                 "Moments are read on one rank: call opt.save(), and read the checkpoint, where there are several."
             )
-        self._settle()
+        self._write_back()
         found = self._conductor.read_state(i)
         shape = self._params[i].shape
         return {name: values.view(shape) for name, values in zip(("master", *self._moments), found) if name}

@@ -8,7 +8,7 @@ import dataclasses
 import torch
 
 from .._torch_private import DisableTorchFunctionSubclass, peek_interpreter_stack
-from .._model.apart import outside_inference
+from .._model.outside import outside_inference
 from .._model.composed import tensors_of
 from .._pinned import PinnedMemory, padded, views
 

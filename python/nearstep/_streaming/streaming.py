@@ -391,7 +391,7 @@ class Streaming:
             self.empty()
             for layer in self._layers if self._device.type == "cuda" and not self.is_from_storage else ():
                 left.mark(layer.module)
-                composed.settle(layer.module)
+                composed.rebuild(layer.module)
             self._slots = None
             self._source.close()
             if self._spill is not None:

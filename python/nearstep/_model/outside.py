@@ -1,4 +1,4 @@
-"""Keeps nearstep's own work apart from the program's, in whose middle it runs. Used by parameters.py."""
+"""Keeps nearstep's own work out of the program's, in whose middle it runs. Used by parameters.py."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def outside_inference():
 
 
 @contextlib.contextmanager
-def apart():
-    """Keeps the work within apart from what the program does at this time: no watched parameter waits for it, no mode
-    for functions or dispatch sees or changes it, torch.func does not transform it, torch.jit.trace() does not record
-    it, and torch.inference_mode() does not mark it."""
+def outside_program():
+    """Keeps the work in this context out of what the program does: no watched parameter waits for it, no mode for
+    functions or dispatch sees or changes it, torch.func does not transform it, torch.jit.trace() does not record it,
+    and torch.inference_mode() does not mark it."""
     tracing = get_tracing_state()
     with contextlib.ExitStack() as stack:
         stack.enter_context(outside_inference())
