@@ -60,7 +60,8 @@ class Checks:
             end(self.caller, words, 1)
         if answer.code != 0:
             where = f"check that {self.remote} reaches it and that {os.getcwd()} is there"
-            end(self.caller, f"{host} could not be checked ({lines[-1]}): {where}", 1)
+            said = lines[-1] or f"code {answer.code} and no word"
+            end(self.caller, f"{host} could not be checked ({said}): {where}", 1)
         for key in ("commit", "program_xxh3", "data_xxh3", *(["package_sha256"] if self.python else [])):
             value, other = answer.facts.get(key), first.facts.get(key)
             if not value:

@@ -134,6 +134,7 @@ class Checks(cluster.Cluster):
             code=1,
             **self.remote_that("(echo no route >&2; exit 255); exit 255"),
         )
+        self.refused("nst3 could not be checked (code 3 and no word)", code=1, **self.remote_that("exit 3; exit 3"))
         self.refused("is no program", hosts__remote='"no-such-remote"')
 
 
