@@ -29,7 +29,7 @@ class Timeline;
 
 namespace nearstep::engine {
 
-// What a client keeps with each step beside the state: see Run::keep_program().
+// Whether a client keeps bytes with each step beside the state: see Run::keep_program().
 enum class ProgramUse {
     none,      // nothing
     optional,  // something that a start may go on without

@@ -98,7 +98,7 @@ public:
     void keep_to(std::int64_t step);
     // The checkpoint that begin() loads, or that is as new as the state; empty: none.
     const std::string& found_checkpoint() const;
-    // What the client had kept with the step that the run goes on from.
+    // Returns the bytes that the client had kept with the step that the run goes on from.
     std::span<const std::byte> kept_program() const;
     StateTransfer first_transfer() const;
     // Bytes of state that this rank has read or written so far, outside steps. Any thread.
@@ -171,7 +171,7 @@ public:
     // before all collective calls below. Not collective.
     bool is_under_way() const;
     UpdateReport finish();
-    // What the client has with a step, beside the state; empty: nothing. Comes after the finish()
+    // Keeps the client's bytes of a step beside the state; empty: none. Call it after the finish()
     // of that step or, if commits_early(), before its update(). With csd.durability "step" it
     // survives any crash, and the commit that comes next names it. Nothing is written if it is as
     // before. Not collective.

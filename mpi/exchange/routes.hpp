@@ -1,5 +1,5 @@
-// Who sends which slice of the gradient where: computed once per layout, for the exchange on the
-// host and between GPUs alike. Pure arithmetic, from which both sides of a message know its size
+// Computes who sends which slice of the gradient to whom, once per layout, for hosts and GPUs
+// alike. Pure arithmetic, from which both sides of a message know its size
 // and order.
 //
 // Ranks form groups. Inside a group, each tile has a slicer: the rank that adds up the group's

@@ -1,4 +1,4 @@
-// What all ranks of an optimizer do together, those that serve among them: a struct for each call,
+// The calls that all ranks of an optimizer make together, also those that serve: a struct for each,
 // whose `told` lists what rank 0 tells the ranks that serve. These leave the rest as it is here.
 #pragma once
 

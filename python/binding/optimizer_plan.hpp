@@ -1,5 +1,5 @@
-// What a program gives its optimizer's session: the plan of the run and memory of tensors; and what
-// it learns of a step.
+// The values that a program gives its optimizer's session: the plan of the run and memory of
+// tensors; and the report of a step that it gets back.
 #pragma once
 
 #include "checkpoint/safetensors.hpp"

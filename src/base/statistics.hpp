@@ -15,7 +15,7 @@ struct Summary {
 // Requires at least one value.
 Summary summary_of(std::vector<double> values);
 
-// Who took the longest, as a multiple of the median time of all who took some.
+// The one that took the longest, as a multiple of the median time of all who took some.
 struct Slowest {
     int rank = 0;
     double times = 1;

@@ -1,4 +1,4 @@
-// What a kernel of a GPU or a card needs to know of a payload. The GPU's compiler reads this, too.
+// Describes a payload to kernels of GPUs and cards. The GPU's compiler reads this, too.
 #pragma once
 
 #include "arith/gradient_lane.hpp"

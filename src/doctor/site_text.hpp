@@ -55,7 +55,7 @@ struct SiteText {
     std::vector<std::string> missing;  // sentences: the key, why it is missing, and what to do
 };
 
-// What the user says of a site.
+// The facts that the user gives of a site.
 struct SiteNames {
     std::string site;
     std::string remote = "ssh";  // see config::HostsSettings

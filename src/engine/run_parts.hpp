@@ -1,4 +1,4 @@
-// What a run is made of: its start, the resources of a rank, the state in them and the steps over
+// The parts of a run: its start, the resources of a rank, the state in them and the steps over
 // them. Only run.cpp and run_begin.cpp include this, and nothing else knows both State and Step.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the GPU's code uses of the C++ library. NVRTC has no such headers: it reads this in place of
+// The part of the C++ library that the GPU's code uses. NVRTC lacks it, and reads this in place of
 // <cmath>, <cstddef>, <cstdint>, <cstring> and <type_traits>.
 #pragma once
 

@@ -44,7 +44,7 @@ enum class Order { by_block, by_micro_batch };
 // Each node sends one sum of its gradients; or each group of the gradients' mesh sends its own, of
 // which a node has several.
 enum class Scatter { hierarchical, flat };
-// What an owner hands to its devices: the payloads that it received, or their dense sum.
+// An owner hands its devices the payloads that it received, or their dense sum.
 enum class Handover { raw, dense };
 // Where the optimizer state lies and is updated.
 enum class StateHome { devices, gpu };
@@ -56,8 +56,8 @@ enum class Inputs { gpu, host };
 // Where a rank's sums of gradients over several micro-batches wait: on the GPU, or on the host
 // those of the layers for which the GPU has no room, of streamed layers all.
 enum class Sums { gpu, host };
-// Who trains a choice: the program `nearstep train` with its own networks, or the Python package
-// with a network of PyTorch's, whole on each rank or divided among ranks by FSDP2.
+// The client that trains a choice: the program `nearstep train` with its own networks, or the
+// Python package with a network of PyTorch's, whole on each rank or divided among ranks by FSDP2.
 enum class Client { program, python, fsdp2 };
 inline constexpr std::array kClients = {Client::program, Client::python, Client::fsdp2};
 // Whether backward gathers parameters over their mesh again, or from a copy that each node keeps.

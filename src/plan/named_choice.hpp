@@ -17,7 +17,8 @@ struct Sharing {
     int ranks = 1;
 };
 
-// What a choice file fixes. The fastest choice that fits is taken of all that it leaves open.
+// The decisions that a choice file fixes. The fastest choice that fits is taken of all that it
+// leaves open.
 struct NamedChoice {
     std::string name;
     std::string origin;  // the file, for messages

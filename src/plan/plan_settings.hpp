@@ -1,4 +1,4 @@
-// What to type so that a client trains a plan's choice.
+// Writes the settings with which a client trains a plan's choice.
 #pragma once
 
 #include "plan/choice.hpp"

@@ -1,4 +1,4 @@
-// Who owns what if the optimizer state has copies: pure arithmetic, the same on every rank.
+// Assigns owners if the optimizer state has copies: pure arithmetic, the same on every rank.
 //
 // Groups of ranks hold one copy each on their devices. Every copy is partitioned over its own
 // devices, which may differ from those of other copies, so a tile has one owner in each copy.

@@ -1,4 +1,4 @@
-// Who owns which tiles: pure arithmetic, the same on every rank.
+// Assigns tiles to their owners: pure arithmetic, the same on every rank.
 //
 // The parameter vector is cut into tiles of 65,536; the last one is padded. A stripe is a range of
 // consecutive tiles, of which every device gets one run, proportional to its speed. So every block

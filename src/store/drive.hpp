@@ -1,4 +1,4 @@
-// What Linux and the drive itself tell of the drive that a folder lies on.
+// Reads the facts that Linux and a drive tell of the drive that a folder lies on.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What one rank's run works with: its devices, links, memory and the pipeline between ranks. Step
+// The resources of one rank's run: its devices, links, memory and the pipeline between ranks. Step
 // and State share it. Made and owned by Run.
 #pragma once
 

@@ -93,13 +93,13 @@ struct Writer {
     std::string threads = {};  // see store::Manifest::threads; empty: unknown
 };
 
-// What a program kept with a step, as an index in Findings::manifests and one in its records.
+// Names a program that was kept with a step: an index in Findings::manifests, and in its records.
 struct ProgramSource {
     std::size_t manifest = 0;
     std::size_t record = 0;
 };
 
-// What ranks that compute go on with at a step of a state.
+// The programs with which ranks that compute go on at a step of a state.
 struct ProgramsAt {
     bool is_unlisted = false;  // in version 0.2.0 manifests had no records
     std::vector<std::optional<ProgramSource>> of_ranks = {};  // nullopt: nothing

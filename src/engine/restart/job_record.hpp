@@ -15,7 +15,7 @@ namespace nearstep::engine {
 // Whether Slurm has started this job before.
 bool is_restarted_job();
 
-// What earlier starts of this job have begun in a folder.
+// The runs that earlier starts of this job have begun in a folder.
 struct JobRuns {
     // Whether they may have begun a run there. False in a job's first start and outside Slurm. True
     // if the record is missing, as nothing is known then.

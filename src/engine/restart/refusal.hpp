@@ -32,8 +32,8 @@ enum class Reason {
     unfinished_checkpoint
 };
 
-// What the user may do about a refusal. `remove` and the remedies after it discard the state that
-// the refusal names.
+// Ways in which the user may answer a refusal. `remove` and the remedies after it discard the state
+// that the refusal names.
 enum class Remedy {
     bring_back,          // what is missing
     without_program,     // with a client that needs nothing of it

@@ -1,4 +1,4 @@
-// What each rank found of earlier runs, as texts that are equal on most ranks: gather_text() sends
+// Writes each rank's findings as texts that are equal on most ranks, of which gather_text() sends
 // equal texts once. No MPI, so that a test can play many ranks.
 #pragma once
 

@@ -14,7 +14,7 @@
 
 namespace nearstep::engine {
 
-// What a run begins with. All ranks have the same values, except for PlacedSettings::places.
+// The beginning of a run. All ranks have the same values, except for PlacedSettings::places.
 struct Start {
     PlacedSettings settings;
     Findings found;

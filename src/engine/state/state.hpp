@@ -24,7 +24,7 @@
 
 namespace nearstep::engine {
 
-// What the devices were filled from, and what a run goes on with there.
+// The source that the devices were filled from, and the values that a run goes on with there.
 struct Origin {
     store::Commit position = {};
     Writer writer = {};

@@ -1,4 +1,4 @@
-// What new state takes on the drives of a node, and how long these bear its steps.
+// Tells how much a new state takes on the drives of a node, and how long these bear its steps.
 #pragma once
 
 #include "config/engine_settings.hpp"
