@@ -259,10 +259,10 @@ void Communicator::on_rank_0(const std::function<void()>& work) const {
     together(rank_ == 0 ? work : [] {});
 }
 
-Meeting Communicator::meet(int purpose, bool raises, std::chrono::seconds limit) const {
+MatchedCalls Communicator::match_calls(int call, bool raises, std::chrono::seconds limit) const {
     Patience patience = patience_;
     patience.limit = limit;
-    const std::array<std::int64_t, 3> mine{std::int64_t{purpose} * size_ + rank_, -purpose,
+    const std::array<std::int64_t, 3> mine{std::int64_t{call} * size_ + rank_, -call,
                                            raises ? 0 : 1};
     std::array<std::int64_t, 3> least = mine;
     if (has_mpi()) {

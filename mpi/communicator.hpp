@@ -50,10 +50,11 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// The purposes for which ranks came to a meeting. They differ if the ranks do not do the same.
-struct Meeting {
+// The collective calls that ranks make at the same time. They differ if the ranks do not do the
+// same.
+struct MatchedCalls {
     int lowest = 0;
-    int rank = 0;  // the lowest one that came for the lowest purpose
+    int rank = 0;  // the lowest one that makes the lowest call
     int highest = 0;
     bool is_raised = false;  // the flag, by any rank
 };
@@ -102,8 +103,9 @@ public:
     // Runs `work` on rank 0 alone. All ranks throw its errors, as with together().
     void on_rank_0(const std::function<void()>& work) const;
 
-    // Waits until all ranks are here, for `limit`, and tells what for. Each may raise a flag.
-    Meeting meet(int purpose, bool raises, std::chrono::seconds limit) const;
+    // Waits until all ranks are here, for `limit`, and returns which calls they make. Each rank may
+    // raise a flag.
+    MatchedCalls match_calls(int call, bool raises, std::chrono::seconds limit) const;
 
     // Returns the root's `value` on all ranks.
     std::string broadcast(const std::string& value, int root) const;

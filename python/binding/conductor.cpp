@@ -47,7 +47,7 @@ void Conductor::carry(const store::Commit& position, std::vector<CarriedTensor> 
 std::vector<std::string> Conductor::begin(std::vector<StartValues> values) {
     std::vector<std::string> lines;
     queue_.do_and_wait([&] {
-        session_.meet(Purpose::begin);
+        session_.match_calls(CollectiveCall::begin);
         lines = session_.on_all(PrepareCall{.formats = formats_of(values), .values = values});
     });
     start_work_ = queue_.post([this, values = std::move(values)] { session_.fill_state(values); });
@@ -59,7 +59,7 @@ std::vector<std::string> Conductor::begin(std::vector<StartValues> values) {
 void Conductor::begin_step(const engine::StepSettings& step, const std::vector<std::size_t>& absent,
                            bool is_given_up) {
     queue_.post([this, step, absent, is_given_up] {
-        session_.meet(Purpose::step);
+        session_.match_calls(CollectiveCall::step);
         session_.on_all(BeginStepCall{step, absent, is_given_up});
     });
 }
@@ -141,7 +141,7 @@ std::string Conductor::do_in_folder(const std::function<std::string()>& work) {
     std::string path;
     std::exception_ptr refused;
     queue_.do_and_wait([&] {
-        session_.meet(Purpose::save);
+        session_.match_calls(CollectiveCall::save);
         try {
             path = work();
             // Both kinds of errors come on all ranks, and nothing has changed: training may go on.
@@ -168,7 +168,7 @@ std::string Conductor::save(const std::string& folder, const std::string& progra
 std::uint64_t Conductor::masters_digest() {
     std::uint64_t digest = 0;
     queue_.do_and_wait([&] {
-        session_.meet(Purpose::digest);
+        session_.match_calls(CollectiveCall::digest);
         digest = session_.on_all(DigestCall());
     });
     return digest;

@@ -248,7 +248,7 @@ NB_MODULE(_engine, m) {
             nb::call_guard<nb::gil_scoped_release>());
 
     using engine::StartRequest;
-    nb::class_<StartRequest> request(m, "Wish");
+    nb::class_<StartRequest> request(m, "StartRequest");
     nb::enum_<StartRequest::Kind>(request, "Kind")
         .value("NONE", StartRequest::Kind::none)
         .value("RESUME_IF_ANY", StartRequest::Kind::resume_if_any)

@@ -62,23 +62,23 @@ void MpiThread::run() {
 
 namespace {
 
-const char* does(int purpose) {
-    switch (static_cast<Purpose>(purpose)) {
-        case Purpose::end:
+const char* does(int call) {
+    switch (static_cast<CollectiveCall>(call)) {
+        case CollectiveCall::end:
             return "has ended its program";
-        case Purpose::close:
+        case CollectiveCall::close:
             return "closes its optimizer, as at the end of its program";
-        case Purpose::open:
+        case CollectiveCall::open:
             return "opens a state";
-        case Purpose::begin:
+        case CollectiveCall::begin:
             return "begins to train";
-        case Purpose::step:
+        case CollectiveCall::step:
             return "takes a step";
-        case Purpose::change:
+        case CollectiveCall::change:
             return "goes on to train or to save";
-        case Purpose::save:
+        case CollectiveCall::save:
             return "saves a checkpoint";
-        case Purpose::digest:
+        case CollectiveCall::digest:
             return "asks for the masters' digest";
     }
     return "";
@@ -98,26 +98,27 @@ void MpiThread::join(bool serves, std::chrono::seconds limit) {
     }
 }
 
-mpi::Meeting MpiThread::meet_all(Purpose purpose, bool raises, std::chrono::seconds limit) {
+mpi::MatchedCalls MpiThread::matched_calls(CollectiveCall call, bool raises,
+                                           std::chrono::seconds limit) {
     if (!all_ranks_) {
         join(false, limit);
     }
-    command({.command = Command::meet, .content = packed(purpose)});
-    return all_ranks_->meet(static_cast<int>(purpose), raises, limit);
+    command({.command = Command::match_calls, .content = packed(call)});
+    return all_ranks_->match_calls(static_cast<int>(call), raises, limit);
 }
 
-bool MpiThread::meet(Purpose purpose, bool raises, std::chrono::seconds limit) {
-    const mpi::Meeting meeting = meet_all(purpose, raises, limit);
+bool MpiThread::match_calls(CollectiveCall call, bool raises, std::chrono::seconds limit) {
+    const mpi::MatchedCalls matched = matched_calls(call, raises, limit);
     // A rank without the optimizer has nothing to close.
     const bool is_only_closing =
-        meeting.highest == static_cast<int>(Purpose::close) && !meeting.is_raised;
-    if (meeting.lowest != meeting.highest && !is_only_closing) {
-        throw MpiError(text("Rank ", meeting.rank, ' ', does(meeting.lowest), ", and another rank ",
-                            does(meeting.highest),
+        matched.highest == static_cast<int>(CollectiveCall::close) && !matched.is_raised;
+    if (matched.lowest != matched.highest && !is_only_closing) {
+        throw MpiError(text("Rank ", matched.rank, ' ', does(matched.lowest), ", and another rank ",
+                            does(matched.highest),
                             ": let all ranks take the same steps in the same order. What is "
                             "durable stays."));
     }
-    return meeting.is_raised;
+    return matched.is_raised;
 }
 
 namespace {
@@ -125,7 +126,7 @@ namespace {
 constexpr int kOrderTag = 2;
 
 struct OrderHead {
-    Command command = Command::meet;
+    Command command = Command::match_calls;
     std::uint64_t number = 0;
     std::uint64_t bytes = 0;          // of the content
     std::array<char, 16> first = {};  // bytes of it; with more, all are a message of their own
@@ -172,7 +173,8 @@ std::optional<ServeOrder> MpiThread::hear() {
     } else {
         std::copy_n(head.first.begin(), head.bytes, order.content.begin());
     }
-    const bool ends = order.command == Command::meet && order.content == packed(Purpose::end);
+    const bool ends =
+        order.command == Command::match_calls && order.content == packed(CollectiveCall::end);
     return ends ? std::nullopt : std::optional(std::move(order));
 }
 
@@ -184,7 +186,8 @@ bool MpiThread::end_with_others(bool others_wait) {
             join(false, kEndLimit);
         }
         while (all_ranks_ && mpi::is_running() &&
-               meet_all(Purpose::end, false, kEndLimit).highest != static_cast<int>(Purpose::end)) {
+               matched_calls(CollectiveCall::end, false, kEndLimit).highest !=
+                   static_cast<int>(CollectiveCall::end)) {
         }
     } catch (const ConfigError&) {
         return true;  // MPI, which another library started, has ended

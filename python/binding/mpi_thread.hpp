@@ -18,12 +18,12 @@
 
 namespace nearstep::python {
 
-// The operation for which all ranks meet.
-enum class Purpose { end, close, open, begin, step, change, save, digest };
+// The operation that all ranks call together.
+enum class CollectiveCall { end, close, open, begin, step, change, save, digest };
 
 // What a rank that serves does next, together with the other ranks.
 enum class Command : std::uint8_t {
-    meet,
+    match_calls,
     open,
     prepare,
     expect,
@@ -39,9 +39,9 @@ enum class Command : std::uint8_t {
 
 // A command to a rank that serves.
 struct ServeOrder {
-    Command command = Command::meet;
+    Command command = Command::match_calls;
     std::uint64_t number = 0;  // of the process's engines, in the order in which they were opened
-    std::string content = {};  // see calls.hpp; the purpose of a meeting
+    std::string content = {};  // see calls.hpp; the call to match
 };
 
 class MpiThread {
@@ -69,14 +69,14 @@ public:
     void post(std::function<void()> work);
 
     // For posted work, which it comes before: waits until all ranks are here, and returns whether
-    // any of them `raises` its flag. Throws MpiError if one came for something else, such as end(),
+    // any of them `raises` its flag. Throws MpiError if one makes another call, such as end(),
     // or not within the limit. Collective.
-    bool meet(Purpose purpose, bool raises, std::chrono::seconds limit);
+    bool match_calls(CollectiveCall call, bool raises, std::chrono::seconds limit);
 
     // Makes this rank one that serves: hear() says what it does. For posted work, before all else.
-    // Collective with the others' first meeting.
+    // Collective with the others' first match_calls().
     void serve();
-    // The ranks that serve, all behind the others. After the first meeting.
+    // The ranks that serve, all behind the others. After the first match_calls().
     int serving() const { return serving_; }
     bool serves() const { return all_ranks_->rank() >= all_ranks_->size() - serving_; }
     // The number of an engine that all ranks open now.
@@ -97,7 +97,7 @@ private:
 
     void run();
     void join(bool serves, std::chrono::seconds limit);
-    mpi::Meeting meet_all(Purpose purpose, bool raises, std::chrono::seconds limit);
+    mpi::MatchedCalls matched_calls(CollectiveCall call, bool raises, std::chrono::seconds limit);
     bool end_with_others(bool others_wait);
 
     std::atomic<pid_t> owner_ = 0;                // the process that started the thread

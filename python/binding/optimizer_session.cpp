@@ -79,12 +79,13 @@ void OptimizerSession::send(Command command, std::string content) const {
 }
 
 // One rank alone may evaluate before, for long.
-void OptimizerSession::meet(Purpose purpose) const {
-    meet(purpose, false, kPatience * std::chrono::seconds(run_.exchange.timeout_s));
+void OptimizerSession::match_calls(CollectiveCall call) const {
+    match_calls(call, false, kPatience * std::chrono::seconds(run_.exchange.timeout_s));
 }
 
-bool OptimizerSession::meet(Purpose purpose, bool raises, std::chrono::seconds limit) const {
-    return acts_alone() ? raises : MpiThread::instance().meet(purpose, raises, limit);
+bool OptimizerSession::match_calls(CollectiveCall call, bool raises,
+                                   std::chrono::seconds limit) const {
+    return acts_alone() ? raises : MpiThread::instance().match_calls(call, raises, limit);
 }
 
 // --- Begin ---
@@ -109,7 +110,7 @@ void OptimizerSession::open_with_others(const engine::StartRequest& request) {
     if (!acts_alone()) {
         mpi::start_for_library();
     }
-    meet(Purpose::open);
+    match_calls(CollectiveCall::open);
     open(request);
 }
 

@@ -61,7 +61,7 @@ public:
     ~OptimizerSession() = default;
 
     // Waits until all ranks that compute are here for the same.
-    void meet(Purpose purpose) const;
+    void match_calls(CollectiveCall call) const;
     // Decides what the run goes on from, and opens the state without changing it, on all ranks.
     void open_with_others(const engine::StartRequest& request);
     // What a rank that serves does of it.
@@ -141,7 +141,7 @@ private:
     // A run of one rank that has nothing to do with MPI, whether that runs or not.
     bool acts_alone() const { return plan_.processes_beside > 0; }
     bool serves() const { return !acts_alone() && MpiThread::instance().serves(); }
-    bool meet(Purpose purpose, bool raises, std::chrono::seconds limit) const;
+    bool match_calls(CollectiveCall call, bool raises, std::chrono::seconds limit) const;
     void check_parameter_home() const;
 
     // --- Values of tensors: session_values.cpp ---

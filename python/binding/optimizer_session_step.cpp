@@ -182,8 +182,8 @@ void OptimizerSession::change_masters(
     const std::chrono::seconds limit =
         is_last ? std::chrono::seconds(MpiThread::kEndLimit)
                 : kPatience * std::chrono::seconds(run_.exchange.timeout_s);
-    const Purpose purpose = is_last ? Purpose::close : Purpose::change;
-    if (!meet(purpose, !values.empty(), limit)) {
+    const CollectiveCall call = is_last ? CollectiveCall::close : CollectiveCall::change;
+    if (!match_calls(call, !values.empty(), limit)) {
         return;
     }
     std::vector<StartValues> starts(layout_.tensors.size());

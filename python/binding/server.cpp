@@ -113,10 +113,10 @@ OptimizerSession& Server::session_of(const ServeOrder& order) {
 }
 
 void Server::follow(const ServeOrder& order) {
-    if (order.command == Command::meet) {
-        Purpose purpose = Purpose::end;
-        unpack(order.content, purpose);
-        MpiThread::instance().meet(purpose, false, MpiThread::kEndLimit);
+    if (order.command == Command::match_calls) {
+        CollectiveCall call = CollectiveCall::end;
+        unpack(order.content, call);
+        MpiThread::instance().match_calls(call, false, MpiThread::kEndLimit);
         return;
     }
     const auto request =

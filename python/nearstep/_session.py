@@ -26,7 +26,7 @@ from ._starting.settings import values_of_all
 from ._starting import waiting
 from ._weakly import weakly
 
-_Kind = _engine.Wish.Kind
+_Kind = _engine.StartRequest.Kind
 
 
 class Session:
@@ -134,7 +134,7 @@ class Session:
         _ranks.close_others(optimizer, conductor.paths)
         going_on = _Kind.FROM if checkpoint else _Kind.RESUME_IF_ANY
         kind = _Kind.FRESH if self._is_fresh else going_on if is_resuming else _Kind.NONE
-        needs_values = (self.open_together or type(conductor).open)(conductor, _engine.Wish(kind, checkpoint))
+        needs_values = (self.open_together or type(conductor).open)(conductor, _engine.StartRequest(kind, checkpoint))
         if self.carried is not None:
             self.carried.tell(conductor)
         opened = time.perf_counter()

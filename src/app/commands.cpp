@@ -81,7 +81,7 @@ struct BeginningFlags {
     std::string from;
 };
 
-engine::StartRequest wish_of(const BeginningFlags& flags) {
+engine::StartRequest request_of(const BeginningFlags& flags) {
     using Kind = engine::StartRequest::Kind;
     const bool is_fresh_job = flags.fresh && flags.resume_if_any && engine::is_restarted_job();
     if (flags.fresh && (flags.resume || flags.resume_if_any) && !is_fresh_job) {
@@ -177,7 +177,7 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
         ->check(CLI::Range(0, 1'000'000'000));
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
     command.callback([arguments, &action, &exit_code] {
-        arguments->options.request = wish_of(arguments->flags);
+        arguments->options.request = request_of(arguments->flags);
         action = [arguments, &exit_code](const mpi::Communicator& starter) {
             const config::Sources sources =
                 read_sources(starter, arguments->run, values_of(*arguments));

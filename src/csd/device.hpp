@@ -48,7 +48,7 @@ private:
 };
 
 // Subgroups are numbered within the device, in forward order. Writing generation g+1 of one keeps g
-// intact: each has two places, which take turns, or all share spare ones and settle() says when g
+// intact: each has two places, which take turns, or all share spare ones and accept() says when g
 // is not needed any more. Calls on different slots may come from
 // different threads. Gradient calls come one at a time, except put_gradient() if tiles need no
 // order, and never during an update of the same subgroup.
@@ -100,15 +100,15 @@ public:
     virtual void reserve() = 0;
     // The space is there and updates follow: the device may prepare for them in the background.
     virtual void expect_updates() {}
-    // How many subgroups an update may have begun with before settle() names its generation. Others
+    // How many subgroups an update may have begun with before accept() names its generation. Others
     // would wait for places that still hold the state before it.
-    virtual std::size_t most_unsettled() const { return subgroups().size(); }
+    virtual std::size_t most_unaccepted() const { return subgroups().size(); }
     // The run goes on from this generation: no other one is needed of a subgroup that has it, and
     // from here on an update to it may overwrite what was before. Newer state is given up. Not
     // while state is written.
-    virtual void settle(std::int64_t /*generation*/) {}
+    virtual void accept(std::int64_t /*generation*/) {}
     // Stores the gradients and scalars of the next update, to this generation, so that a restart
-    // can repeat it once settle() has named it. Only of devices that keep a log, and not during an
+    // can repeat it once accept() has named it. Only of devices that keep a log, and not during an
     // update.
     virtual void keep_update(std::int64_t /*generation*/, const StepScalars& /*scalars*/) {}
     // Throws DamageError if state of this generation needs the log, which has it damaged.
@@ -125,8 +125,8 @@ public:
     // ConfigError if the device cannot separate these groups.
     virtual void use_groups(const GroupMap& groups) = 0;
     // From now on, also in an update that has begun, a GPU that makes new parameters may write them
-    // to these tensors instead of `landing`. The tensors outlive the update; null: everything goes
-    // to `landing`.
+    // to these tensors instead of `destination`. The tensors outlive the update; null: everything
+    // goes to `destination`.
     virtual void deliver_to(GpuTensors* /*tensors*/) {}
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
     // in rank order, and their sum. The device uses the sum if takes_sums(), and else the payloads.
@@ -150,17 +150,18 @@ public:
     // before they are done. deliver() and write() may overlap; the slot is free when both are done.
     virtual Ticket read(int slot, std::size_t subgroup, std::int64_t generation) = 0;
     // Runs the engine on a slot that was read, each element with its group's scalars. May write new
-    // parameters to their places in `landing`, the same as deliver()'s. May return before the
+    // parameters to their places in `destination`, the same as deliver()'s. May return before the
     // engine is done: deliver() and write() then wait, and their tickets throw its error.
     virtual void update(int slot, std::size_t subgroup, const StepScalars& scalars,
-                        std::span<std::byte> landing) = 0;
-    // Brings the new parameters to host memory. Plain values go to their places in `landing`, the
-    // whole (padded) parameter vector. Deltas go as one message (codec/delta.hpp) to the subgroup's
-    // place in `landing`, where each subgroup has room for the largest message. `landed` is called
-    // when they have arrived, on any thread; without delivery, when write() has stored them.
-    using Landed = std::function<void()>;
-    virtual Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
-                           const Landed& landed) = 0;
+                        std::span<std::byte> destination) = 0;
+    // Brings the new parameters to host memory. Plain values go to their places in `destination`,
+    // the whole (padded) parameter vector. Deltas go as one message (codec/delta.hpp) to the
+    // subgroup's place in `destination`, where each subgroup has room for the largest message.
+    // `on_delivered` is called when they have arrived, on any thread; without delivery, when
+    // write() has stored them.
+    using DeliveryCallback = std::function<void()>;
+    virtual Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> destination,
+                           const DeliveryCallback& on_delivered) = 0;
     virtual Ticket write(int slot, std::size_t subgroup, std::int64_t generation) = 0;
 
     // Moves state over the host link outside a step: to initialise, checkpoint or restore. Any

@@ -93,7 +93,7 @@ public:
     void belong_to(std::uint64_t state) override { state_.belong_to(state); }
     void reserve() override { state_.reserve(); }
     Ticket flush() override { return state_.volume().sync(); }
-    void settle(std::int64_t generation) override { state_.settle(generation); }
+    void accept(std::int64_t generation) override { state_.accept(generation); }
     void check_log(std::int64_t generation) override { state_.check_log(generation); }
     void use_groups(const GroupMap& groups) override { settings_.groups = groups; }
     void read_state(std::size_t subgroup, std::int64_t generation,
@@ -116,8 +116,8 @@ protected:
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
     std::size_t message_room_bytes() const;
-    // The place of the subgroup's parameters, or of its message, in `landing`.
-    std::span<std::byte> place_of(std::span<std::byte> landing, std::size_t subgroup,
+    // The place of the subgroup's parameters, or of its message, in `destination`.
+    std::span<std::byte> place_of(std::span<std::byte> destination, std::size_t subgroup,
                                   std::size_t bytes) const;
     // "io_uring, direct"
     std::string describe_transport() const;

@@ -21,13 +21,13 @@ TEST(Communicator, TellsWhatForTheRanksMeet) {
     const Communicator world = make_world();
     for (int rank = 0; rank < world.size(); ++rank) {
         const bool is_first = world.rank() < rank;
-        const Meeting meeting =
-            world.meet(is_first ? 5 : 3, world.rank() == rank, std::chrono::seconds(30));
-        EXPECT_EQ(meeting.lowest, 3);
-        EXPECT_EQ(meeting.rank, rank);
-        EXPECT_EQ(meeting.highest, rank == 0 ? 3 : 5);
-        EXPECT_TRUE(meeting.is_raised);
-        EXPECT_FALSE(world.meet(0, false, std::chrono::seconds(30)).is_raised);
+        const MatchedCalls matched =
+            world.match_calls(is_first ? 5 : 3, world.rank() == rank, std::chrono::seconds(30));
+        EXPECT_EQ(matched.lowest, 3);
+        EXPECT_EQ(matched.rank, rank);
+        EXPECT_EQ(matched.highest, rank == 0 ? 3 : 5);
+        EXPECT_TRUE(matched.is_raised);
+        EXPECT_FALSE(world.match_calls(0, false, std::chrono::seconds(30)).is_raised);
     }
 }
 

@@ -63,7 +63,7 @@ class _Old:
         self.part = part
         self.conductor = opened(part) if part.ranges else None
         if self.conductor is not None:
-            self.conductor.open(_engine.Wish(_engine.Wish.Kind.RESUME_IF_ANY, ""))
+            self.conductor.open(_engine.StartRequest(_engine.StartRequest.Kind.RESUME_IF_ANY, ""))
         self._last: tuple = (None, None)  # the number of the tensor that was read last, and its arrays
 
     @property

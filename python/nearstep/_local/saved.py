@@ -120,7 +120,7 @@ class _State:
         self.newest_step = self._state.position.step
         self.read_state, self.updates = self._state.read_state, self._state.updates
 
-    def open(self, wish) -> None:
+    def open(self, request) -> None:
         pass
 
     def keep_to(self, step: int) -> None:

@@ -190,10 +190,10 @@ class _OpenTogether:
         self._world, self._parts, self._known_step = world, parts, known_step
         self.step = known_step or 0
 
-    def __call__(self, conductor, wish) -> bool:
+    def __call__(self, conductor, request) -> bool:
         """Opens the engine, and returns whether it needs start values. None: this rank has no part of the
         parameters."""
-        needs_values = self._world.together(lambda: conductor is not None and conductor.open(wish))
+        needs_values = self._world.together(lambda: conductor is not None and conductor.open(request))
         rows = self._world.gather([math.inf if conductor is None else conductor.newest_step])
         steps = {rank: int(row[0]) for rank, row in enumerate(rows) if row[0] != math.inf}
         if self._known_step is not None:

@@ -67,7 +67,7 @@ def _write(optimizer, paths: list, carried) -> None:
     of_tensors = carried.of(layout.params)
     engine = engine_of(whole_of(layout), optimizer, paths, 0, layout)
     try:
-        engine.open(_engine.Wish(_engine.Wish.Kind.FRESH, ""))
+        engine.open(_engine.StartRequest(_engine.StartRequest.Kind.FRESH, ""))
         of_tensors.tell(engine)
         values = [(one.data_ptr(), "fp32") for one in of_tensors.masters]
         engine.begin(values, None, [""] * len(values), of_tensors)

@@ -37,7 +37,7 @@ bool lies_in_memory(const PlacedSettings& settings, int rank, int ranks) {
 std::size_t log_tile_bytes(const PlacedSettings& settings, Dtype dtype,
                            const mpi::Topology& nodes) {
     const GradientRoute route(settings, dtype, nodes);
-    return csd::PayloadMemory::tile_bytes(route.most_handed_bytes(),
+    return csd::PayloadMemory::tile_bytes(route.most_handover_bytes(),
                                           static_cast<std::size_t>(route.sources()));
 }
 
@@ -166,8 +166,8 @@ void set_keeping(PlacedSettings& settings, const Layout& layout, const mpi::Topo
         csd::spare_places_in_memory(std::ranges::max(config::devices_per_rank(settings, ranks)));
 }
 
-void settle_places(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
-                   const EngineOptions& options) {
+void resolve_places(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
+                    const EngineOptions& options) {
     const mpi::Topology nodes = discover_nodes(world, settings);
     const std::size_t ranks_of_host = mpi::discover_nodes(world).ranks_beside(world.rank()).size();
     RankKeeping mine;

@@ -151,7 +151,7 @@ void Resources::make_pipeline() {
             .vector_kind = kind,
             .holders = parameters.holders,
             .sharers = sharers,
-            .meeting = gpu_transport->is_joint() ? parameters.with_gpus : sharers,
+            .synchronised = gpu_transport->is_joint() ? parameters.with_gpus : sharers,
             .handler = handler_kind(settings.mode),
             .delivery = delivery(settings, options.parameters),
             .blocks = layout.blocks,
@@ -275,7 +275,7 @@ void Resources::make_facts() {
              .gpu_share = state.gpu / all,
              .memory_share = state.memory / all,
              .payload_bytes_per_parameter = route.payload_bytes_per_parameter(),
-             .handed_bytes_per_parameter = route.handed_bytes_per_parameter(),
+             .handover_bytes_per_parameter = route.handover_bytes_per_parameter(),
              .has_dense_sums = route.is_dense_sum(),
              .encodes_on_gpu = pipeline->has_gpu(),
              .transport = gpu_transport->transport(),
@@ -338,7 +338,7 @@ void Resources::load_into_vector(const offload::OwnedSubgroup& of, const csd::St
 
 void Resources::go_on_from(std::int64_t generation) {
     pipeline->set_generation(generation);
-    pipeline->settle();
+    pipeline->accept();
     if (reader) {
         reader->use(generation);
     }
