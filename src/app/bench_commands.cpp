@@ -33,6 +33,7 @@ void add_bench_csd(CLI::App& bench, Action& action) {
         "disk for each parameter. Example:\n  nearstep bench csd --path /mnt/nvme0/bench");
     bench::CsdBenchSettings& settings = arguments->settings;
     command.add_option("--path", settings.folder, "folder on the disk to measure")
+        ->check(not_empty())
         ->capture_default_str();
     add_number(command, "--parameters", settings.parameters, "of the state, 12 bytes each", 1,
                std::size_t{1} << 40U);
@@ -90,7 +91,7 @@ void add_bench_network(CLI::App& bench, Action& action) {
     command
         .add_option("--link-gb-s", options.link_gb_s,
                     "that a node's network should carry (link.network_gb_s), to compare with")
-        ->check(CLI::NonNegativeNumber);
+        ->check(number_in(0, 1e9));
     command.add_option("--interface", options.interface, "of the network, to print its speed");
     command.add_option("--json", arguments->json, "write a JSON line per row to this file");
     command.callback([arguments, &action] {

@@ -289,7 +289,7 @@ void add_export(CLI::App& program, Action& action) {
     command.add_flag("--moments", arguments->has_moments,
                      "HDF5: also write the optimizer's moments, in f32");
     command.add_option("--shard-gb", arguments->shard_gb, "most of a file of safetensors")
-        ->check(CLI::Range(1e-6, 1e6))
+        ->check(number_in(1e-6, 1e6))
         ->capture_default_str();
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& world) {

@@ -23,6 +23,10 @@ using Action = std::function<void(const mpi::Communicator& world)>;
 // Most of what an option counts: ranks, hosts, seconds.
 inline constexpr int kMostCount = 1'000'000'000;
 
+// What an option takes: a number in this range, and no NaN, which CLI::Range lets pass.
+CLI::Validator number_in(double least, double most);
+CLI::Validator not_empty();
+
 // Wraps work that only rank 0 does.
 Action on_rank_0(std::function<void()> work);
 

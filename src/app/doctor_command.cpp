@@ -188,8 +188,7 @@ void write_site(const mpi::Communicator& world, const config::RunSettings& run,
             throw ConfigError(text("--write-site: ", file.string(),
                                    " is there already: name another folder, or remove it."));
         }
-        store::make_writable_folder(folder);
-        check_writable(file.string());
+        check_writable((fs::path(store::nearest_present(folder)) / "site.toml").string());
     });
     doctor::AskedHosts asked;
     if (names.empty()) {
@@ -211,6 +210,7 @@ void write_site(const mpi::Communicator& world, const config::RunSettings& run,
                                    asked.faults.size() == 1 ? "lacks" : "lack",
                                    " findings: ", first_of(asked.faults, "; "), "."));
         }
+        store::make_folders(folder);
         write_whole_file(file.string(), site.toml);
         std::cout << "site: " << file.string() << "\n";
         print_missing(site);
@@ -234,6 +234,7 @@ void add_doctor(CLI::App& program, Action& action) {
             "FOLDER and HOST...: measure these hosts, or this machine, for some seconds and "
             "write a site of them to site.toml in this folder; its drives are those mounted, or "
             "the folders of csd.path; hosts.remote reaches them")
+        ->check(not_empty())
         ->type_name("FOLDER HOST...")
         ->expected(1, kMostCount);
     // For doctor/reached_hosts.cpp. An option without a group is not shown in the help.

@@ -296,7 +296,7 @@ nlohmann::json make_suggestions(const SuggestArguments& given) {
 }
 
 void add_machine(CLI::App& command, SuggestArguments& arguments) {
-    const auto above = CLI::PositiveNumber;
+    const CLI::Validator above = number_in(1e-9, 1e9);
     const auto figure = [&](const char* name, std::optional<double>& value, const char* meaning) {
         command.add_option(name, value, meaning)->check(above);
     };
@@ -331,7 +331,9 @@ void add_suggest(CLI::App& program, Action& action) {
         .add_option("model", arguments->model,
                     "folder of Hugging Face, its config.json, or a count of parameters as in 7e9")
         ->required();
-    command.add_option("--path", arguments->folder, "folder for the state")->capture_default_str();
+    command.add_option("--path", arguments->folder, "folder for the state")
+        ->check(not_empty())
+        ->capture_default_str();
     command
         .add_option("--context", arguments->context,
                     "tokens of a row; default: the model's, 2,048 at most")

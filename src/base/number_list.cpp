@@ -2,6 +2,7 @@
 #include "base/number_list.hpp"
 
 #include <charconv>
+#include <cstdint>
 #include <system_error>
 #include <utility>
 
@@ -105,7 +106,7 @@ std::optional<Word> word_in(std::string_view written) {
 std::vector<NumberRange> ranges_of(const std::vector<int>& numbers) {
     std::vector<NumberRange> ranges;
     for (const int number : numbers) {
-        if (!ranges.empty() && number == ranges.back().last + 1) {
+        if (!ranges.empty() && number - 1 == ranges.back().last) {
             ranges.back().last = number;
         } else {
             ranges.push_back({number, number});
@@ -117,8 +118,8 @@ std::vector<NumberRange> ranges_of(const std::vector<int>& numbers) {
 std::vector<int> numbers_in(const std::vector<NumberRange>& ranges) {
     std::vector<int> numbers;
     for (const NumberRange& range : ranges) {
-        for (int number = range.first; number <= range.last; ++number) {
-            numbers.push_back(number);
+        for (std::int64_t number = range.first; number <= range.last; ++number) {
+            numbers.push_back(static_cast<int>(number));
         }
     }
     return numbers;

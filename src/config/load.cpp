@@ -164,17 +164,17 @@ bool wants_text(const std::string& name) {
     return key != nullptr && type_of(*key).rfind("a text", 0) == 0;
 }
 
-// Config, site and overrides.
+// Site, config and overrides: what is written for the run wins over what is said of the machine.
 Layers apply(const Sources& sources, RunSettings& run) {
     Layers layers(run);
     run.name = as_utf8(fs::path(sources.config_path).stem().string());
-    layers.apply(read_toml(sources.config_path, sources.config_text), SourceKind::config);
     if (!sources.site_path.empty() || !sources.site_text.empty()) {
         const std::string folder =
             as_utf8(fs::path(sources.site_path).parent_path().filename().string());
         run.site = folder.empty() ? run.site : folder;
         layers.apply(read_toml(sources.site_path, sources.site_text), SourceKind::site);
     }
+    layers.apply(read_toml(sources.config_path, sources.config_text), SourceKind::config);
     for (const std::string& assignment : sources.overrides) {
         layers.apply({read_override(assignment, wants_text)}, SourceKind::override);
     }

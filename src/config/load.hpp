@@ -34,7 +34,7 @@ Sources read_sources(const std::string& config_path, const std::string& site,
 // The value of model.from. Throws ConfigError if a key is unknown or has a wrong value.
 std::string model_from(const Sources& sources);
 
-// Applies defaults, config, site and overrides, in this order, then the published model's settings
+// Applies defaults, site, config and overrides, in this order, then the published model's settings
 // that these leave out. Throws ConfigError for unknown keys,
 // wrong types, values out of range and impossible combinations, in one sentence with file, key and
 // what is allowed. Does not check whether files and folders exist.

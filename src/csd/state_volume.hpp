@@ -127,8 +127,8 @@ public:
     // The most updates of a subgroup that load() and read_state() have repeated.
     std::int64_t most_repeated() const { return most_repeated_; }
 
-    // These do what csd::Device says of them; read_masters() needs `checks_masters`. Up to three
-    // calls run at once and others wait. Each running call keeps the memory of one extent.
+    // These do what csd::Device says of them; read_masters() needs `checks_masters`. Up to
+    // kMostCalls run at once and others wait. Each running call keeps the memory of one extent.
     void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     // Does that with the caller's memory for header and payload, which keeps them.
@@ -139,6 +139,9 @@ public:
 
 private:
     class Transit;
+
+    // While one call waits for the drive, others check and convert what they have.
+    static constexpr std::ptrdiff_t kMostCalls = 3;
 
     // Throws ConfigError.
     void refuse_other_state(std::span<const std::byte> extent, std::size_t subgroup,
@@ -175,7 +178,7 @@ private:
     // What the logs were found to have, by generation.
     std::map<std::int64_t, std::optional<LoggedUpdate>> updates_;
     std::atomic<std::int64_t> most_repeated_ = 0;
-    std::counting_semaphore<> calls_{3};
+    std::counting_semaphore<> calls_{kMostCalls};
     std::mutex lock_;
     std::vector<memory::Buffer>
         transit_;  // extents for read_state() and write_state(), while unused

@@ -25,6 +25,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -43,9 +44,20 @@ struct Filesystem {
                      "choose a folder that you may write to, or change its permissions.");
 }
 
+// A file without a name in the folder; none, with errno, if no file can be made there.
+Descriptor make_nameless_file(const std::string& folder) {
+    std::string name = folder + "/nearstep-try-XXXXXX";
+    Descriptor file(::mkostemp(name.data(), O_CLOEXEC));
+    if (file) {
+        ::unlink(name.c_str());
+    }
+    return file;
+}
+
+// Tries it, since root may write anywhere by permissions, and nowhere in /proc. A full filesystem
+// has a sentence of its own.
 void check_writable_folder(const std::string& folder) {
-    const std::string present = nearest_present(folder);
-    if (::access(present.c_str(), W_OK | X_OK) != 0) {
+    if (!make_nameless_file(nearest_present(folder)) && errno != ENOSPC && errno != EDQUOT) {
         refuse(folder, is_present(folder) ? "written" : "made", errno);
     }
 }
@@ -177,10 +189,13 @@ void make_private_folder(const std::string& folder) {
 
 void check_folders(const std::vector<PlannedFile>& files) {
     std::map<dev_t, Filesystem> filesystems;
+    std::set<std::string> checked;
     for (const PlannedFile& file : files) {
         const std::string folder = folder_of(file.path);
-        check_place(folder);
-        check_writable_folder(folder);
+        if (checked.insert(folder).second) {
+            check_place(folder);
+            check_writable_folder(folder);
+        }
         const std::string present = nearest_present(folder);
         struct stat facts {};
         if (::stat(present.c_str(), &facts) != 0) {
@@ -216,13 +231,11 @@ FolderFacts examine_folder(const std::string& folder) {
     FolderFacts facts{.is_there = std::filesystem::is_directory(folder, ignored),
                       .filesystem = filesystem_of(present),
                       .free_bytes = free_bytes_of(present)};
-    std::string name = present + "/nearstep-doctor-XXXXXX";
-    const Descriptor file(::mkostemp(name.data(), O_CLOEXEC));
+    const Descriptor file = make_nameless_file(present);
     if (!file) {
         facts.obstacle = text("no file can be made (", std::strerror(errno), ")");
         return facts;
     }
-    ::unlink(name.c_str());
     if (lies_in_memory(file.get())) {
         facts.obstacle = "it lies in memory, where the state is updated in place";
         return facts;

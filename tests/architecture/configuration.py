@@ -31,11 +31,11 @@ HEAD = """# Configuration
 Every key of a config and of a site, as `nearstep train --help` describes them. `tests/architecture/configuration.py
 PROGRAM . --write` writes this page, and a test compares it with the program.
 
-A config is a TOML file. `--set KEY=VALUE` overrides a key of either file. A [site](cluster.md) sets the keys of the
-machine: of the config's keys `csd.per_rank`, `path`, `speed`, `tiers`, `slots` and `io`, `checkpoint.path`,
-`model.device`, `gpu_memory_gb` and `activations`, and those that belong [to it alone](#keys-of-a-site). An unknown key,
-a wrong type, a line break in a name or a value out of range ends the run with one sentence and code 2 before anything
-is written. From Python, keys of the engine are [arguments of the optimizer](pytorch.md) or go into `config={...}`.
+A config is a TOML file. A [site](cluster.md) sets the keys of the machine: of the config's keys `csd.per_rank`, `path`,
+`speed`, `tiers`, `slots` and `io`, `checkpoint.path`, `model.device`, `gpu_memory_gb` and `activations`, and those that
+belong [to it alone](#keys-of-a-site). A config wins over the site, and `--set KEY=VALUE` over both. An unknown key, a
+wrong type, a line break in a name or a value out of range ends the run with one sentence and code 2 before anything is
+written. From Python, keys of the engine are [arguments of the optimizer](pytorch.md) or go into `config={...}`.
 """
 
 

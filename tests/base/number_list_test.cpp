@@ -2,6 +2,7 @@
 
 #include "support/test.hpp"
 
+#include <limits>
 #include <numeric>
 
 namespace nearstep {
@@ -19,6 +20,8 @@ TEST(NumberList, RangesAreReadAsTheyWereWritten) {
     EXPECT_EQ(parse_ranges("0-2,5,7-8"), ranges_of(numbers));
     EXPECT_EQ(parse_ranges("0,1,2,5,7,8"), ranges_of(numbers));  // as version 0.2.0 wrote them
     EXPECT_EQ(numbers_in(ranges_of(numbers)), numbers);
+    const std::vector<int> largest = {std::numeric_limits<int>::max()};  // as a foreign file's name
+    EXPECT_EQ(numbers_in(ranges_of(largest)), largest);
     EXPECT_EQ(parse_ranges(""), std::vector<NumberRange>());
     for (const char* wrong :
          {"1,", ",1", "2-1", "1,1", "-1", "1-", "0-2,2", "1x2", "5000000000", "a"}) {

@@ -109,10 +109,10 @@ TEST(Parse, TakesTheGradientCodecThatGoesWithTheMode) {
               PayloadCodec::dense);
 }
 
-TEST(Parse, LetsTheSiteWinOverTheConfigAndAnOverrideOverBoth) {
-    const std::string config =
-        "[csd]\nslots = 4\nper_rank = 4\npath = \"config\"\nsubgroup_tiles = 4\n";
-    const std::string site = "[site]\nname = \"lab\"\n[csd]\nslots = 5\nper_rank = 5\n";
+TEST(Parse, LetsTheConfigWinOverTheSiteAndAnOverrideOverBoth) {
+    const std::string config = "[csd]\nslots = 4\npath = \"config\"\nsubgroup_tiles = 4\n";
+    const std::string site =
+        "[site]\nname = \"lab\"\n[csd]\nslots = 5\nper_rank = 5\npath = \"site\"\n";
     const config::RunSettings run = parse_texts(config, site, {"csd.slots=6", "csd.slots=7"});
     EXPECT_EQ(run.csd.slots, 7) << "the last override";
     EXPECT_THAT(run.csd.per_rank, ElementsAre(5)) << "the site";

@@ -14,22 +14,23 @@ namespace nearstep::engine {
 namespace {
 
 constexpr int kRanksPerNode = 8;
+constexpr int kDrives = 8;
 
-std::string layout_of(int ranks) {
+std::string layout_of(int ranks, int per_node) {
     std::string ones;
     std::string nodes;
     for (int rank = 0; rank < ranks; ++rank) {
         ones += rank == 0 ? "1" : ",1";
-        nodes += text(rank == 0 ? "" : ",", rank / kRanksPerNode);
+        nodes += text(rank == 0 ? "" : ",", rank / per_node);
     }
     return brief_layout(text("ranks=", ranks, " devices=", ones, " speeds=", ones,
                              " subgroup_tiles=4 update=storage state=fp32 nodes=", nodes,
                              " tiles_xxh3=0123456789abcdef"));
 }
 
-std::string folder_of(int rank) { return text("/mnt/nvme", rank % kRanksPerNode, "/run-of-llama"); }
+std::string folder_of(int rank) { return text("/mnt/nvme", rank % kDrives, "/run-of-llama"); }
 
-FoundManifest manifest_of(int rank, int ranks, const std::string& layout) {
+FoundManifest manifest_of(int rank, int ranks, int per_node, const std::string& layout) {
     const std::string name = text("rank-", rank, ".device-0.state");
     store::Manifest manifest{
         .line = {.run = "0123456789abcdef"},
@@ -42,7 +43,7 @@ FoundManifest manifest_of(int rank, int ranks, const std::string& layout) {
         .files = {name},
         .commits = {{.step = 7, .generation = 7}, {.step = 6, .generation = 6}}};
     for (const int other : store::ranks_placed_by(rank, ranks)) {
-        manifest.places[other] = text("node", 1000 + other / kRanksPerNode, " ", folder_of(other));
+        manifest.places[other] = text("node", 1000 + other / per_node, " ", folder_of(other));
     }
     return {.path = text(folder_of(rank), "/", store::manifest_name(rank, 0)),
             .rank = rank,
@@ -51,8 +52,8 @@ FoundManifest manifest_of(int rank, int ranks, const std::string& layout) {
 }
 
 // What each rank would see where `lost` is the rank of a manifest that is gone; -1: none is.
-std::vector<SeenByRank> seen_by(int ranks, int lost) {
-    const std::string layout = layout_of(ranks);
+std::vector<SeenByRank> seen_by(int ranks, int lost, int per_node) {
+    const std::string layout = layout_of(ranks, per_node);
     std::vector<SeenByRank> seen(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
         RankPlaces& places = seen[static_cast<std::size_t>(rank)].places;
@@ -63,9 +64,9 @@ std::vector<SeenByRank> seen_by(int ranks, int lost) {
                 text(folder_of(rank), "/", store::state_file_name(rank, 0, set))};
         }
         if (rank != lost) {
-            const int first = rank - rank % kRanksPerNode;
+            const int first = rank - rank % per_node;
             seen[static_cast<std::size_t>(first)].manifests.push_back(
-                manifest_of(rank, ranks, layout));
+                manifest_of(rank, ranks, per_node, layout));
         }
     }
     return seen;
@@ -91,18 +92,18 @@ struct Played {
     double cpu_s = 0;  // of one rank, from the texts to the decision
 };
 
-Played play(int ranks, int lost) {
+Played play(int ranks, int lost, int per_node = kRanksPerNode) {
     std::vector<std::string> hosts;
     std::vector<std::string> places;
     std::vector<std::string> seen;
     std::vector<std::string> manifest_places;
-    std::vector<int> beside(kRanksPerNode);
+    std::vector<int> beside(static_cast<std::size_t>(per_node));
     int rank = 0;
-    for (SeenByRank& one : seen_by(ranks, lost)) {
-        std::iota(beside.begin(), beside.end(), rank - rank % kRanksPerNode);
+    for (SeenByRank& one : seen_by(ranks, lost, per_node)) {
+        std::iota(beside.begin(), beside.end(), rank - rank % per_node);
         RankTexts texts = texts_of(std::move(one), rank, beside);
-        const bool is_first = rank % kRanksPerNode == 0;
-        hosts.push_back(is_first ? text("node", 1000 + rank / kRanksPerNode) : "");
+        const bool is_first = rank % per_node == 0;
+        hosts.push_back(is_first ? text("node", 1000 + rank / per_node) : "");
         places.push_back(std::move(texts.places));
         seen.push_back(std::move(texts.seen));
         manifest_places.push_back(std::move(texts.manifest_places));
@@ -111,10 +112,10 @@ Played play(int ranks, int lost) {
     Played played{.bytes = bytes_received(hosts) + bytes_received(places) + bytes_received(seen)};
     const std::clock_t begin = std::clock();
     Findings& found = played.found;
-    const std::string layout = layout_of(ranks);
+    const std::string layout = layout_of(ranks, per_node);
     for (std::size_t i = 0; i < seen.size(); ++i) {
-        const auto node = static_cast<int>(i) / kRanksPerNode;
-        if (i % kRanksPerNode == 0) {
+        const auto node = static_cast<int>(i) / per_node;
+        if (static_cast<int>(i) % per_node == 0) {
             found.hosts.push_back(hosts[i]);
         }
         add_rank(found, node, {.places = places[i], .seen = seen[i]});
@@ -136,7 +137,9 @@ TEST(ManyRanks, ManifestsGrowWithTheLogarithmAndTextsByAFewBytesOfARank) {
     for (const int ranks : {64, 1024, 4096, 16384}) {
         const Played played = play(ranks, -1);
         const std::size_t manifest =
-            store::print_manifest(*manifest_of(0, ranks, layout_of(ranks)).manifest).size();
+            store::print_manifest(
+                *manifest_of(0, ranks, kRanksPerNode, layout_of(ranks, kRanksPerNode)).manifest)
+                .size();
         printf(
             "{\"ranks\": %d, \"manifest_bytes\": %zu, \"bytes_per_rank\": %zu, "
             "\"cpu_s_per_rank\": %.3f}\n",
@@ -152,8 +155,16 @@ TEST(ManyRanks, ManifestsGrowWithTheLogarithmAndTextsByAFewBytesOfARank) {
     }
 }
 
+// A text travels once for each folder of a host, and not for each of its ranks.
+TEST(ManyRanks, RanksOfOneHostAddNoTexts) {
+    const Played few = play(16, -1, 16);
+    const Played many = play(256, -1, 256);
+    EXPECT_LT(many.bytes, few.bytes + 240 * 16);
+    EXPECT_EQ(decide(many.found).manifests.size(), 256U);
+}
+
 TEST(ManyRanks, TheFindingsAreThoseThatTheRanksHad) {
-    std::vector<SeenByRank> seen = seen_by(16, 3);
+    std::vector<SeenByRank> seen = seen_by(16, 3, kRanksPerNode);
     const Findings found = play(16, 3).found;
     std::vector<FoundManifest> all;
     for (const SeenByRank& one : seen) {

@@ -4,6 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <functional>
+
 namespace nearstep::plan {
 namespace {
 
@@ -189,6 +192,19 @@ TEST(Suggest, StreamsWhatTheGpuDoesNotHold) {
     const std::vector<Forecast> there = suggest(large, seven_billion());
     EXPECT_EQ(there.at(0).way.home, Home::gpu);
     EXPECT_EQ(there.at(1).way.home, Home::gpu);
+}
+
+TEST(Suggest, NamesTheFastestFirst) {
+    for (const double link : {1e9, 5e9, 25e9, 50e9, 400e9}) {
+        for (const double memory : {16e9, 24e9, 60e9, 80e9, 139e9}) {
+            Machine machine = desktop();
+            machine.gpu_link = link;
+            machine.gpu_memory = memory;
+            EXPECT_TRUE(std::ranges::is_sorted(suggest(machine, seven_billion()), std::greater(),
+                                               &Forecast::tokens_per_s))
+                << link << " " << memory;
+        }
+    }
 }
 
 TEST(Suggest, NamesNoneThatDoesNotFit) {

@@ -131,6 +131,7 @@ class Doctor(program.Scenario):
         (plan,) = json.loads(out.read_text())
         self.assertEqual((plan["nodes"], plan["devices"]), (1, 2))
         self.assert_refusal(program.run(1, *words), f"{site}/site.toml is there already")
+        self.assert_refusal(program.run(0, "doctor", "--write-site", "/proc/x"), "/proc/site.toml cannot be written")
 
     def test_a_site_of_hosts_says_all_that_is_missing_at_once(self):
         site, rsh = self.folder / "site", self.folder / "rsh"
@@ -144,7 +145,7 @@ class Doctor(program.Scenario):
         done = program.run(0, "doctor", "--write-site", site, "one", "down1", "down2", "liar", *keys)
         self.assert_refusal(done, "3 of 4 hosts", "host down1", "Connection refused", "host down2", "host liar")
         self.assertIn("missing: csd.rated_tbw", done.stdout)
-        self.assertFalse((site / "site.toml").exists())
+        self.assertFalse(site.exists(), "a refused command leaves nothing")
         done = program.succeed(0, "doctor", "--write-site", site, "one", *keys)
         self.assert_states((site / "site.toml").read_text(), 'names = ["one"]', f'remote = "{rsh}"', "device_read_gb_s")
         self.assert_refusal(program.run(0, "doctor", "--write-site", site, "a,b", *keys), "no name of a host", "blanks")

@@ -378,6 +378,8 @@ class Suggest(program.Scenario):
             ([self.folder / "experts.json"], "has experts"),
             ([self.folder / "vast.json"], "more layers"),
             (["7e9", "--gpu-tflops", 165], "--gpu-memory-gb"),
+            (["7e9", "--gpu-tflops", "nan"], "nan is no number from"),
+            (["7e9", "--path", ""], "--path: name something"),
             (["7e10", *self.HAND, "--drive-gb-s", 4, "--drive-gb", 10], "No way to train this model fits"),
         ):
             done = program.run(0, "suggest", *words)

@@ -85,6 +85,13 @@ TEST(FolderTest, NamesAFolderThatCannotBeWritten) {
     EXPECT_EQ(code, EACCES);
 }
 
+TEST(FolderTest, TriesWhatPermissionsAllow) {
+    const std::string message = message_of<ConfigError>([] {
+        check_folders({{"/proc/nearstep/state", 1}});
+    });
+    EXPECT_THAT(message, HasSubstr("\"/proc/nearstep\" cannot be made"));
+}
+
 TEST(ExamineFolder, FindsWhatAFileThereWouldAndLeavesNone) {
     const ScratchFolder folder;
     const FolderFacts facts = examine_folder(folder.path());

@@ -182,10 +182,14 @@ std::vector<FoundManifest> look_for_manifests(const std::vector<std::string>& na
                              "choose a folder that you may read, or change its permissions.");
         }
     }
+    sort_by_rank(manifests);
+    return manifests;
+}
+
+void sort_by_rank(std::vector<FoundManifest>& manifests) {
     std::ranges::sort(manifests, {}, [](const FoundManifest& one) {
         return std::tie(one.rank, one.set, one.path);
     });
-    return manifests;
 }
 
 std::vector<FoundRemains> look_for_remains(const config::EngineSettings& settings,

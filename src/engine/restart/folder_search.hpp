@@ -15,12 +15,15 @@ namespace nearstep::engine {
 // this user's alone.
 std::vector<std::string> state_folders(const config::EngineSettings& settings);
 
-// All manifests in `named`, ordered by rank and set. Their files may be in any of `folders`. Throws
-// IoError or ConfigError if a folder cannot be listed.
+// All manifests in `named`, as sort_by_rank() orders them. Their files may be in any of `folders`.
+// Throws IoError or ConfigError if a folder cannot be listed.
 std::vector<FoundManifest> look_for_manifests(const std::vector<std::string>& named,
                                               const std::vector<std::string>& folders);
 // Finds the manifests in the folders of csd.path.
 std::vector<FoundManifest> look_for_manifests(const config::EngineSettings& settings);
+
+// Orders by rank, set and path.
+void sort_by_rank(std::vector<FoundManifest>& manifests);
 
 // State files in the folders that no manifest names.
 std::vector<FoundRemains> look_for_remains(const config::EngineSettings& settings,

@@ -1,10 +1,13 @@
 // Writes what a rank found as texts, and reads those of all ranks. Used by the search.
 #include "engine/restart/shared_findings.hpp"
 
+#include "base/number_list.hpp"
 #include "base/packed.hpp"
+#include "engine/restart/folder_search.hpp"
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -48,24 +51,22 @@ void list(Archive& archive, RankPlace& one) {
     archive(one.rank, one.place);
 }
 
-// Most ranks have the same names of files but for the rank in them. Counted from the sender's rank,
-// they are equal. `sign` is -1 to count from `base`, and 1 to count from 0 again.
+// Most ranks have the same names of files but for the rank in them. Counted from that rank, they
+// are equal. `sign` is -1 to count from `base`, and 1 to count from 0 again.
 class Relative {
 public:
     Relative(int base, int sign) : base_(base), sign_(sign) {}
 
-    void apply(SeenByRank& seen) const {
-        for (FoundManifest& one : seen.manifests) {
-            one.rank += sign_ * base_;
-            apply(one.path);
-            apply(one.files);
-            apply(one.programs);
-            if (one.manifest) {
-                apply(one.manifest->files);
-            }
+    void apply(FoundManifest& one) const {
+        one.rank += sign_ * base_;
+        apply(one.path);
+        apply(one.files);
+        apply(one.programs);
+        if (one.manifest) {
+            apply(one.manifest->files);
         }
-        std::ranges::for_each(seen.remains, [&](FoundRemains& one) { apply(one.path); });
     }
+    void apply(FoundRemains& one) const { apply(one.path); }
     void apply(RankPlaces& places) const {
         std::ranges::for_each(places.manifests, [&](std::string& path) { apply(path); });
         std::ranges::for_each(places.files, [&](auto& files) { apply(files); });
@@ -76,25 +77,60 @@ private:
         std::ranges::for_each(paths, [&](std::string& path) { apply(path); });
     }
 
-    // "FOLDER/rank-12.manifest": the number is a rank.
-    void apply(std::string& path) const {
-        constexpr std::string_view kPrefix = "rank-";
-        const std::size_t name = path.rfind('/') + 1;
-        if (path.compare(name, kPrefix.size(), kPrefix) != 0) {
-            return;
-        }
-        const std::size_t begin = name + kPrefix.size();
-        const std::size_t end = path.find('.', begin);
-        int rank = 0;
-        std::from_chars(path.data() + begin, path.data() + std::min(end, path.size()), rank);
-        path.replace(begin, end - begin, std::to_string(rank + sign_ * base_));
-    }
+    void apply(std::string& path) const { add_to_rank(path, sign_ * base_); }
 
     int base_;
     int sign_;
 };
 
-// Whether all manifests and remains are of the node's own ranks. A folder that several nodes share
+// What was found alike of several ranks, with names of files that count from the rank.
+struct FoundAlike {
+    std::string text = {};
+    std::vector<NumberRange> ranks = {};
+};
+
+template <typename Archive>
+void list(Archive& archive, FoundAlike& one) {
+    archive(one.text, one.ranks);
+}
+
+int rank_of(const FoundManifest& one) { return one.rank; }
+
+int rank_of(const FoundRemains& one) {
+    const auto name = store::parse_state_file_name(one.path.substr(one.path.rfind('/') + 1));
+    return name ? name->rank : 0;
+}
+
+// Each text once, however many ranks it is of. Ranks count from `base`.
+template <typename Found>
+std::vector<FoundAlike> found_alike(const std::vector<Found>& all, int base) {
+    std::map<std::string, std::vector<int>> ranks_of;
+    for (Found one : all) {
+        const int rank = rank_of(one);
+        Relative(rank, -1).apply(one);
+        ranks_of[packed(one)].push_back(rank - base);
+    }
+    std::vector<FoundAlike> alike;
+    for (auto& [text, ranks] : ranks_of) {
+        std::ranges::sort(ranks);
+        alike.push_back({text, ranges_of(ranks)});
+    }
+    return alike;
+}
+
+template <typename Found>
+std::vector<Found> found_apart(const std::vector<FoundAlike>& alike, int base) {
+    std::vector<Found> all;
+    for (const FoundAlike& one : alike) {
+        for (const int rank : numbers_in(one.ranks)) {
+            unpack(one.text, all.emplace_back());
+            Relative(rank + base, 1).apply(all.back());
+        }
+    }
+    return all;
+}
+
+// Whether all manifests are of the node's own ranks. A folder that several nodes share
 // has those of all ranks: then the nodes see the same if ranks count from 0.
 bool is_of_node(const SeenByRank& seen, const std::vector<int>& beside) {
     return std::ranges::all_of(seen.manifests, [&](const FoundManifest& one) {
@@ -121,6 +157,19 @@ void each_of(Findings& found, const std::vector<std::string>& of_ranks, Work wor
 
 }  // namespace
 
+void add_to_rank(std::string& path, int added) {
+    constexpr std::string_view kPrefix = "rank-";
+    const std::size_t name = path.rfind('/') + 1;
+    if (path.compare(name, kPrefix.size(), kPrefix) != 0) {
+        return;
+    }
+    const std::size_t begin = name + kPrefix.size();
+    const std::size_t end = path.find('.', begin);
+    int rank = 0;
+    std::from_chars(path.data() + begin, path.data() + std::min(end, path.size()), rank);
+    path.replace(begin, end - begin, std::to_string(rank + added));
+}
+
 RankTexts texts_of(SeenByRank seen, int rank, const std::vector<int>& beside) {
     RankTexts texts;
     std::vector<std::vector<store::ProgramRecord>> programs;
@@ -137,10 +186,11 @@ RankTexts texts_of(SeenByRank seen, int rank, const std::vector<int>& beside) {
     texts.programs = packed(programs);
     texts.manifest_places = packed(places);
     const bool counts_from_rank = is_of_node(seen, beside);
-    Relative(counts_from_rank ? rank : 0, -1).apply(seen);
+    const int base = counts_from_rank ? rank : 0;
     Relative(rank, -1).apply(seen.places);
     texts.places = packed(seen.places.manifests, seen.places.files);
-    texts.seen = packed(counts_from_rank, seen.manifests, seen.remains);
+    texts.seen = packed(counts_from_rank, found_alike(seen.manifests, base),
+                        found_alike(seen.remains, base));
     return texts;
 }
 
@@ -148,9 +198,14 @@ void add_rank(Findings& found, int node, const RankTexts& texts) {
     const auto rank = static_cast<int>(found.ranks.size());
     SeenByRank seen;
     bool counts_from_rank = false;
+    std::vector<FoundAlike> manifests;
+    std::vector<FoundAlike> remains;
     unpack(texts.places, seen.places.manifests, seen.places.files);
-    unpack(texts.seen, counts_from_rank, seen.manifests, seen.remains);
-    Relative(counts_from_rank ? rank : 0, 1).apply(seen);
+    unpack(texts.seen, counts_from_rank, manifests, remains);
+    const int base = counts_from_rank ? rank : 0;
+    seen.manifests = found_apart<FoundManifest>(manifests, base);
+    sort_by_rank(seen.manifests);
+    seen.remains = found_apart<FoundRemains>(remains, base);
     Relative(rank, 1).apply(seen.places);
     seen.places.node = node;
     found.ranks.push_back(std::move(seen.places));
