@@ -150,18 +150,15 @@ private:
             owners_, settings_.is_flat ? mpi::each_rank_alone(world_.size()) : nodes_, nodes_,
             world_.rank());
         std::vector<exchange::Route> rounds;
-        std::size_t most = 0;
         for (std::size_t block = operations.blocks.size(); block-- > 0;) {
             const std::size_t begin = block > 0 ? operations.blocks[block - 1].end : 0;
             rounds.push_back(routes.of({begin, operations.blocks[block].end}));
-            most = std::max(most, operations.blocks[block].end - begin);
         }
         exchange::GradientScatter scatter(world_, routes,
                                           {.codec = codec_.get(), .gradient_dtype = Dtype::bf16},
                                           rounds, traffic_);
         exchange::ParameterGather gather(world_, gather_settings(), traffic_);
         scatter.begin_step({.codec = codec_.get(), .random_key = 1});
-        std::vector<float> gradient(most * kTileElems);
         // Never written here: filling it on a thousand ranks takes longer than the simulation.
         const std::size_t vector_bytes = partition_.tiles() * kTileElems * sizeof(std::uint16_t);
         const auto vector = std::make_unique_for_overwrite<std::byte[]>(vector_bytes);
@@ -180,8 +177,9 @@ private:
             sleep_until(computed);
             sleep_until(MPI_Wtime() + block.encode);
             if (rounds[i].tiles.size() > 0) {
-                const std::size_t elems = rounds[i].tiles.size() * kTileElems;
-                scatter.scatter(rounds[i], std::span(gradient).first(elems));
+                scatter.scatter(rounds[i], [](std::size_t, std::span<float> values) {
+                    std::ranges::fill(values, 0.0F);
+                });
             }
             scattered.at(i % 2) = MPI_Wtime();
         }
@@ -282,13 +280,13 @@ private:
                                           {.codec = codec_.get(), .gradient_dtype = Dtype::bf16},
                                           rounds, traffic_);
         scatter.begin_step({.codec = codec_.get(), .random_key = 1});
-        std::vector<float> gradient(ranks * kTileElems);
+        const exchange::TileReader gradient = [this](std::size_t tile, std::span<float> values) {
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                values[i] = static_cast<float>(gradient_of(world_.rank(), tile * kTileElems + i));
+            }
+        };
         const double start = start_together();
         for (const exchange::Route& round : rounds) {
-            for (std::size_t i = 0; i < gradient.size(); ++i) {
-                gradient[i] = static_cast<float>(
-                    gradient_of(world_.rank(), round.tiles.begin * kTileElems + i));
-            }
             for (const exchange::TilePayloads& one : scatter.scatter(round, gradient)) {
                 check_sum(one.tile, one.payloads);
             }

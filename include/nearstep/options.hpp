@@ -53,7 +53,7 @@ struct EngineOptions {
     // Processes of this host that have an engine of one rank each, and share its memory.
     int processes_beside = 1;
     std::optional<int> gpu = std::nullopt;  // this rank's GPU; none: the CPU
-    // The cudaStream_t in whose order gradient_space() is used; it outlives the engine. Null: the
+    // The cudaStream_t in whose order gradients are read; it outlives the engine. Null: the
     // GPU's default stream. In a stream of high priority gradients leave while backward, which was
     // queued long before, goes on.
     CUstream_st* gradient_stream = nullptr;

@@ -13,8 +13,8 @@
 //         run.finish();  run.commit();                  // the previous step, if still under way
 //         run.begin_backward(step);
 //         for each block, last first:  run.await_parameters(block, ...);
-//                                      compute into run.gradient_space(block);
-//                                      run.put_gradient(block);
+//                                      compute
+//                                      run.put_gradient(block, gradient);
 //         run.end_pass();
 //         run.end_gradients();  run.update();           // overlaps the next forward
 #pragma once
@@ -25,6 +25,7 @@
 #include "nearstep/options.hpp"
 #include "nearstep/start_request.hpp"
 #include "shard/element_range.hpp"
+#include "shard/gradient.hpp"
 #include "trace/run_facts.hpp"
 
 #include <cstddef>
@@ -150,17 +151,20 @@ public:
     void expect_backward();
     // The previous step must be finished and committed.
     void begin_backward(const StepSettings& step);
-    // Where to write this rank's gradient of the block: fp32, times loss_scale(). In GPU memory, in
-    // the order of EngineOptions::gradient_stream, if trace::RunFacts::encodes_on_gpu. Valid until
-    // the block is put. Not collective.
-    std::span<float> gradient_space(std::size_t block);
-    // Adds a micro-batch's fp32 gradient of the block, in fp32. Replaces gradient_space() and may
-    // be called repeatedly. `gradient` is in host memory or, if trace::RunFacts::encodes_on_gpu, in
-    // GPU memory, where it is read in the order of EngineOptions::gradient_stream. Not collective.
-    void add_gradient(std::size_t block, std::span<const float> gradient);
-    // Each block once, in an order of the rank's choice: see puts_in_any_order. Last block first is
-    // fastest and needs no memory for waiting blocks. The bits do not depend on the order.
+    // This rank's gradient of the block, times loss_scale(), where the client has it: in host
+    // memory or, if trace::RunFacts::encodes_on_gpu, in GPU memory, where it is read in the order
+    // of EngineOptions::gradient_stream. Otherwise it is read before the call returns. Each block
+    // once, in an order of the rank's choice: see puts_in_any_order. Last block first is fastest
+    // and needs no memory for waiting blocks. The bits do not depend on the order.
+    void put_gradient(std::size_t block, const shard::Gradient& gradient);
+    // Puts what the next two calls made of the block.
     void put_gradient(std::size_t block);
+    // Lends memory for the block's gradient in fp32, of the GPU if trace::RunFacts::encodes_on_gpu,
+    // until the block is put. Not collective.
+    std::span<float> gradient_space(std::size_t block);
+    // Adds a micro-batch's fp32 gradient of the block, in fp32, and has read it as put_gradient()
+    // has. May be called repeatedly. Not collective.
+    void add_gradient(std::size_t block, std::span<const float> gradient);
     // Call after all blocks were put.
     GradientFacts end_gradients(const StepEnd& end = {});
     // Begins the step's update if backward did not. In modes without overlap the update is over on

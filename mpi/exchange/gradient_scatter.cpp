@@ -165,10 +165,12 @@ void GradientScatter::share(std::size_t count, const Executor::Turn& turn) const
 
 // Returns every member's dense gradients of this rank's slice, one member's after the other's.
 std::span<const std::byte> GradientScatter::exchange_dense(const Route& round,
-                                                           std::span<const float> gradient) {
+                                                           const TileReader& read) {
     const std::span<const std::uint32_t> order = round.slices.order();
-    share(order.size(), [&](std::size_t i, int) {
-        kernels_.narrow(gradient.data() + order[i] * kTileElems, settings_.gradient_dtype,
+    share(order.size(), [&](std::size_t i, int member) {
+        std::vector<float>& values = spaces_[static_cast<std::size_t>(member)].sum;
+        read(round.tiles.begin + order[i], values);
+        kernels_.narrow(values.data(), settings_.gradient_dtype,
                         dense_out_.data() + i * dense_bytes(), kTileElems);
     });
     const mpi::Blocks in{std::vector<std::size_t>(static_cast<std::size_t>(group_ranks_.size()),
@@ -179,10 +181,10 @@ std::span<const std::byte> GradientScatter::exchange_dense(const Route& round,
 
 // Writes the payloads of this rank's slice to payloads_out_, as in round.sent. A payload that goes
 // to several nodes is copied.
-void GradientScatter::encode_slice(const Route& round, std::span<const float> gradient) {
+void GradientScatter::encode_slice(const Route& round, const TileReader& read) {
     const bool is_alone = group_ranks_.size() == 1;
     const std::span<const std::byte> dense =
-        is_alone ? std::span<const std::byte>() : exchange_dense(round, gradient);
+        is_alone ? std::span<const std::byte>() : exchange_dense(round, read);
     const std::span<const std::uint32_t> order = round.sent.order();
     const auto payload_of = [&](std::size_t i) {
         return std::span(payloads_out_).subspan(i * payload_bytes(), payload_bytes());
@@ -199,8 +201,9 @@ void GradientScatter::encode_slice(const Route& round, std::span<const float> gr
         WorkSpace& space = spaces_[static_cast<std::size_t>(member)];
         const std::size_t tile = round.sliced[place];
         if (is_alone) {  // rounded while it is in the cache
-            kernels_.narrow(gradient.data() + (tile - round.tiles.begin) * kTileElems,
-                            settings_.gradient_dtype, space.rounded.data(), kTileElems);
+            read(tile, space.sum);
+            kernels_.narrow(space.sum.data(), settings_.gradient_dtype, space.rounded.data(),
+                            kTileElems);
             add_up(space.rounded, 0, 1, space);
         } else {
             add_up(dense, place, round.sliced.size(), space);
@@ -300,12 +303,10 @@ std::uint64_t GradientScatter::source_key() const {
     return exchange::source_key(encoding_.random_key, routes_.group());
 }
 
-std::span<const TilePayloads> GradientScatter::scatter(const Route& round,
-                                                       std::span<const float> gradient) {
-    expects(gradient.size() == round.tiles.size() * kTileElems, "the gradient covers the tiles");
+std::span<const TilePayloads> GradientScatter::scatter(const Route& round, const TileReader& read) {
     expects(round.sent.size() * payload_bytes() <= payloads_out_.size(),
             "the tiles are one of the rounds");
-    encode_slice(round, gradient);
+    encode_slice(round, read);
     return deliver(round, payloads_out_);
 }
 

@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -54,6 +55,9 @@ struct TilePayloads {
     std::span<const std::span<const std::byte>> payloads;
 };
 
+// Writes this rank's 65,536 values of a tile, padding included. Threads of the pool call it.
+using TileReader = std::function<void(std::size_t tile, std::span<float> values)>;
+
 // The gradient scatter of one rank. All ranks construct it, and call it for the same tiles in the
 // same order. The calls return payloads of this rank's tiles, ascending, which stay valid until the
 // next call.
@@ -68,8 +72,8 @@ public:
     // Sets the encoding of the following rounds. Without it: the settings' codec and key 0.
     void begin_step(const StepEncoding& encoding);
 
-    // `gradient`: 65,536 values of this rank for each tile of the round, padding included.
-    std::span<const TilePayloads> scatter(const Route& round, std::span<const float> gradient);
+    // `read` is called once for each tile of the round.
+    std::span<const TilePayloads> scatter(const Route& round, const TileReader& read);
 
     // Same as scatter() for payloads that were encoded elsewhere from the sum of the group's
     // gradients. `made`: those of round.sliced; stays valid as long as the result. Counts the
@@ -99,8 +103,8 @@ private:
     std::size_t payload_bytes() const { return encoding_.codec->payload_bytes(); }
     void allocate(std::span<const Route> rounds);
     std::size_t count_and_tell_leaving(const Route& round);
-    std::span<const std::byte> exchange_dense(const Route& round, std::span<const float> gradient);
-    void encode_slice(const Route& round, std::span<const float> gradient);
+    std::span<const std::byte> exchange_dense(const Route& round, const TileReader& read);
+    void encode_slice(const Route& round, const TileReader& read);
     // Memory that one thread needs to encode a tile.
     struct WorkSpace {
         std::vector<std::byte> rounded;  // the gradient of a rank that is alone in its group

@@ -159,7 +159,6 @@ private:
 
     // --- A step: session_step.cpp ---
     void use_places(const GpuPlaces& places);
-    void write_gradients(const PutCall& call);
     void pass_blocks();
     void keep_program(std::int64_t step);
     void make_durable(std::int64_t step);

@@ -30,38 +30,20 @@ void OptimizerSession::run(const ExpectCall& /*call*/) { engine().expect_backwar
 
 // A rank that serves has no gradients.
 void OptimizerSession::run(const PutCall& call) {
-    if (!serves()) {
-        write_gradients(call);
+    if (serves()) {
+        engine().put_gradient(call.block);
+        return;
     }
-    engine().put_gradient(call.block);
-}
-
-void OptimizerSession::write_gradients(const PutCall& call) {
-    const std::span<const TensorMemory> pieces = call.pieces;
-    const bool is_on_gpu = facts_.encodes_on_gpu;
-    const std::span<float> space = engine().gradient_space(call.block);
-    if (is_on_gpu) {
+    if (facts_.encodes_on_gpu) {
         gradient_stream_.wait_for(call.made);
     }
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-        const std::size_t elems = elems_of(layout_.tensors[first_tensors_[call.block] + i]);
-        const std::span<float> to = space.subspan(at, elems);
-        at += elems;
-        if (is_on_gpu && pieces[i].address == nullptr) {
-            memory::fill_with_zeros(std::as_writable_bytes(to), gradient_stream_);
-        } else if (is_on_gpu) {
-            memory::convert_on_gpu(to, pieces[i].address, pieces[i].dtype, call.factor,
-                                   gradient_stream_);
-        } else if (pieces[i].address == nullptr) {
-            std::ranges::fill(to, 0.0F);
-        } else {
-            convert_to_fp32(pieces[i].dtype, pieces[i].address, to.data(), elems);
-            if (call.factor != 1) {
-                std::ranges::transform(to, to.begin(), [&](float g) { return call.factor * g; });
-            }
-        }
+    std::vector<shard::GradientPart> parts;
+    parts.reserve(call.pieces.size());
+    for (const TensorMemory& piece : call.pieces) {
+        const std::size_t tensor = first_tensors_[call.block] + parts.size();
+        parts.push_back({piece.address, piece.dtype, elems_of(layout_.tensors[tensor])});
     }
+    engine().put_gradient(call.block, {.parts = parts, .factor = call.factor});
 }
 
 void OptimizerSession::keep(const std::string& about,

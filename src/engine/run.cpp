@@ -135,6 +135,10 @@ void Run::add_gradient(std::size_t block, std::span<const float> gradient) {
 }
 
 void Run::put_gradient(std::size_t block) { parts_->step.put_gradient(block); }
+
+void Run::put_gradient(std::size_t block, const shard::Gradient& gradient) {
+    parts_->step.put_gradient(block, gradient);
+}
 GradientFacts Run::end_gradients(const StepEnd& end) { return parts_->step.end_gradients(end); }
 void Run::update() {
     parts_->step.update([this](const store::Commit& position) { parts_->state.commit(position); });

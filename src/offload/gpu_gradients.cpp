@@ -122,6 +122,13 @@ std::span<float> GpuGradients::space(std::size_t block) {
     return {values_.as<float>() + range.begin % kTileElems, range.size()};
 }
 
+void GpuGradients::take(std::size_t block, const shard::Gradient& gradient) {
+    const std::span<float> to = space(block);
+    if (!gradient.parts.empty()) {
+        read_on_gpu(gradient, to, compute_);
+    }
+}
+
 // Keeps the elements from `from` on for the block before this one.
 void GpuGradients::carry(std::size_t from, std::size_t count) {
     carried_elems_ = count;

@@ -61,7 +61,10 @@ public:
     // Where to write the block's gradient: fp32, on the GPU. Blocks come last first in every step.
     std::span<float> space(std::size_t block);
 
-    // Encodes complete_tiles() of the block of the last space() call and starts the payloads'
+    // Writes the gradient there, if it has parts.
+    void take(std::size_t block, const shard::Gradient& gradient);
+
+    // Encodes complete_tiles() of the block taken last and starts the payloads'
     // transfer to the host. Collective over the groups, if any.
     void encode(std::size_t block);
 

@@ -204,10 +204,7 @@ int StepPipeline::residual_heir(std::size_t tile) const {
 }
 
 std::span<float> StepPipeline::gradient_space(std::size_t block) {
-    if (!computes()) {
-        return {};
-    }
-    return gpu_gradients_ ? gpu_gradients_->space(block) : assembly_.space(settings_.blocks[block]);
+    return gpu_gradients_->space(block);
 }
 
 // `tiles`: of this rank, which owns them or, with joint groups, is their slicer. Then their sums
@@ -285,7 +282,7 @@ void StepPipeline::put_payloads(std::size_t block) {
     final_from_ = std::min(final_from_, route.tiles.begin);
 }
 
-void StepPipeline::put_gradient(std::size_t block) {
+void StepPipeline::put_gradient(std::size_t block, const shard::Gradient& gradient) {
     expects(stage() == Stage::backward, "a step has begun before its gradients are put");
     if (is_updating()) {  // the last block's gradients reached the devices while this one was
                           // computed
@@ -295,6 +292,7 @@ void StepPipeline::put_gradient(std::size_t block) {
         release(final_from_);
     }
     if (gpu_gradients_) {
+        gpu_gradients_->take(block, gradient);
         gpu_gradients_->encode(block);
         if (const auto before = std::exchange(encoding_block_, block)) {
             put_payloads(*before);
@@ -302,20 +300,25 @@ void StepPipeline::put_gradient(std::size_t block) {
         return;
     }
     const shard::TileRange tiles = complete_tiles(settings_.blocks[block]);
-    const std::span<const float> values =
-        computes() ? assembly_.tiles(settings_.blocks[block]) : std::span<const float>();
+    const exchange::TileReader read = [this](std::size_t tile, std::span<float> values) {
+        assembly_.read(tile, values);
+    };
+    if (computes()) {
+        assembly_.take(settings_.blocks[block], gradient);
+    }
     const std::span<const exchange::Route> rounds = rounds_of(rounds_, block);
     const std::span<const exchange::Route> joint = rounds_of(joint_rounds_, block);
     for (std::size_t i = 0; i < rounds.size(); ++i) {
         std::span<const exchange::TilePayloads> of_round;
         if (computes()) {
-            of_round = scatter_.scatter(
-                rounds[i], values.subspan((rounds[i].tiles.begin - tiles.begin) * kTileElems,
-                                          rounds[i].tiles.size() * kTileElems));
+            of_round = scatter_.scatter(rounds[i], read);
         } else if (!joint_) {
             of_round = scatter_.scatter_payloads(rounds[i], {});
         }
         take(of_round, joint.empty() ? joint : joint.subspan(i, 1));
+    }
+    if (computes()) {
+        assembly_.carry();
     }
     final_from_ = std::min(final_from_, tiles.begin);
 }

@@ -136,14 +136,14 @@ public:
     void begin_step(const exchange::StepEncoding& encoding, const codec::Codec* sum_codec = nullptr,
                     const codec::Codec* of_nodes = nullptr);
 
-    // Where to write this rank's gradient of the block: fp32, in GPU memory if has_gpu(). Empty if
-    // the rank has none. Not collective.
+    // With has_gpu(): where to write this rank's gradient of the block, in fp32. Not collective.
     std::span<float> gradient_space(std::size_t block);
     bool has_gpu() const { return gpu_gradients_.has_value(); }
 
-    // Sends gradient_space(block) to the owners' devices. With a GPU, which still works on it, the
-    // next call does.
-    void put_gradient(std::size_t block);
+    // Sends the block's gradient to the owners' devices, or that in gradient_space(block) if it has
+    // no parts. With a GPU, which still works on it, the next call does. Ranks that serve have
+    // none.
+    void put_gradient(std::size_t block, const shard::Gradient& gradient);
 
     GradientSum finish_gradients();
 

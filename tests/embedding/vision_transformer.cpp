@@ -82,8 +82,9 @@ int main(int, char** argv) {
         run.begin_backward({.groups = {{.rate = 1e-3, .decay = 0.1}}});
         for (std::size_t i = 0; i < tensors.size(); ++i) {  // in any order
             if (step == killed_at && world.rank() == 1 && i == tensors.size() / 2) std::raise(SIGKILL);
-            run.add_gradient(i, {tensors[i].grad().contiguous().data_ptr<float>(), layout.blocks[i].size()});
-            run.put_gradient(i);
+            const torch::Tensor gradient = tensors[i].grad().contiguous();
+            const shard::GradientPart part{gradient.data_ptr(), Dtype::fp32, layout.blocks[i].size()};
+            run.put_gradient(i, {.parts = {&part, 1}});
         }
         run.end_gradients();
         run.update();

@@ -10,7 +10,7 @@ namespace {
 constexpr int kSteps = 3;
 
 // The order in which the blocks' gradients come.
-enum class Way { last_first, shuffled, in_parts };
+enum class Way { last_first, shuffled, in_parts, as_tensors };
 
 Layout five_blocks() { return layout_of_blocks({70000, 300, 131072, 65000, 4000}, Dtype::bf16); }
 
@@ -50,6 +50,20 @@ std::vector<std::size_t> order_of_blocks(Way way, std::size_t blocks, std::uint6
     return order;
 }
 
+// Hands over twice the sum as tensors of several sizes, and half as its factor.
+void put_tensors(engine::Run& engine, std::size_t block, const std::vector<float>& first,
+                 const std::vector<float>& second) {
+    std::vector<float> twice(first.size());
+    std::ranges::transform(first, second, twice.begin(),
+                           [](float a, float b) { return 2 * (a + b); });
+    std::vector<shard::GradientPart> parts;
+    for (std::size_t at = 0, elems = 0; at < twice.size(); at += elems) {
+        elems = std::min(3 * at + 7, twice.size() - at);
+        parts.push_back({&twice[at], Dtype::fp32, elems});
+    }
+    engine.put_gradient(block, {.parts = parts, .factor = 0.5F});
+}
+
 void put_block(engine::Run& engine, shard::ElementRange range, std::size_t block,
                std::uint64_t stream, Way way) {
     const std::vector<float> first = part_of_gradient(range, stream, 0);
@@ -57,6 +71,9 @@ void put_block(engine::Run& engine, shard::ElementRange range, std::size_t block
     if (way == Way::in_parts) {
         engine.add_gradient(block, first);
         engine.add_gradient(block, second);
+    } else if (way == Way::as_tensors) {
+        put_tensors(engine, block, first, second);
+        return;
     } else {
         std::ranges::transform(first, second, engine.gradient_space(block).begin(), std::plus<>());
     }
@@ -233,13 +250,14 @@ INSTANTIATE_TEST_SUITE_P(Steps, ClippingOf,
 
 class GradientsOf : public testing::TestWithParam<config::GroupWord> {};
 
-TEST_P(GradientsOf, GiveTheSameMastersInAnyOrderAndInParts) {
+TEST_P(GradientsOf, GiveTheSameMastersInAnyOrderInPartsAndAsTensors) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
     const std::string folder = folder_of(world, GetParam() == config::GroupWord::global ? 1 : 0);
     const config::EngineSettings settings = placed_in(folder, GetParam());
     const std::uint64_t in_order = masters_after(world, settings, Way::last_first);
     EXPECT_EQ(masters_after(world, settings, Way::shuffled), in_order);
     EXPECT_EQ(masters_after(world, settings, Way::in_parts), in_order);
+    EXPECT_EQ(masters_after(world, settings, Way::as_tensors), in_order);
 }
 
 INSTANTIATE_TEST_SUITE_P(Placements, GradientsOf,

@@ -62,6 +62,12 @@ std::vector<float> gradient_of_round(int rank, shard::TileRange round) {
     return gradient;
 }
 
+TileReader gradient_of(int rank) {
+    return [rank](std::size_t tile, std::span<float> values) {
+        std::ranges::copy(gradient_of_round(rank, {tile, tile + 1}), values.begin());
+    };
+}
+
 void add(std::vector<float>& sum, const std::vector<float>& values) {
     std::ranges::transform(sum, values, sum.begin(), std::plus<>());
 }
@@ -189,8 +195,8 @@ protected:
         sum.begin_step(sent, sum_codec, source_key(kRandomKey, 0));
         std::map<std::size_t, int> seen;
         for (const Route& round : rounds_) {
-            const std::vector<float> gradient = gradient_of_round(world_.rank(), round.tiles);
-            for (const auto& [tile, payloads] : scatter.scatter(round, gradient)) {
+            for (const auto& [tile, payloads] :
+                 scatter.scatter(round, gradient_of(world_.rank()))) {
                 ++seen[tile];
                 ASSERT_TRUE(references_.contains(tile)) << "tile " << tile << " is not this rank's";
                 constexpr std::size_t kSquared = kTileElems / 2 + 5;  // ends within a piece
@@ -327,9 +333,8 @@ TEST_P(ScatterReference, IsTheSameWithPayloadsThatWereMadeElsewhere) {
             const auto payload = Reference(groups_, tile).payloads(*codec)[group];
             made.insert(made.end(), payload.begin(), payload.end());
         }
-        const std::vector<float> gradient = gradient_of_round(world_.rank(), round.tiles);
         sent += expect_payloads(group % 2 == 0 ? sending.scatter_payloads(round, made)
-                                               : sending.scatter(round, gradient),
+                                               : sending.scatter(round, gradient_of(world_.rank())),
                                 *codec);
         if (owners_.copies() > 1) {
             EXPECT_THROW(taking.take_arrived(round, made), ContractError);
@@ -372,8 +377,8 @@ TEST_P(ScatterReference, FeedsBackWhatTheLastAcceptedStepLost) {
                 {.codec = codec.get(), .random_key = kRandomKey, .feeds_back = true});
             Residuals left = kept;
             for (const Route& round : rounds_) {
-                const std::vector<float> gradient = gradient_of_round(world_.rank(), round.tiles);
-                for (const auto& [tile, payloads] : scatter.scatter(round, gradient)) {
+                for (const auto& [tile, payloads] :
+                     scatter.scatter(round, gradient_of(world_.rank()))) {
                     Reference::Payloads wanted;
                     for (std::size_t group = 0; group < payloads.size(); ++group) {
                         wanted.push_back(references_.at(tile).payload_fed_back(

@@ -78,8 +78,8 @@ TEST_F(ShapedNetwork, HoldsTheGradientsBackAndBringsThemAll) {
     const Route round = routes.of(all);
     GradientScatter scatter(world_, routes, {.codec = codec.get(), .links = &*links_}, {&round, 1},
                             traffic_);
-    const std::vector<float> gradient(kShapedTiles * kTileElems, 1.0F);
-    const auto taken = scatter.scatter(round, gradient);
+    const auto taken = scatter.scatter(
+        round, [](std::size_t, std::span<float> values) { std::ranges::fill(values, 1.0F); });
     for (const TilePayloads& one : taken) {
         EXPECT_EQ(one.payloads.size(), static_cast<std::size_t>(world_.size()));
     }

@@ -72,9 +72,9 @@ public:
     }
 
     void put_gradient(StepPipeline& pipeline, std::size_t block) {
-        const std::span<float> gradient = pipeline.gradient_space(block);
-        std::fill(gradient.begin(), gradient.end(), 0.5F);
-        pipeline.put_gradient(block);
+        const std::vector<float> gradient(kPipelineBlocks[block].size(), 0.5F);
+        const shard::GradientPart part{gradient.data(), Dtype::fp32, gradient.size()};
+        pipeline.put_gradient(block, {.parts = {&part, 1}});
     }
 
     void take_step(StepPipeline& pipeline, Moment last) {

@@ -2,6 +2,7 @@
 #include "engine/route/held_gradients.hpp"
 
 #include "base/error.hpp"
+#include "offload/gradient_assembly.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -32,29 +33,42 @@ std::optional<std::size_t> HeldGradients::next() const {
 std::span<float> HeldGradients::hold(std::size_t block) {
     HeldBlock& of = blocks_.at(block);
     expects(!of.is_complete, "a block's gradient is put once in a step");
-    of.is_held = true;
-    if (!stream_) {
-        of.on_host.resize(of.elems);
-        return of.on_host;
-    }
-    if (of.on_gpu.size() == 0) {
+    if (stream_ && of.on_gpu.size() == 0) {
         of.on_gpu = memory::GpuBuffer(of.elems * sizeof(float));
     }
-    return {of.on_gpu.as<float>(), of.elems};
+    if (!stream_ && !of.is_held) {
+        if (!spare_.empty()) {
+            of.on_host = std::move(spare_.back());
+            spare_.pop_back();
+        }
+        of.on_host.resize(of.elems);
+    }
+    of.is_held = true;
+    float* const values = stream_ ? of.on_gpu.as<float>() : of.on_host.data();
+    of.part = {.values = values, .dtype = Dtype::fp32, .elems = of.elems};
+    return {values, of.elems};
 }
 
 void HeldGradients::add(std::size_t block, std::span<const float> part) {
     expects(part.size() == blocks_.at(block).elems, "a part has every element of its block");
-    const bool is_first = !is_held(block);
+    if (!is_held(block)) {
+        const shard::GradientPart all{part.data(), Dtype::fp32, part.size()};
+        keep(block, {.parts = {&all, 1}});
+        return;
+    }
     const std::span<float> sum = hold(block);
-    if (stream_ && is_first) {
-        memory::copy_on_gpu(std::as_writable_bytes(sum), std::as_bytes(part), *stream_);
-    } else if (stream_) {
+    if (stream_) {
         memory::add_on_gpu(sum, sum.data(), Dtype::fp32, part.data(), Dtype::fp32, *stream_);
-    } else if (is_first) {
-        std::ranges::copy(part, sum.begin());
     } else {
         std::ranges::transform(sum, part, sum.begin(), std::plus<>());
+    }
+}
+
+void HeldGradients::keep(std::size_t block, const shard::Gradient& gradient) {
+    if (stream_) {
+        offload::read_on_gpu(gradient, hold(block), *stream_);
+    } else {
+        offload::read_gradient(gradient, 0, hold(block));
     }
 }
 
@@ -63,16 +77,16 @@ void HeldGradients::complete(std::size_t block) {
     blocks_[block].is_complete = true;
 }
 
-void HeldGradients::release(std::span<float> to) {
+shard::Gradient HeldGradients::gradient(std::size_t block) const {
+    const HeldBlock& of = blocks_[block];
+    return of.is_held ? shard::Gradient{.parts = {&of.part, 1}} : shard::Gradient();
+}
+
+void HeldGradients::release() {
     --left_;
     HeldBlock& of = blocks_[left_];
-    if (!of.is_held) {
-        return;
-    }
-    if (stream_) {
-        memory::copy_on_gpu(std::as_writable_bytes(to), of.on_gpu.span(), *stream_);
-    } else {
-        std::ranges::copy(of.on_host, to.begin());
+    if (of.is_held && !stream_) {
+        spare_.push_back(std::move(of.on_host));
     }
 }
 

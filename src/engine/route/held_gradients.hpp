@@ -1,8 +1,9 @@
-// Holds gradients that come out of order (not last block first) or in several parts until their
-// turn.
+// Holds gradients that come out of order (not last block first), in several parts, or in memory of
+// the engine's, until their turn.
 #pragma once
 
 #include "memory/gpu.hpp"
+#include "shard/gradient.hpp"
 #include "shard/partition.hpp"
 
 #include <cstddef>
@@ -27,14 +28,18 @@ public:
     bool is_held(std::size_t block) const { return blocks_[block].is_held; }
     bool is_complete(std::size_t block) const { return blocks_[block].is_complete; }
 
-    // Memory where the block's gradient waits.
+    // Memory where the block's gradient waits, in fp32.
     std::span<float> hold(std::size_t block);
-    // Adds a part to the waiting gradient; the first part is copied. Where `stream` writes.
+    // Copies the block's gradient there. Where `stream` writes.
+    void keep(std::size_t block, const shard::Gradient& gradient);
+    // Adds a part to what waits; the first part is kept.
     void add(std::size_t block, std::span<const float> part);
     // Call when all parts of the block have come.
     void complete(std::size_t block);
-    // Copies the gradient of the block whose turn it is to `to`, if it waits here.
-    void release(std::span<float> to);
+    // What waits of the block; no parts if it is not held. Valid until the block is released.
+    shard::Gradient gradient(std::size_t block) const;
+    // The block whose turn it is was sent.
+    void release();
 
 private:
     struct HeldBlock {
@@ -43,11 +48,13 @@ private:
         bool is_complete = false;
         std::vector<float> on_host;
         memory::GpuBuffer on_gpu;
+        shard::GradientPart part;
     };
 
     std::optional<memory::Stream> stream_;
     std::vector<HeldBlock> blocks_;
-    std::size_t left_ = 0;  // blocks before this one are not released yet
+    std::vector<std::vector<float>> spare_;  // memory of blocks that were released
+    std::size_t left_ = 0;                   // blocks before this one are not released yet
 };
 
 }  // namespace nearstep::engine

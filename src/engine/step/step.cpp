@@ -162,14 +162,22 @@ void Step::read_ahead() {
     pipeline_.read_ahead(early_factor() ? csd::ReadAhead::from_last : csd::ReadAhead::from_first);
 }
 
-// Puts a fault into the gradient, if a test's fault plan asks for it.
-void Step::harm_gradient(std::span<float> gradient) {
+// Returns the parts, which begin with infinity if a test's fault plan asks for it.
+std::vector<shard::GradientPart> Step::with_fault(std::span<const shard::GradientPart> parts) {
+    static constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    std::vector<shard::GradientPart> out(parts.begin(), parts.end());
     if (resources_.faults.is_armed() &&
         resources_.faults.arrive(FaultPhase::gradient) != FaultAction::none) {
-        expects(!gradient.empty() && !pipeline_.has_gpu(),
+        expects(!out.empty() && !pipeline_.has_gpu(),
                 "gradients that are harmed are this rank's and lie on the host");
-        gradient.front() = std::numeric_limits<float>::infinity();
+        shard::GradientPart& first = out.front();
+        if (first.values != nullptr) {
+            first.values = static_cast<const std::byte*>(first.values) + size_bytes(first.dtype);
+        }
+        --first.elems;
+        out.insert(out.begin(), {.values = &kInfinity, .dtype = Dtype::fp32, .elems = 1});
     }
+    return out;
 }
 
 bool Step::waits_for_all_gradients() const {
@@ -178,8 +186,9 @@ bool Step::waits_for_all_gradients() const {
 
 std::span<float> Step::gradient_space(std::size_t block) {
     const bool is_next = block == held_.next() && !held_.is_held(block);
-    return is_next && !waits_for_all_gradients() ? pipeline_.gradient_space(block)
-                                                 : held_.hold(block);
+    return is_next && pipeline_.has_gpu() && !waits_for_all_gradients()
+               ? pipeline_.gradient_space(block)
+               : held_.hold(block);
 }
 
 void Step::add_gradient(std::size_t block, std::span<const float> gradient) {
@@ -193,22 +202,33 @@ void Step::put_gradient(std::size_t block) {
     }
 }
 
+void Step::put_gradient(std::size_t block, const shard::Gradient& gradient) {
+    expects(!held_.is_held(block), "a block's gradient is put in one way");
+    if (block == held_.next() && !waits_for_all_gradients()) {
+        held_.complete(block);
+        send_gradient(block, gradient);
+        put_complete_gradients();
+        return;
+    }
+    held_.keep(block, gradient);
+    put_gradient(block);
+}
+
 // Sends blocks in the same order on all ranks, however they arrived.
 void Step::put_complete_gradients() {
     for (auto block = held_.next(); block && held_.is_complete(*block); block = held_.next()) {
-        const std::span<float> space = pipeline_.gradient_space(*block);
-        held_.release(space);
-        harm_gradient(space);
-        send_gradient(*block);
+        send_gradient(*block, held_.gradient(*block));
     }
 }
 
-void Step::send_gradient(std::size_t block) {
+void Step::send_gradient(std::size_t block, const shard::Gradient& gradient) {
+    const std::vector<shard::GradientPart> parts = with_fault(gradient.parts);
     gpu_traffic_.take_gradients(block);
     {
         const trace::Span span(resources_.timeline, Lane::exchange, "gradient", of_block(block));
-        pipeline_.put_gradient(block);
+        pipeline_.put_gradient(block, {.parts = parts, .factor = gradient.factor});
     }
+    held_.release();
     resources_.faults.pass(FaultPhase::after_scatter);
 }
 

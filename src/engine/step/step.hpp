@@ -45,6 +45,7 @@ public:
     std::span<float> gradient_space(std::size_t block);
     void add_gradient(std::size_t block, std::span<const float> gradient);
     void put_gradient(std::size_t block);
+    void put_gradient(std::size_t block, const shard::Gradient& gradient);
     GradientFacts end_gradients(const StepEnd& end);
 
     // Where devices keep the update, `commit` is called with the position behind it when all of
@@ -78,8 +79,8 @@ private:
     void judge_guess();
     bool waits_for_all_gradients() const;
     void put_complete_gradients();
-    void send_gradient(std::size_t block);
-    void harm_gradient(std::span<float> gradient);
+    void send_gradient(std::size_t block, const shard::Gradient& gradient);
+    std::vector<shard::GradientPart> with_fault(std::span<const shard::GradientPart> parts);
     void read_ahead();
     void use_scalars();
     void begin_update(double factor);
