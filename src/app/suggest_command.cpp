@@ -207,6 +207,7 @@ std::string python_of(const SuggestArguments& given, const Found& found, const p
                     nearstep::name_of(way.codec), "\"");
     }
     out += passes > 1 ? text(", accumulation=", passes) : "";
+    out += way.log_gb > 0 ? text(", config={\"csd.log_gb\": ", way.log_gb, "}") : "";
     if (is_streamed) {
         out += text(",\n                     weights=", from,
                     ", stream=nearstep.Stream(gpu_memory_gb=",

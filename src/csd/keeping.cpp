@@ -28,7 +28,9 @@ std::string describe(const LoggedState& device) {
     return text("a device keeps ", human_bytes(static_cast<double>(device.memory_bytes())),
                 " of state in memory and has ", device.logs, " logs of ",
                 human_bytes(static_cast<double>(device.log_bytes)),
-                ", so that a restart repeats at most ", device.logs, " steps");
+                "; a step writes one of them and ",
+                human_bytes(static_cast<double>(device.state_bytes_of_step())),
+                " of the state, so that a restart repeats at most ", device.logs, " steps");
 }
 
 }  // namespace nearstep::csd

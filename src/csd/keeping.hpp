@@ -40,8 +40,8 @@ struct LoggedState {
     std::size_t step_bytes() const { return state_bytes_of_step() + log_bytes; }
 };
 
-// "a device keeps 28 GB of state in memory and has 16 logs of 3.5 GB, so that a restart repeats at
-// most 16 steps".
+// "a device keeps 28 GB of state in memory and has 16 logs of 3.5 GB; a step writes one of them and
+// 1.75 GB of the state, so that a restart repeats at most 16 steps".
 std::string describe(const LoggedState& device);
 
 }  // namespace nearstep::csd

@@ -91,8 +91,8 @@ bool is_allowed(const Problem& problem, const Choice& choice) {
             (choice.gradients.nodes == 1 && choice.optimizer.size() == problem.ranks())) &&
            (choice.scatter == Scatter::hierarchical || choice.gradients.gpus < problem.site.gpus) &&
            (choice.home != Home::storage ||
-            (problem.ranks() == 1 && choice.order == Order::by_block &&
-             choice.gather == Gather::dense && problem.work.keeping == csd::Keeping::twice)) &&
+            (problem.ranks() == 1 && choice.gather == Gather::dense &&
+             (choice.sums == Sums::host) == has_sums)) &&
            (choice.handover != Handover::dense || choice.codec != Codec::dense ||
             lists_of(problem, choice) > 1);
 }
@@ -126,8 +126,10 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
     }
     space.parameters = meshes;
     space.homes = {Home::gpu, Home::host};
-    if (problem.work.element_bytes * static_cast<double>(problem.work.model.parameters) >
-        problem.site.host_memory) {
+    const double host_bytes =
+        problem.work.element_bytes * static_cast<double>(problem.work.model.parameters) +
+        problem.work.bytes_in_memory();
+    if (host_bytes > problem.site.host_memory) {
         space.homes.push_back(Home::storage);
     }
     space.orders = {Order::by_block, Order::by_micro_batch};

@@ -48,11 +48,22 @@ double drives_rate(const Site& site, double of_drive) {
     return std::min(site.csds * of_drive, site.host_link);
 }
 
+// Bytes of the masters that one pass reads from drives.
+double masters_on_drives(const Workload& work, const Numbers& n) {
+    return work.is_in_memory() ? 0 : work.master_bytes * n.parameters;
+}
+
+// One pass over all masters, on drives or in memory.
+double seconds_of_masters(const Site& site, const Workload& work, const Numbers& n) {
+    return work.is_in_memory() ? seconds(work.master_bytes * n.parameters, site.host_memory_rate)
+                               : masters_on_drives(work, n) / drives_rate(site, site.device_read);
+}
+
 // One pass of all parameters from storage, while inputs of blocks leave for host and drives.
 double forward_from_storage(const Site& site, const Workload& work, const Numbers& n) {
     const double inputs = n.inputs_on_host + n.inputs_on_drives;
     return largest({std::max(n.element * n.parameters, inputs) / site.gpu_link,
-                    work.master_bytes * n.parameters / drives_rate(site, site.device_read),
+                    seconds_of_masters(site, work, n),
                     n.inputs_on_drives / drives_rate(site, site.device_write)});
 }
 
@@ -60,8 +71,8 @@ double forward_from_storage(const Site& site, const Workload& work, const Number
 double backward_from_storage(const Site& site, const Workload& work, const Numbers& n) {
     const double inputs = n.inputs_on_host + n.inputs_on_drives;
     return std::max((n.element * n.parameters + inputs) / site.gpu_link,
-                    (work.master_bytes * n.parameters + n.inputs_on_drives) /
-                        drives_rate(site, site.device_read));
+                    seconds_of_masters(site, work, n) +
+                        n.inputs_on_drives / drives_rate(site, site.device_read));
 }
 
 // Inputs of a rank's layers that wait on the host in a step.
@@ -96,8 +107,8 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
         rows_of_rank(problem) * seconds(work.moved_bytes_per_sequence, site.gpu_memory_rate);
     t.fwd_gpu = products + moves;
     const bool is_from_storage = choice.home == Home::storage;
-    t.fwd_load = is_from_storage ? forward_from_storage(site, problem.work, n)
-                                 : n.rounds * load_seconds(problem, choice, n);
+    t.fwd_load = n.rounds * (is_from_storage ? forward_from_storage(site, problem.work, n)
+                                             : load_seconds(problem, choice, n));
     // Inputs leave while parameters come, and come back beside these.
     const double inputs = inputs_to_host(problem, choice) / site.gpu_link;
     const double loads = t.fwd_load;
@@ -107,7 +118,7 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
     const double again = 1 - share_that_keeps(problem, choice);
     t.bwd_gpu = (1 + work.trained + again) * products + (2 + again) * moves;
     t.bwd_load = is_from_storage
-                     ? backward_from_storage(site, problem.work, n)
+                     ? n.rounds * backward_from_storage(site, problem.work, n)
                      : std::max(loads, inputs + n.rounds * from_host_seconds(problem, choice, n));
     const bool is_flat = choice.scatter == Scatter::flat;
     const double slices = choice.gradients.gpus;
@@ -257,12 +268,10 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
                            t.gpu + std::max(t.fwd_gpu / n.rounds, forward / blocks), network});
     if (choice.home == Home::storage) {  // the drives do the work of both
         both = largest(
-            {both,
-             share * device.read +
-                 problem.work.master_bytes * n.parameters / drives_rate(site, site.device_read),
+            {both, share * device.read + seconds_of_masters(site, problem.work, n),
              share * device.write + n.inputs_on_drives / drives_rate(site, site.device_write),
              share * device.both +
-                 seconds(problem.work.master_bytes * n.parameters + 2 * n.inputs_on_drives,
+                 seconds(masters_on_drives(problem.work, n) + 2 * n.inputs_on_drives,
                          site.csds * site.device_total)});
     }
     t.overlap = std::max(0.0, t.opt + forward - both);
@@ -309,12 +318,14 @@ Volumes volumes_of(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
     // The share of the parameters that one node's drives hold, counting all copies.
     const double share = n.copies / n.homes * n.on_drives;
-    const double inputs = n.inputs_on_drives / n.parameters;
+    const double inputs = n.rounds * n.inputs_on_drives / n.parameters;
     const double logged =
         problem.work.keeping == csd::Keeping::logged
             ? kept_state(problem, choice, n).written * problem.most_csds() / n.parameters
             : 0;
-    const double masters = choice.home == Home::storage ? 2 * problem.work.master_bytes : 0;
+    const double masters = choice.home == Home::storage
+                               ? 2 * n.rounds * masters_on_drives(problem.work, n) / n.parameters
+                               : 0;
     return {.host_down = n.handover * share + inputs,
             .host_up = n.new_bytes * share + masters + inputs,
             .device_read = problem.work.state_bytes * share + masters + inputs,

@@ -31,12 +31,6 @@ constexpr double kSumBytes = 4;  // of a gradient's sum over micro-batches
 // The part of a pass's gradients that waits for the host's threads to add it.
 constexpr double kWaitingShare = 0.5;
 
-// Rows of a rank that wait for the backward of a block at once.
-double waiting_rows(const Problem& problem, const Choice& choice) {
-    const double rows = rows_of_rank(problem);
-    return choice.order == Order::by_block ? rows : std::min(rows, problem.work.micro_sequences);
-}
-
 // GPU memory of one micro-batch's block, and of the inputs of all blocks that wait there.
 double bytes_of_inputs(const Problem& problem, const Choice& choice) {
     const Workload& work = problem.work;

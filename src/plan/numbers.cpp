@@ -5,13 +5,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace nearstep::plan {
 
 namespace {
 
 double waiting_inputs(const Problem& problem, const Choice& choice) {
-    return choice.home == Home::storage ? rows_of_rank(problem) * problem.work.checkpoint_bytes : 0;
+    return choice.home == Home::storage
+               ? waiting_rows(problem, choice) * problem.work.checkpoint_bytes
+               : 0;
+}
+
+// Half of the host's memory, without the state there. Where the drives are memory, all.
+double room_of_inputs(const Problem& problem) {
+    return problem.work.keeping == csd::Keeping::once
+               ? std::numeric_limits<double>::infinity()
+               : std::max(0.0, problem.site.host_memory - problem.work.bytes_in_memory()) / 2;
 }
 
 // The share of the state that lies on nodes with GPUs, rather than on storage nodes.
@@ -42,6 +52,11 @@ double micro_batches(const Problem& problem) {
     return std::ceil(rows_of_rank(problem) / problem.work.micro_sequences);
 }
 
+double waiting_rows(const Problem& problem, const Choice& choice) {
+    const double rows = rows_of_rank(problem);
+    return choice.order == Order::by_block ? rows : std::min(rows, problem.work.micro_sequences);
+}
+
 Numbers::Numbers(const Problem& problem, const Choice& choice)
     : parameters(static_cast<double>(problem.work.model.parameters)),
       element(problem.work.element_bytes),
@@ -69,7 +84,7 @@ Numbers::Numbers(const Problem& problem, const Choice& choice)
       most_tiles(
           std::max({tiles, tiles_of_each(problem, copies * choice.shares.gpu, problem.ranks()),
                     tiles_of_each(problem, copies * choice.shares.memory, problem.holders())})),
-      inputs_on_host(std::min(waiting_inputs(problem, choice), problem.site.host_memory / 2)),
+      inputs_on_host(std::min(waiting_inputs(problem, choice), room_of_inputs(problem))),
       inputs_on_drives(waiting_inputs(problem, choice) - inputs_on_host),
       subgroup_tiles(std::min(static_cast<double>(choice.subgroup_tiles),
                               std::max(1.0, std::floor(all_tiles / 4)))),

@@ -12,6 +12,9 @@ namespace nearstep::plan {
 double rows_of_rank(const Problem& problem);
 double micro_batches(const Problem& problem);
 
+// Rows of a rank that wait for the backward of a block at once.
+double waiting_rows(const Problem& problem, const Choice& choice);
+
 // Numbers that several terms share. Bytes are per parameter.
 struct Numbers {
     Numbers(const Problem& problem, const Choice& choice);
@@ -36,7 +39,7 @@ struct Numbers {
     double tiles;       // of the drive with the most
     double most_tiles;  // of the device with the most, in any tier
     // With parameters in storage: bytes of block inputs that wait in host memory, and on the
-    // drives.
+    // drives, in each round.
     double inputs_on_host;
     double inputs_on_drives;
     double subgroup_tiles;   // narrowed as in shard::Partition to give at least four subgroups

@@ -44,6 +44,10 @@ struct Workload {
 
     // Whether the state by csd.path lies in host memory.
     bool is_in_memory() const { return keeping != csd::Keeping::twice; }
+    // What all of it takes there.
+    double bytes_in_memory() const {
+        return is_in_memory() ? state_bytes * static_cast<double>(model.parameters) : 0;
+    }
 };
 
 // One node, its GPUs and its devices, which may be a storage node's, in bytes and bytes per second.

@@ -53,6 +53,7 @@ Workload work_of(const Machine& machine, const Task& task, const Way& way) {
         work.state_bytes *= task.adapters;
     }
     work.keeping = way.keeping;
+    work.log_room = way.log_gb * kGiga;
     if (way.keeping == Keeping::twice && way.home != Home::storage) {
         work.kept =
             std::min(1.0, machine.host_memory / kKeepShare / (work.state_bytes * elements(task)));
@@ -84,10 +85,9 @@ Choice choice_of(const Problem& problem, const Way& way) {
     Choice choice;
     choice.codec = way.codec;
     choice.home = way.home;
-    choice.order = way.home == Home::storage ? Order::by_block : Order::by_micro_batch;
+    choice.order = Order::by_micro_batch;
     choice.kept = way.home == Home::gpu ? Kept::all : Kept::most;
-    const bool has_sums = way.home != Home::storage && micro_batches(problem) > 1;
-    choice.sums = has_sums ? Sums::host : Sums::gpu;
+    choice.sums = micro_batches(problem) > 1 ? Sums::host : Sums::gpu;
     choice.shares.memory = way.keeping == Keeping::twice ? 0 : 1;
     return choice;
 }
@@ -146,17 +146,30 @@ Forecast with_format(const Machine& machine, const Task& task, Way way) {
                                                                                             : exact;
 }
 
+// More logs than usual where the drive is so slow that a smaller part of the state in each step
+// makes the step shorter.
+Forecast with_logs(const Machine& machine, const Task& task, Way way) {
+    way.keeping = Keeping::logged;
+    Forecast best = with_format(machine, task, way);
+    for (std::size_t logs = 2 * csd::kUsualLogs; logs <= csd::kMostLogs; logs *= 2) {
+        way.log_gb = std::ceil(static_cast<double>(logs * best.logged.log_bytes) / 1e7) / 100;
+        const Forecast more = with_format(machine, task, way);
+        if (more.does_fit && best.step_s > kFastEnough * more.step_s) {
+            best = more;
+        }
+    }
+    return best;
+}
+
 // Logs spare the drive where memory suffices. Adapters have little state. State in memory alone
 // survives no reboot, so that it must be worth that.
 Forecast best_of_home(const Machine& machine, const Task& task, Way way) {
     constexpr double kWorth = 1.5;
-    way.host_memory = way.home == Home::storage ? machine.host_memory / 2 : 0;
+    const bool is_from_storage = way.home == Home::storage;
+    way.host_memory = is_from_storage ? machine.host_memory / 2 : 0;
     Forecast best = with_format(machine, task, way);
-    if (way.home == Home::storage) {
-        return best;
-    }
-    way.keeping = Keeping::logged;
-    const Forecast logged = with_format(machine, task, way);
+    way.host_memory = is_from_storage ? machine.host_memory / kHostMargin : 0;  // with the state
+    const Forecast logged = with_logs(machine, task, way);
     const bool is_better =
         logged.step_s <= kFastEnough * best.step_s && logged.written_bytes < best.written_bytes;
     if (logged.does_fit && way.trained == Trained::all && (!best.does_fit || is_better)) {
@@ -217,7 +230,7 @@ std::string name_of(const Way& way) {
     std::string name = way.trained == Trained::all ? "all parameters" : "LoRA's adapters";
     name += way.home == Home::gpu    ? ""
             : way.home == Home::host ? ", layers streamed from the host"
-                                     : ", parameters read from storage";
+                                     : ", layers streamed from the state";
     return text(name, ", ", nearstep::name_of(way.state), " state ",
                 way.keeping == Keeping::twice  ? "on the drive"
                 : way.keeping == Keeping::once ? "in host memory"

@@ -41,6 +41,7 @@ struct Way {
     int micro_batch = 1;                         // sequences
     // GB that the parameters' window may take of the host; for Home::storage.
     double host_memory = 0;
+    double log_gb = 0;  // csd.log_gb, with Keeping::logged
 
     friend bool operator==(const Way&, const Way&) = default;
 };

@@ -307,5 +307,47 @@ TEST(Storage, ReadsParametersTwiceAndSpillsInputs) {
     }
 }
 
+// The same with the state in 100 GB of memory at 50 GB/s: each pass reads the masters there.
+TEST(Storage, ReadsParametersFromStateInMemory) {
+    Problem problem = seven_billion(1);
+    problem.site.gpus = 1;
+    problem.site.csds = 2;
+    problem.site.gpu_operations = 10e12;
+    problem.site.host_memory = 100e9;
+    problem.site.host_memory_rate = 50e9;
+    problem.work.master_bytes = 2;
+    problem.work.sequences = 32;
+    problem.work.keeping = csd::Keeping::logged;
+    const double inputs = 32 * 2048 * 4096 * 2.0 * 33;
+    const double on_drives = inputs - (100e9 - 12 * 7e9) / 2;
+    Choice choice = usual(problem);
+    choice.codec = Codec::q4;
+    choice.home = Home::storage;
+    choice.shares = {.memory = 1};
+    ASSERT_TRUE(is_allowed(problem, choice));
+    const Cost logged = cost_of(problem, choice);
+    EXPECT_DOUBLE_EQ(logged.terms.fwd_load,
+                     std::max({inputs / 25e9, 14e9 / 50e9, on_drives / 3.6e9}));
+    EXPECT_DOUBLE_EQ(logged.terms.bwd_load,
+                     std::max((14e9 + inputs) / 25e9, 14e9 / 50e9 + on_drives / 6e9));
+    problem.work.keeping = csd::Keeping::once;
+    const Cost once = cost_of(problem, choice);
+    EXPECT_EQ(once.demand.drive, 0);
+    EXPECT_EQ(once.volumes.device_write, 0);
+    EXPECT_GT(once.demand.host, 12 * 7e9 + inputs);
+    choice.order = Order::by_micro_batch;  // with 16 passes of 2 rows
+    EXPECT_FALSE(is_allowed(problem, choice));
+    choice.sums = Sums::host;
+    ASSERT_TRUE(is_allowed(problem, choice));
+    const Cost passes = cost_of(problem, choice);
+    EXPECT_DOUBLE_EQ(passes.terms.fwd_load, std::max(inputs / 25e9, 16 * 14e9 / 25e9));
+    EXPECT_GT(passes.demand.host - once.demand.host, 4 * 7e9 - inputs * 15 / 16);
+    choice = usual(problem);
+    choice.codec = Codec::q4;
+    choice.shares = {.memory = 1};
+    choice.home = Home::host;  // which has a vector beside the state
+    EXPECT_GT(cost_of(problem, choice).demand.host - (once.demand.host - inputs), 2 * 6.5e9);
+}
+
 }  // namespace
 }  // namespace nearstep::plan

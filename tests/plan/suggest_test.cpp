@@ -207,6 +207,42 @@ TEST(Suggest, NamesTheFastestFirst) {
     }
 }
 
+// 28 GB of state fit beside nothing that is as large as the parameters.
+TEST(Suggest, StreamsFromStateThatTheHostHoldsAlone) {
+    Machine machine = desktop();
+    machine.gpu_memory = 48e9;
+    machine.host_memory = 48e9;
+    machine.drive_rate = 1e9;
+    const std::vector<Forecast> ways = suggest(machine, seven_billion());
+    const auto found =
+        std::ranges::find(ways, Trained::all, [](const Forecast& one) { return one.way.trained; });
+    ASSERT_NE(found, ways.end());
+    EXPECT_EQ(found->way.home, Home::storage);
+    EXPECT_EQ(found->way.state, StateFormat::compact);
+    EXPECT_NE(found->way.keeping, csd::Keeping::twice);
+    EXPECT_GT(found->host_bytes, 28e9);
+    Way vector = found->way;
+    vector.home = Home::host;
+    vector.host_memory = 0;
+    EXPECT_FALSE(forecast(machine, seven_billion(), vector).does_fit);
+}
+
+TEST(Suggest, ASlowDriveGetsMoreLogs) {
+    Machine machine = desktop();
+    machine.gpu_memory = 139e9;
+    const auto logs_at = [&](double rate) {
+        machine.drive_rate = rate;
+        for (const Forecast& one : suggest(machine, seven_billion())) {
+            if (one.way.keeping == csd::Keeping::logged) {
+                return one.logged.logs;
+            }
+        }
+        return std::size_t{0};
+    };
+    EXPECT_EQ(logs_at(4e9), csd::kUsualLogs);
+    EXPECT_GE(logs_at(0.15e9), 2 * csd::kUsualLogs);
+}
+
 TEST(Suggest, NamesNoneThatDoesNotFit) {
     Machine machine = desktop();
     machine.drive_free = 10e9;

@@ -288,7 +288,8 @@ class Plan(program.Scenario):
         keys = {"csd__log": f'["{self.folder}/logs"]', "csd__state": '"compact"', "compress__codec": '"q4"'}
         words = self.arguments(state="logged", mode='"su+o+c"', **keys)
         said = (
-            r"a device keeps \S+ MB of state in memory and has 16 logs of \S+ kB, so that a restart repeats at most 16"
+            r"a device keeps \S+ MB of state in memory and has 16 logs of \S+ kB; "
+            r"a step writes one of them and \S+ kB of the state, so that a restart repeats at most 16"
         )
         started = program.succeed(1, *words, "--set", "train.steps=1").stdout
         (line,) = re.findall(rf"drive: .*each step writes .*{said} steps", started)
