@@ -21,6 +21,10 @@ protected:
     static const UpdateEngine& engine() { return std::get<0>(GetParam()); }
     static UpdateScalars scalars() { return sane_scalars(std::get<1>(GetParam())); }
     static StateFormat format() { return std::get<2>(GetParam()); }
+    // Every optimizer and every format meets each of them.
+    static Dtype dtype(std::size_t turn) {
+        return arith::dtype_in_turn(std::get<1>(GetParam()), format(), turn);
+    }
 };
 
 // All but the scalar one.
@@ -89,34 +93,33 @@ TEST_P(EngineOf, LeavesNeighboursOfAnyRunAlone) {
 TEST_P(FastEngineOf, AgreesOnDenormalsInfinitiesAndNan) {
     UpdateScalars no_epsilon = scalars();
     no_epsilon.epsilon = 0;
-    for (const UpdateScalars& one : {scalars(), no_epsilon}) {
+    // The conversion of gradients and parameters does not depend on the scalars.
+    for (const auto& [one, type] :
+         {std::pair(scalars(), Dtype::bf16), std::pair(no_epsilon, Dtype::fp32)}) {
         for (std::size_t tile = 0; tile < kEdgeTiles; ++tile) {
-            for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
-                Tile expected(format(), edge_samples(tile, 1), dtype, dtype);
-                Tile seen = expected;
-                expected.update(scalar(), one, 0, kTileElems);
-                seen.update(engine(), one, 0, kTileElems);
-                expect_equal(expected, seen);
-            }
+            Tile expected(format(), edge_samples(tile, 1), type, type);
+            Tile seen = expected;
+            expected.update(scalar(), one, 0, kTileElems);
+            seen.update(engine(), one, 0, kTileElems);
+            expect_equal(expected, seen);
         }
     }
 }
 
 TEST_P(EngineOf, RoundsMastersToTheParametersThatTheUpdateGave) {
-    for (const Dtype parameters : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
-        for (const Samples& arrays : {random_samples(1), edge_samples(3, 1), edge_samples(10, 1)}) {
-            Tile tile(format(), arrays, Dtype::bf16, parameters);
-            const std::vector<std::byte> before = tile.rounded(engine(), kTileElems);
-            tile.update(engine(), scalars(), 0, kTileElems);
-            EXPECT_EQ(tile.rounded(engine(), kTileElems), tile.parameters());
-            EXPECT_NE(before, tile.parameters());
-            // The engine also stops at the given count.
-            const std::size_t bytes = 1000 * size_bytes(parameters);
-            const std::vector<std::byte> part = tile.rounded(engine(), 1000);
-            EXPECT_TRUE(std::equal(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(bytes),
-                                   tile.parameters().begin()));
-            EXPECT_EQ(part[bytes], std::byte{0xEE});
-        }
+    const std::array samples = {random_samples(1), edge_samples(3, 1), edge_samples(10, 1)};
+    for (std::size_t turn = 0; turn < samples.size(); ++turn) {
+        Tile tile(format(), samples[turn], Dtype::bf16, dtype(turn));
+        const std::vector<std::byte> before = tile.rounded(engine(), kTileElems);
+        tile.update(engine(), scalars(), 0, kTileElems);
+        EXPECT_EQ(tile.rounded(engine(), kTileElems), tile.parameters());
+        EXPECT_NE(before, tile.parameters());
+        // The engine also stops at the given count.
+        const std::size_t bytes = 1000 * size_bytes(dtype(turn));
+        const std::vector<std::byte> part = tile.rounded(engine(), 1000);
+        EXPECT_TRUE(std::equal(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(bytes),
+                               tile.parameters().begin()));
+        EXPECT_EQ(part[bytes], std::byte{0xEE});
     }
 }
 

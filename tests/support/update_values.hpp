@@ -3,6 +3,7 @@
 
 #include "arith/state_lane.hpp"
 #include "arith/update_lane.hpp"
+#include "base/dtype.hpp"
 
 #include <array>
 #include <cstddef>
@@ -43,6 +44,15 @@ inline UpdateScalars sane_scalars(Optimizer optimizer) {
     scalars.root_scale = 1.4F;
     scalars.random_key = 77;
     return scalars;
+}
+
+// The type for one case of a sweep: over all cases every optimizer and every format meets every
+// type.
+inline Dtype dtype_in_turn(Optimizer optimizer, StateFormat format, std::size_t turn = 0) {
+    constexpr std::array kTypes = {Dtype::bf16, Dtype::fp16, Dtype::fp32};
+    return kTypes.at(
+        (static_cast<std::size_t>(optimizer) + static_cast<std::size_t>(format) + turn) %
+        kTypes.size());
 }
 
 }  // namespace nearstep::arith
