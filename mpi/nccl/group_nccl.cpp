@@ -121,7 +121,7 @@ struct Group::State {
 
     std::optional<std::string> look(Clock::time_point now);
     void abort();
-    void settle(Watchdog& watchdog, const char* what);
+    void await_queued(Watchdog& watchdog, const char* what);
     Operation& free_operation(Watchdog& watchdog);
     // Frees the slot of an operation that has ended. Hold `mutex`.
     void free(Operation& operation);
@@ -206,7 +206,7 @@ void Group::State::abort() {
 }
 
 // Waits until NCCL has queued the operation on the host; the GPU may still run it.
-void Group::State::settle(Watchdog& watchdog, const char* what) {
+void Group::State::await_queued(Watchdog& watchdog, const char* what) {
     const Clock::time_point begin = Clock::now();
     AwakeTime time;
     for (;;) {
@@ -286,7 +286,7 @@ void queue(State& state, Watchdog& watchdog, const char* what, const memory::Str
         watchdog.give_up(state.failure(what, code));
     }
     // Without this the operation may not be in the stream yet.
-    state.settle(watchdog, what);
+    state.await_queued(watchdog, what);
     const std::lock_guard lock(state.mutex);
     operation.ended.record(stream);
     operation.what = what;
@@ -325,7 +325,7 @@ Group::Group(const mpi::Communicator& ranks, int gpu, Watchdog& watchdog,
     if (!is_accepted(code)) {
         watchdog_.give_up(state_->failure(kWhat, code));
     }
-    state_->settle(watchdog_, kWhat);
+    state_->await_queued(watchdog_, kWhat);
 }
 
 Group::~Group() {

@@ -61,7 +61,7 @@ plan::Space space_of_run(const config::RunSettings& run, const plan::Problem& pr
     keep_to_program(run, problem, space);
     space.tiers = plan::tiers_of(tiers_of_run(run.csd));
     // Gradients are summed over the node, unless the settings want fewer sums.
-    const int summed = config::settled_placement(run, counts_of(problem)).gradients.ranks();
+    const int summed = config::resolved_placement(run, counts_of(problem)).gradients.ranks();
     space.scatters = {summed < problem.site.gpus ? plan::Scatter::flat
                                                  : plan::Scatter::hierarchical};
     return space;
@@ -123,16 +123,16 @@ void keep_to_program(const config::RunSettings& run, const plan::Problem& proble
         space.handovers = {plan::Handover::raw};
     }
     const config::Placement& asked = run.placement;
-    const config::Placement settled = config::settled_placement(run, counts_of(problem));
+    const config::Placement resolved = config::resolved_placement(run, counts_of(problem));
     const auto keep = [&](std::vector<plan::Mesh>& meshes, const config::GroupSize& of_run,
                           const config::GroupSize& ranks) {
         if (!of_run.is_automatic()) {
             meshes = {plan::mesh_of(ranks.ranks(), problem.site.gpus)};
         }
     };
-    keep(space.parameters, asked.parameters, settled.parameters);
-    keep(space.gradients, asked.gradients, settled.gradients);
-    keep(space.optimizers, asked.optimizer, settled.optimizer);
+    keep(space.parameters, asked.parameters, resolved.parameters);
+    keep(space.gradients, asked.gradients, resolved.gradients);
+    keep(space.optimizers, asked.optimizer, resolved.optimizer);
 }
 
 plan::ModelSize size_of(const config::ModelSettings& settings) {

@@ -100,7 +100,7 @@ std::optional<int> GroupSize::in(const RankCounts& counts) const {
 }
 
 int GroupSize::ranks() const {
-    expects(ranks_ > 0, "the placement is settled for the run's ranks");
+    expects(ranks_ > 0, "the placement is resolved for the run's ranks");
     return ranks_;
 }
 
@@ -108,13 +108,13 @@ bool GroupSize::is_shared() const {
     return ranks() > 1 || *this == GroupWord::node || *this == GroupWord::global;
 }
 
-GroupSize GroupSize::settled(int ranks) const {
+GroupSize GroupSize::resolved(int ranks) const {
     GroupSize size = *this;
     size.ranks_ = ranks;
     return size;
 }
 
-Placement settled_placement(const EngineSettings& settings, const RankCounts& counts) {
+Placement resolved_placement(const EngineSettings& settings, const RankCounts& counts) {
     const Placement& asked = settings.placement;
     const int parameters = asked.parameters.in(counts).value_or(1);
     const int optimizer = asked.optimizer.in(counts).value_or(counts.all);
@@ -132,9 +132,9 @@ Placement settled_placement(const EngineSettings& settings, const RankCounts& co
                   {.parameters_span_nodes = parameters > counts.of_node,
                    .gradients_span_nodes = gradients > counts.of_node,
                    .has_copies = optimizer < counts.all});
-    return {.parameters = asked.parameters.settled(parameters),
-            .gradients = asked.gradients.settled(gradients),
-            .optimizer = asked.optimizer.settled(optimizer)};
+    return {.parameters = asked.parameters.resolved(parameters),
+            .gradients = asked.gradients.resolved(gradients),
+            .optimizer = asked.optimizer.resolved(optimizer)};
 }
 
 }  // namespace nearstep::config

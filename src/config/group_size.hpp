@@ -32,10 +32,10 @@ public:
     // The number of ranks; none if it is automatic.
     std::optional<int> in(const RankCounts& counts) const;
 
-    // Returns the number of ranks. Call it only after settled_placement() has settled the size for
-    // a run's ranks.
+    // Returns the number of ranks. Call it only after resolved_placement() has resolved the size
+    // for a run's ranks.
     int ranks() const;
-    GroupSize settled(int ranks) const;
+    GroupSize resolved(int ranks) const;
     // Whether a rank has no copy of its own: so are those of a node and of all ranks, even of one.
     bool is_shared() const;
 
@@ -43,7 +43,7 @@ public:
 
 private:
     std::variant<GroupWord, int> asked_ = GroupWord::automatic;
-    int ranks_ = 0;  // 0: not settled
+    int ranks_ = 0;  // 0: not resolved
 };
 
 struct Placement {
@@ -58,6 +58,6 @@ struct EngineSettings;
 // ranks hold the state once, and gradients are summed over a node; but over as many ranks as hold
 // the parameters at least, and as hold the state at most. Throws ConfigError where groups cannot be
 // formed, or one is no part of the next.
-Placement settled_placement(const EngineSettings& settings, const RankCounts& counts);
+Placement resolved_placement(const EngineSettings& settings, const RankCounts& counts);
 
 }  // namespace nearstep::config

@@ -31,7 +31,7 @@ public:
     void reserve() override;
     void expect_updates() override;
     void use_codec(const codec::Codec& codec) override;
-    std::size_t most_unsettled() const override {
+    std::size_t most_unaccepted() const override {
         return is_cached() ? 0 : layout().has_spare() ? layout().spare() : layout().subgroups();
     }
     void keep_update(std::int64_t generation, const StepScalars& scalars) override;

@@ -48,7 +48,7 @@ private:
 };
 
 // Subgroups are numbered within the device, in forward order. Writing generation g+1 of one keeps g
-// intact: each has two places, which take turns, or all share spare ones and settle() says when g
+// intact: each has two places, which take turns, or all share spare ones and accept() says when g
 // is not needed any more. Calls on different slots may come from
 // different threads. Gradient calls come one at a time, except put_gradient() if tiles need no
 // order, and never during an update of the same subgroup.
@@ -100,15 +100,15 @@ public:
     virtual void reserve() = 0;
     // The space is there and updates follow: the device may prepare for them in the background.
     virtual void expect_updates() {}
-    // How many subgroups an update may have begun with before settle() names its generation. Others
+    // How many subgroups an update may have begun with before accept() names its generation. Others
     // would wait for places that still hold the state before it.
-    virtual std::size_t most_unsettled() const { return subgroups().size(); }
+    virtual std::size_t most_unaccepted() const { return subgroups().size(); }
     // The run goes on from this generation: no other one is needed of a subgroup that has it, and
     // from here on an update to it may overwrite what was before. Newer state is given up. Not
     // while state is written.
-    virtual void settle(std::int64_t /*generation*/) {}
+    virtual void accept(std::int64_t /*generation*/) {}
     // Stores the gradients and scalars of the next update, to this generation, so that a restart
-    // can repeat it once settle() has named it. Only of devices that keep a log, and not during an
+    // can repeat it once accept() has named it. Only of devices that keep a log, and not during an
     // update.
     virtual void keep_update(std::int64_t /*generation*/, const StepScalars& /*scalars*/) {}
     // Throws DamageError if state of this generation needs the log, which has it damaged.

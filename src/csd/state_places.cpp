@@ -22,7 +22,7 @@ void StatePlaces::clear() {
     for (std::size_t place = 0; place < places_; ++place) {
         free_.insert(free_.end(), place);
     }
-    settled_ = 0;
+    accepted_ = 0;
 }
 
 void StatePlaces::note(std::size_t subgroup, std::int64_t generation, std::size_t place) {
@@ -113,7 +113,7 @@ void StatePlaces::finish(std::size_t subgroup, std::int64_t generation) {
     for (Version& one : of_subgroup_.at(subgroup)) {
         one.is_stored = one.is_stored || one.generation == generation;
     }
-    if (frees_ == Frees::when_stored && generation == settled_) {
+    if (frees_ == Frees::when_stored && generation == accepted_) {
         drop_older(subgroup, generation);
     }
 }
@@ -135,9 +135,9 @@ void StatePlaces::fail(std::exception_ptr error) {
     is_free_.notify_all();
 }
 
-std::vector<std::size_t> StatePlaces::settle(std::int64_t generation) {
+std::vector<std::size_t> StatePlaces::accept(std::int64_t generation) {
     const std::lock_guard lock(lock_);
-    settled_ = generation;
+    accepted_ = generation;
     std::vector<std::size_t> given_up;
     for (std::size_t subgroup = 0; subgroup < of_subgroup_.size(); ++subgroup) {
         drop_older(subgroup, generation);

@@ -17,8 +17,8 @@ namespace nearstep::csd {
 class StatePlaces {
 public:
     // When a newer version makes the place of an older one free: once it is stored, or only with
-    // the next settle(), because until then it may not survive a power cut.
-    enum class Frees { when_stored, when_settled };
+    // the next accept(), because until then it may not survive a power cut.
+    enum class Frees { when_stored, when_accepted };
 
     // Places from `lent` on are used only where no other is free, and not by take().
     StatePlaces(std::size_t subgroups, std::size_t places, std::size_t lent, Frees frees);
@@ -49,10 +49,10 @@ public:
     // The run goes on from this generation: of each subgroup the newest stored version up to it
     // stays, and all older ones are free. Returns the places of newer versions, which were given up
     // and must not be found again.
-    std::vector<std::size_t> settle(std::int64_t generation);
+    std::vector<std::size_t> accept(std::int64_t generation);
 
     // A version in a place that is lent, and the free place to which it was moved; none is left if
-    // nullopt. Only after settle() and while nothing is written.
+    // nullopt. Only after accept() and while nothing is written.
     struct Move {
         std::size_t subgroup = 0;
         std::int64_t generation = 0;
@@ -80,7 +80,7 @@ private:
     std::condition_variable is_free_;
     std::vector<std::vector<Version>> of_subgroup_;
     std::set<std::size_t> free_;
-    std::int64_t settled_ = 0;
+    std::int64_t accepted_ = 0;
     std::exception_ptr error_;
 };
 

@@ -37,7 +37,7 @@ StateVolume::StateVolume(const StateVolumeSettings& settings, trace::Traffic& tr
     }
     if (layout_.has_spare()) {
         places_.emplace(layout_.subgroups(), layout_.places_with_lent(), layout_.places(),
-                        settings.logs.size() > 1 ? StatePlaces::Frees::when_settled
+                        settings.logs.size() > 1 ? StatePlaces::Frees::when_accepted
                                                  : StatePlaces::Frees::when_stored);
     }
     expects(

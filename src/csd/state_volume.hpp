@@ -84,8 +84,8 @@ public:
     // A version is stored in its new place, or could not be.
     void finish(std::size_t subgroup, std::int64_t generation);
     void fail(const std::exception_ptr& error);
-    // See Device::settle() and Device::check_log().
-    void settle(std::int64_t generation);
+    // See Device::accept() and Device::check_log().
+    void accept(std::int64_t generation);
     void check_log(std::int64_t generation);
     // The log of an update to this generation. Requires logs.
     GradientLog& log_of(std::int64_t generation) {

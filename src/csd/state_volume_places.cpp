@@ -103,12 +103,12 @@ void StateVolume::fail(const std::exception_ptr& error) {
 }
 
 // A version that was given up must not be found by a restart, for the run makes it anew.
-void StateVolume::settle(std::int64_t generation) {
+void StateVolume::accept(std::int64_t generation) {
     if (!places_) {
         return;
     }
     look_for_places();
-    const std::vector<std::size_t> given_up = places_->settle(generation);
+    const std::vector<std::size_t> given_up = places_->accept(generation);
     const memory::Buffer zeros(given_up.empty() ? 0 : store::kHeaderBytes);
     for (const std::size_t place : given_up) {
         volume_.write(zeros.span(), layout_.place_offset(place), store::Speed::full).wait();

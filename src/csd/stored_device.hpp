@@ -93,7 +93,7 @@ public:
     void belong_to(std::uint64_t state) override { state_.belong_to(state); }
     void reserve() override { state_.reserve(); }
     Ticket flush() override { return state_.volume().sync(); }
-    void settle(std::int64_t generation) override { state_.settle(generation); }
+    void accept(std::int64_t generation) override { state_.accept(generation); }
     void check_log(std::int64_t generation) override { state_.check_log(generation); }
     void use_groups(const GroupMap& groups) override { settings_.groups = groups; }
     void read_state(std::size_t subgroup, std::int64_t generation,

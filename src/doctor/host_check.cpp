@@ -155,7 +155,7 @@ mpi::Topology nodes_like(const config::RunSettings& run, const config::HostPart&
 }
 
 // Settles how the ranks of the host keep their state, as they will at the start of the run.
-void settle_keeping(const config::RunSettings& run, const mpi::Topology& nodes,
+void choose_keeping(const config::RunSettings& run, const mpi::Topology& nodes,
                     const config::HostPart& host, engine::PlacedSettings& placed) {
     const engine::Layout layout{.elems = model::describe_trained(run.model).elems,
                                 .dtype = run.model.dtype};
@@ -186,7 +186,7 @@ HostCheck check_host(const config::RunSettings& run, int ranks, const config::Ho
     const mpi::Topology copies = engine::copies_of(placed, nodes);
     placed.csd.tiers = {.gpu = run.csd.tiers.gpu.value_or(0),
                         .memory = run.csd.tiers.memory.value_or(0)};
-    settle_keeping(run, nodes, host, placed);
+    choose_keeping(run, nodes, host, placed);
     std::vector<store::PlannedFile> files;
     int before = 0;
     for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
@@ -197,7 +197,7 @@ HostCheck check_host(const config::RunSettings& run, int ranks, const config::Ho
         placed.places = config::places_of_devices(run, before, count, granted);
         before += count;
         const std::vector<int>& together = copies.ranks_beside(rank);
-        engine::settle_tiers(placed, parameters, together, ranks);
+        engine::resolve_tiers(placed, parameters, together, ranks);
         const shard::Replica copy = engine::make_copy(placed, parameters, together, ranks);
         for (const store::PlannedFile& file : engine::planned_files(placed, rank, ranks, copy)) {
             files.push_back(file);

@@ -159,7 +159,7 @@ void Run::change_masters(const MasterChange& change) {
     parts_->step.miss_update();
     commit();
     parts_->resources.world.barrier();  // no rank gives up the masters that another one still names
-    parts_->resources.pipeline->settle();
+    parts_->resources.pipeline->accept();
 }
 
 void Run::see_state(shard::ElementRange range, const StateSight& see) {

@@ -207,10 +207,10 @@ public:
     codec::DeltaTally delta_tally() const { return gather_.tally(); }
     std::int64_t generation() const { return generation_; }
     // Call after the state was written from outside. Devices keep the generation before, if they
-    // hold it, until settle(). Not collective.
+    // hold it, until accept(). Not collective.
     void set_generation(std::int64_t generation) { generation_ = generation; }
-    // See csd::Device::settle(), with generation(). Not collective.
-    void settle() { settle(generation_); }
+    // See csd::Device::accept(), with generation(). Not collective.
+    void accept() { accept(generation_); }
     // The ranks that hold a copy of the optimizer state together with this one.
     const mpi::Communicator& copy_ranks() const { return copy_ranks_; }
     // This rank's, in the order of its copy's device map.
@@ -258,7 +258,7 @@ private:
     std::size_t message_room_bytes(std::size_t device) const;
     std::span<const std::byte> find_message(std::size_t subgroup);
     void release(std::size_t first);
-    void settle(std::int64_t generation);
+    void accept(std::int64_t generation);
     void advance(std::size_t end);
     void meet(std::size_t end);
     void note_gathered();

@@ -170,7 +170,8 @@ void StepPipeline::release(std::size_t first) {
         const std::size_t begins =
             state_.update() == UpdateStage::accepted
                 ? 0
-                : subgroups.size() - std::min(subgroups.size(), devices_[device]->most_unsettled());
+                : subgroups.size() -
+                      std::min(subgroups.size(), devices_[device]->most_unaccepted());
         handlers_[device]->release(
             std::max(begins, static_cast<std::size_t>(whole - subgroups.begin())));
     }
@@ -183,7 +184,7 @@ void StepPipeline::accept_update() {
     state_.enter(UpdateStage::accepted);
     state_.enter(Stage::ending);
     scatter_.accept();
-    settle(generation_ + 1);
+    accept(generation_ + 1);
     release(0);
     if (has_deltas()) {
         gather_.begin_deltas(settings_.vector->span(),
@@ -200,12 +201,12 @@ void StepPipeline::cancel_update() {
     }
     ending_.wait();
     state_.enter(UpdateStage::none);
-    settle(generation_);
+    accept(generation_);
 }
 
-void StepPipeline::settle(std::int64_t generation) {
+void StepPipeline::accept(std::int64_t generation) {
     settings_.pool->share(devices_.size(), [&](std::size_t device, int /*member*/) {
-        devices_[device]->settle(generation);
+        devices_[device]->accept(generation);
     });
 }
 

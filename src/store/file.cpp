@@ -272,11 +272,11 @@ void File::transfer(IoRequest request, const ResultFilter& filter) {
                      : (storage_->*call)(descriptor_.get(), &request.pieces[request.first], count,
                                          request.offset);
         const std::int64_t result = done < 0 ? -errno : done;
-        settle(request, was_direct, filter && !is_flush ? filter(request, result) : result);
+        complete(request, was_direct, filter && !is_flush ? filter(request, result) : result);
     }
 }
 
-void File::settle(IoRequest& request, bool was_direct, std::int64_t result) {
+void File::complete(IoRequest& request, bool was_direct, std::int64_t result) {
     const char* verb = verb_of(request.direction);
     const bool is_flush = request.direction == Direction::flush;
     if (!descriptor_ && !is_flush) {

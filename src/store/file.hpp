@@ -74,11 +74,11 @@ public:
 
     // The parts of transfer(), for callers that use descriptor() themselves. prepare() checks the
     // request's alignment and drops empty pieces.
-    // settle() applies the result of one call (bytes moved or a negative errno) for the request's
+    // complete() applies the result of one call (bytes moved or a negative errno) for the request's
     // pieces from `first` on. The caller repeats the call until the request is complete.
     // `was_direct` is is_direct() before that call. Throws IoError if a retry cannot help.
     static void prepare(IoRequest& request);
-    void settle(IoRequest& request, bool was_direct, std::int64_t result);
+    void complete(IoRequest& request, bool was_direct, std::int64_t result);
 
     // Reserves space in the file, or gives it back: then it holds zeros. allocate() throws as
     // reserve() does.

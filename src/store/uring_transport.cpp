@@ -96,7 +96,7 @@ private:
     void wait_for_wake_up();
     void start(std::size_t slot);
     void collect();
-    void settle(std::size_t slot, std::int64_t result);
+    void complete(std::size_t slot, std::int64_t result);
     void finish(std::size_t slot);
 
     std::vector<File*> files_;
@@ -324,12 +324,12 @@ void UringTransport::collect() {
         if (slot == kWakeUp) {
             is_waiting_ = false;
         } else {
-            settle(slot, result);
+            complete(slot, result);
         }
     }
 }
 
-void UringTransport::settle(std::size_t slot, std::int64_t result) {
+void UringTransport::complete(std::size_t slot, std::int64_t result) {
     Chunk& chunk = chunks_.at(slot);
     RingOperation& operation = *chunk.operation;
     try {
@@ -345,10 +345,10 @@ void UringTransport::settle(std::size_t slot, std::int64_t result) {
             finish(slot);
             return;
         }
-        files_[operation.file]->settle(chunk.request, chunk.was_direct,
-                                       filter_ && chunk.request.direction != Direction::flush
-                                           ? filter_(chunk.request, result)
-                                           : result);
+        files_[operation.file]->complete(chunk.request, chunk.was_direct,
+                                         filter_ && chunk.request.direction != Direction::flush
+                                             ? filter_(chunk.request, result)
+                                             : result);
     } catch (...) {
         // Keeps the first error and drops the chunks not yet started.
         operation.error = operation.error ? operation.error : std::current_exception();

@@ -105,7 +105,7 @@ void Trainer::open_run(const Options& options) {
                                           .growth_steps = run_.train.scale_growth_steps},
                            .fault_plan = options.fault_plan,
                            .timeline = timeline_});
-    run_.placement = opened_->settings().placement;  // settled
+    run_.placement = opened_->settings().placement;  // resolved
 }
 
 // GPU memory that the network takes if it is all on the GPU and keeps nothing that backward can

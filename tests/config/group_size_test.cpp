@@ -16,8 +16,8 @@ RunSettings parsed(std::vector<std::string> overrides) {
 // Ranks of parameters, gradients and state.
 std::vector<int> sizes_with(const std::vector<std::string>& overrides,
                             const RankCounts& counts = kFourNodes) {
-    const Placement settled = settled_placement(parsed(overrides), counts);
-    return {settled.parameters.ranks(), settled.gradients.ranks(), settled.optimizer.ranks()};
+    const Placement resolved = resolved_placement(parsed(overrides), counts);
+    return {resolved.parameters.ranks(), resolved.gradients.ranks(), resolved.optimizer.ranks()};
 }
 
 TEST(GroupSize, IsAWordOrANumber) {

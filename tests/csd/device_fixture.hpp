@@ -203,7 +203,7 @@ struct HandledDevice : SmallDevice {
     void start(std::int64_t step, const StepScalars& scalars = test_scalars()) {
         if (settings.keeps_log) {
             device->keep_update(step + 1, scalars);
-            device->settle(step + 1);
+            device->accept(step + 1);
         }
         handler->start(scalars, step, vector);
     }

@@ -335,7 +335,7 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
         on_host.take_step(step, scalars);
         with_gpu.put_gradients(step);
         with_gpu.device->keep_update(step + 1, scalars);
-        with_gpu.device->settle(step + 1);
+        with_gpu.device->accept(step + 1);
         EXPECT_EQ(on_host.states(step + 1), with_gpu.states(step + 1));
     }
 }

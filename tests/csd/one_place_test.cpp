@@ -19,7 +19,7 @@ TEST(StatePlacesTest, FreesAVersionWhenTheNextOneIsStoredAndSettled) {
     EXPECT_EQ(places.take(0, 1), 2U);
     places.finish(0, 1);  // generation 0 is not given up yet
     EXPECT_EQ(places.find(0, 0), 0U);
-    EXPECT_THAT(places.settle(1), testing::IsEmpty());
+    EXPECT_THAT(places.accept(1), testing::IsEmpty());
     EXPECT_EQ(places.find(0, 0), std::nullopt);
     EXPECT_EQ(places.find(1, 0), 1U);
     EXPECT_EQ(places.take(1, 1), 0U);
@@ -27,28 +27,28 @@ TEST(StatePlacesTest, FreesAVersionWhenTheNextOneIsStoredAndSettled) {
     EXPECT_EQ(places.find(1, 0), std::nullopt);
 }
 
-// An update may have begun when its generation is settled.
+// An update may have begun when its generation is accepted.
 TEST(StatePlacesTest, KeepsAVersionUntilTheNextOneIsStored) {
     StatePlaces places(1, 2, 2, StatePlaces::Frees::when_stored);
     places.take(0, 0);
     places.finish(0, 0);
     places.take(0, 1);
-    EXPECT_THAT(places.settle(1), testing::IsEmpty());
+    EXPECT_THAT(places.accept(1), testing::IsEmpty());
     EXPECT_EQ(places.find(0, 0), 0U);
     places.finish(0, 1);
     EXPECT_EQ(places.find(0, 0), std::nullopt);
 }
 
 TEST(StatePlacesTest, MayKeepAVersionUntilTheNextOneIsSettled) {
-    StatePlaces places(1, 2, 2, StatePlaces::Frees::when_settled);
+    StatePlaces places(1, 2, 2, StatePlaces::Frees::when_accepted);
     places.take(0, 0);
     places.finish(0, 0);
-    places.settle(3);
+    places.accept(3);
     places.take(0, 3);
     places.finish(0, 3);
     EXPECT_THAT(places.versions(0, 4), testing::ElementsAre(3, 0));
     EXPECT_THAT(places.versions(0, 2), testing::ElementsAre(0));
-    EXPECT_THAT(places.settle(4), testing::IsEmpty());
+    EXPECT_THAT(places.accept(4), testing::IsEmpty());
     EXPECT_THAT(places.versions(0, 4), testing::ElementsAre(3));
 }
 
@@ -57,7 +57,7 @@ TEST(StatePlacesTest, GivesUpNewerVersions) {
     places.take(0, 0);
     places.take(1, 0);
     EXPECT_EQ(places.take(1, 1), 2U);
-    EXPECT_THAT(places.settle(0), testing::ElementsAre(2U));
+    EXPECT_THAT(places.accept(0), testing::ElementsAre(2U));
     EXPECT_EQ(places.find(1, 1), std::nullopt);
     EXPECT_EQ(places.find(1, 0), 1U);
 }
@@ -71,7 +71,7 @@ TEST(StatePlacesTest, LendsPlacesAndTakesThemBack) {
     places.finish(0, 1);
     places.finish(1, 1);
     EXPECT_EQ(places.take_back(), std::nullopt);
-    places.settle(1);
+    places.accept(1);
     const auto move = places.take_back();
     ASSERT_TRUE(move);
     EXPECT_EQ(move->from, 3U);
@@ -153,13 +153,13 @@ TEST_P(SparePlaces, LeaveBitsAsTheyAreAndRepeatAStep) {
     }
     two.take_step(step, scalars);
     if (has_turns) {
-        EXPECT_EQ(one.device->most_unsettled(), 0U);
+        EXPECT_EQ(one.device->most_unaccepted(), 0U);
         one.take_step(step, scalars);
         EXPECT_EQ(one.states(step), two.states(step));  // from the drive and logs
     } else {
         one.put_gradients(step);
         one.device->keep_update(step + 1, scalars);
-        one.device->settle(step + 1);
+        one.device->accept(step + 1);
         EXPECT_EQ(one.states(step + 1), two.states(step + 1));
         EXPECT_THROW(one.states(step), DamageError);
     }
@@ -168,15 +168,15 @@ TEST_P(SparePlaces, LeaveBitsAsTheyAreAndRepeatAStep) {
     ++step;
     one.handler->begin(scalars, step, one.vector);
     one.handler->release(one.settings.subgroups.size() -
-                         std::min<std::size_t>(1, one.device->most_unsettled()));
+                         std::min<std::size_t>(1, one.device->most_unaccepted()));
     one.handler->cancel();
     one.handler->finish();
-    one.device->settle(step);
+    one.device->accept(step);
     EXPECT_EQ(one.states(step), two.states(step));
     one.take_step(step, scalars);
     two.take_step(step, scalars);
     EXPECT_EQ(one.states(step + 1), two.states(step + 1));
-    // A program changes all masters: both generations are there until the new one is settled.
+    // A program changes all masters: both generations are there until the new one is accepted.
     ++step;
     for (std::size_t s = 0; s < one.settings.subgroups.size(); ++s) {
         for (HandledDevice* device : {&one, &two}) {
@@ -187,7 +187,7 @@ TEST_P(SparePlaces, LeaveBitsAsTheyAreAndRepeatAStep) {
         }
     }
     EXPECT_EQ(one.states(step), two.states(step));
-    one.device->settle(step + 1);
+    one.device->accept(step + 1);
     EXPECT_EQ(one.states(step + 1), two.states(step + 1));
     one.take_step(step + 1, scalars);
     two.take_step(step + 1, scalars);
@@ -370,7 +370,7 @@ TEST(ChangedMastersTest, StayWhenThePowerIsCut) {
                 ASSERT_FALSE(storage.has_power());
             }
         }
-        storage.settle(static_cast<std::uint64_t>(cut));
+        storage.crash(static_cast<std::uint64_t>(cut));
         Job again(settings);
         const std::int64_t newest = again.offered().front().generation;
         ASSERT_TRUE(newest == 2 || whole == 0) << cut;

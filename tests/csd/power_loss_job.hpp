@@ -136,7 +136,7 @@ public:
         at_ = commit_to_use;
         if (settings_.spare > 0) {
             digest(at_.generation);  // repeats what the log has
-            settle();
+            accept();
         }
         for (const auto& rank : ranks_) {
             const auto kept = rank->program_at(at_.step);
@@ -187,7 +187,7 @@ public:
         }
         ++at_.generation;
         commit(0);
-        settle();
+        accept();
     }
 
     // Digest of all state; throws IoError if some of it is damaged.
@@ -241,7 +241,7 @@ private:
                 for (const auto& device : ranks_[rank]->devices) {
                     put_gradients(*device);
                     device->keep_update(at_.generation + 1, kScalars);
-                    device->settle(at_.generation + 1);
+                    device->accept(at_.generation + 1);
                 }
                 start_and_finish(*ranks_[rank]);
             }
@@ -259,7 +259,7 @@ private:
         ++at_.generation;
         ++at_.step;
         commit(order / 7);
-        settle();
+        accept();
         --at_.generation;
         for (const std::size_t rank : permuted(order)) {
             start_and_finish(*ranks_[rank]);
@@ -274,10 +274,10 @@ private:
         }
     }
 
-    void settle() {
+    void accept() {
         for (const auto& rank : ranks_) {
             for (const auto& device : rank->devices) {
-                device->settle(at_.generation);
+                device->accept(at_.generation);
             }
         }
     }

@@ -60,7 +60,7 @@ public:
                 return error.what();
             }
         }
-        storage_.settle(seed);
+        storage_.crash(seed);
         try {
             Job job(settings_);
             return fault_in(job);

@@ -31,19 +31,19 @@ config::EngineSettings two_drives(const std::string& folder) {
 
 mpi::Communicator world() { return mpi::Communicator::world(std::chrono::seconds(60)); }
 
-std::vector<double> settled(const mpi::Communicator& world, const config::EngineSettings& settings,
-                            const std::vector<double>& known = {}) {
+std::vector<double> resolved(const mpi::Communicator& world, const config::EngineSettings& settings,
+                             const std::vector<double>& known = {}) {
     PlacedSettings placed{settings};
     placed.placement =
-        config::settled_placement(settings, {.all = world.size(), .of_node = world.size()});
-    settle_speeds(world, placed, {.elems = kElems}, known);
+        config::resolved_placement(settings, {.all = world.size(), .of_node = world.size()});
+    resolve_speeds(world, placed, {.elems = kElems}, known);
     return placed.speeds;
 }
 
 TEST(SettleSpeeds, MeasuresAllDevicesAndLeavesNoFile) {
     const mpi::Communicator all = world();
     const std::string folder = new_folder(all, "speeds");
-    const std::vector<double> speeds = settled(all, two_drives(folder));
+    const std::vector<double> speeds = resolved(all, two_drives(folder));
     EXPECT_THAT(speeds, SizeIs(static_cast<std::size_t>(2 * all.size())));
     EXPECT_THAT(speeds, Each(Gt(0.0)));
     all.barrier();
@@ -56,7 +56,7 @@ TEST(SettleSpeeds, MeasuresNothingIfTheSpeedsAreKnown) {
     const mpi::Communicator all = world();
     const std::string folder = new_folder(all, "speeds");
     const std::vector<double> known(static_cast<std::size_t>(2 * all.size()), 1234567.25);
-    EXPECT_EQ(settled(all, two_drives(folder), known), known);
+    EXPECT_EQ(resolved(all, two_drives(folder), known), known);
     EXPECT_TRUE(fs::is_empty(folder));
 }
 
@@ -110,10 +110,10 @@ TEST(SettleSpeeds, GivesMemoryHalfOfWhatIsFreeUnlessAnEarlierRunHasAShareThere) 
     settings.csd.speed = {1.0};
     settings.csd.tiers.memory = std::nullopt;
     const std::vector<double> known =
-        settled(all, settings, std::vector<double>(3 * all.size(), 1));
+        resolved(all, settings, std::vector<double>(3 * all.size(), 1));
     EXPECT_THAT(known, Each(1));
     // The state is small, so that all of it has room there.
-    const std::vector<double> speeds = settled(all, settings);
+    const std::vector<double> speeds = resolved(all, settings);
     ASSERT_THAT(speeds, SizeIs(static_cast<std::size_t>(3 * all.size())));
     for (std::size_t device = 0; device < speeds.size(); ++device) {
         EXPECT_EQ(speeds[device] > 0, device % 3 == 2) << device;
@@ -124,10 +124,10 @@ TEST(SettleSpeeds, LeavesCardsAndModeBaseEqual) {
     const mpi::Communicator all = world();
     config::EngineSettings settings = two_drives(new_folder(all, "speeds"));
     settings.mode = config::Mode::base;
-    EXPECT_THAT(settled(all, settings), IsEmpty());
+    EXPECT_THAT(resolved(all, settings), IsEmpty());
     settings.mode = config::Mode::su_o;
     settings.csd.device = config::DeviceKind::xrt;
-    EXPECT_THAT(settled(all, settings), IsEmpty());
+    EXPECT_THAT(resolved(all, settings), IsEmpty());
     EXPECT_THAT(config::device_speeds(settings, 2), testing::ElementsAre(1, 1, 1, 1));
 }
 
@@ -187,7 +187,7 @@ TEST(SettleTiers, GiveEachRankItsShareInMemoryWhateverTheDrivesSpeeds) {
         PlacedSettings settings{two_drives("/nowhere")};
         settings.csd.speed = speed;
         settings.csd.tiers.memory = kStateGb / 4;
-        settle_tiers(settings, kElems, {0, 1}, 2);
+        resolve_tiers(settings, kElems, {0, 1}, 2);
         EXPECT_THAT(config::devices_per_rank(settings, 2), testing::ElementsAre(3, 3));
         EXPECT_THAT(tiles_of_last(settings), testing::ElementsAre(10, 10));
         const std::vector<std::string> files = state_files(settings, 1, 2);
@@ -214,7 +214,7 @@ TEST(SettleTiers, FillTheGpuFirstThenMemoryAndThenDrives) {
         PlacedSettings settings{two_drives("/nowhere")};
         settings.csd.speed = {1.0};
         settings.csd.tiers = {.gpu = gpu * kStateGb / 40, .memory = memory * kStateGb / 40};
-        settle_tiers(settings, kElems, {0, 1}, 2);
+        resolve_tiers(settings, kElems, {0, 1}, 2);
         return tiles_of_rank_0(settings);
     };
     EXPECT_THAT(tiles(4, 10), testing::ElementsAre(3, 3, 10, 4));
@@ -228,7 +228,7 @@ TEST(SettleTiers, SayWhatEachTierSurvives) {
     settings.csd.speed = {1.0};
     settings.csd.durability = config::Durability::checkpoint;
     settings.csd.tiers = {.gpu = kStateGb / 10, .memory = kStateGb / 4};
-    settle_tiers(settings, kElems, {0, 1}, 2);
+    resolve_tiers(settings, kElems, {0, 1}, 2);
     const shard::Ownership owners({make_copy(settings, kElems, {0, 1}, 2)});
     EXPECT_THAT(
         describe_tiers(settings, owners),
@@ -246,10 +246,10 @@ TEST(SettleTiers, RefuseARankWithoutDrivesForTheRest) {
     settings.csd.speed = {1.0};
     settings.csd.per_rank = {2, 0};
     settings.csd.tiers.gpu = kStateGb / 2;
-    EXPECT_THAT(message_of([&] { settle_tiers(settings, kElems, {1}, 2); }),
+    EXPECT_THAT(message_of([&] { resolve_tiers(settings, kElems, {1}, 2); }),
                 HasSubstr("31 MB of 63 MB of state on rank 1"));
     settings.csd.tiers.gpu = kStateGb;
-    settle_tiers(settings, kElems, {1}, 2);
+    resolve_tiers(settings, kElems, {1}, 2);
     EXPECT_THAT(settings.speeds, testing::ElementsAre(1, 1, 1, 1));
 }
 
@@ -275,10 +275,10 @@ TEST(SettleGpu, RefusesARankWithoutAGpuAndTakesNothingForAuto) {
     const mpi::Communicator all = world();
     PlacedSettings settings{two_drives("/nowhere")};
     settings.csd.tiers.gpu = std::nullopt;
-    settle_gpu(all, settings, {});
+    resolve_gpu(all, settings, {});
     EXPECT_EQ(settings.csd.tiers.gpu, 0);
     settings.csd.tiers.gpu = 8;
-    EXPECT_THAT(message_of([&] { settle_gpu(all, settings, {}); }),
+    EXPECT_THAT(message_of([&] { resolve_gpu(all, settings, {}); }),
                 HasSubstr("csd.tiers.gpu = 8 keeps state in GPU memory, but rank"));
 }
 

@@ -20,7 +20,7 @@ namespace nearstep::store {
 
 // Works on real files. Writes and renames take effect at once. The storage remembers what a power
 // cut can still undo: the contents of each sector since its file's last flush, and the old target
-// of each rename until its folder is flushed. settle() then decides at random, by sector, what the
+// of each rename until its folder is flushed. crash() then decides at random, by sector, what the
 // drive kept. State files are reserved and flushed before, so their sizes are fixed. Any thread may
 // call.
 class PowerLossStorage : public Storage {
@@ -44,7 +44,7 @@ public:
     int flush_folder(const std::string& folder) override;
 
     // Call after the cut, with the files closed: decides what the drive kept and restores power.
-    void settle(std::uint64_t seed);
+    void crash(std::uint64_t seed);
 
 private:
     using Versions = std::vector<std::vector<std::byte>>;  // of a sector, oldest first
@@ -153,7 +153,7 @@ inline int PowerLossStorage::flush_folder(const std::string& folder) {
     return 0;
 }
 
-inline void PowerLossStorage::settle(std::uint64_t seed) {
+inline void PowerLossStorage::crash(std::uint64_t seed) {
     seed_ = seed;
     drawn_ = 0;
     for (const auto& [path, sectors] : unflushed_) {

@@ -88,7 +88,7 @@ TEST_F(ProgramStateFile, SurvivesAPowerCutWhenItIsWritten) {
         ProgramStatePair pair(paths_, &storage);
         pair.begin("a", 0, {});
         pair.write("a", 1, as_bytes(content));
-        storage.settle(seed);
+        storage.crash(seed);
         EXPECT_EQ(named(pair.records(), 1, paths_), content);
     }
 }

@@ -109,7 +109,7 @@ UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpee
 }
 
 // Balances the drives of one copy, whose subgroups, and so their slots, are those of the speeds
-// that were settled before. csd.tiers says what the devices of other tiers have.
+// that were resolved before. csd.tiers says what the devices of other tiers have.
 void balance(PlacedSettings& settings, const std::vector<TrialSpeeds>& trials, std::size_t elems,
              const std::vector<int>& copy, int ranks) {
     const std::vector<int> drives_of = config::drives_per_rank(settings, ranks);
@@ -145,23 +145,23 @@ std::vector<double> measured_speeds(const mpi::Communicator& world, const Placed
             trials.push_back(tier == config::Tier::drive ? *drive++ : TrialSpeeds{.of_read = 1});
         }
     }
-    PlacedSettings settled = settings;
-    settled.speeds.clear();
+    PlacedSettings resolved = settings;
+    resolved.speeds.clear();
     for (const TrialSpeeds& trial : trials) {
-        settled.speeds.push_back(trial.of_read);
+        resolved.speeds.push_back(trial.of_read);
     }
     constexpr int kRounds = 4;  // a device's subgroups grow with its speed
     for (int round = 0; round < kRounds; ++round) {
-        settle_all_tiers(settled, layout.elems, nodes);
+        resolve_all_tiers(resolved, layout.elems, nodes);
         for (const std::vector<int>& copy : copies_of(settings, nodes).ranks_of) {
-            balance(settled, trials, layout.elems, copy, world.size());
+            balance(resolved, trials, layout.elems, copy, world.size());
         }
     }
     // All ranks use the speeds that rank 0 computed, because hosts may differ in cores and in
     // mathematics.
     std::vector<double> speeds(trials.size(), 0.0);
     if (world.rank() == 0) {
-        speeds = settled.speeds;
+        speeds = resolved.speeds;
     }
     world.sum(std::span(speeds));
     return speeds;
@@ -220,23 +220,23 @@ bool may_keep(const PlacedSettings& settings, const std::vector<double>& known, 
 
 }  // namespace
 
-void settle_speeds(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
-                   const std::vector<double>& known) {
+void resolve_speeds(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
+                    const std::vector<double>& known) {
     const bool is_auto = !settings.csd.tiers.memory;
     // Less is free now than before the run's own state lay there.
     if (is_auto && !known.empty() && may_keep(settings, known, world.size())) {
         settings.speeds = known;
         return;
     }
-    settle_memory(world, settings);
+    resolve_memory(world, settings);
     const mpi::Topology nodes = discover_nodes(world, settings);
-    settle_all_tiers(settings, layout.elems, nodes);  // refuses before anything is written
+    resolve_all_tiers(settings, layout.elems, nodes);  // refuses before anything is written
     if (measures_speeds(settings)) {
         const shard::DeviceMap devices(config::devices_per_rank(settings, world.size()));
         settings.speeds = std::ssize(known) == devices.devices()
                               ? known
                               : measured_speeds(world, settings, layout, nodes);
-        settle_all_tiers(settings, layout.elems, nodes);
+        resolve_all_tiers(settings, layout.elems, nodes);
     }
 }
 

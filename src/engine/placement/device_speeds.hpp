@@ -12,7 +12,7 @@
 
 namespace nearstep::engine {
 
-// Whether settle_speeds() may measure the devices.
+// Whether resolve_speeds() may measure the devices.
 bool measures_speeds(const config::EngineSettings& settings);
 
 // Sets PlacedSettings::speeds, and csd.tiers.memory where that is "auto". Leaves no speeds if
@@ -22,8 +22,8 @@ bool measures_speeds(const config::EngineSettings& settings);
 // in their folders. Cards, and drives in mode base, are not measured and count as equal.
 // Collective; throws ConfigError and IoError on all ranks alike. `known`: of these devices, from an
 // earlier run; empty: unknown.
-void settle_speeds(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
-                   const std::vector<double>& known);
+void resolve_speeds(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
+                    const std::vector<double>& known);
 
 // Tiles per second of a device: of those that are read and written, and of those that are written
 // only, because slots keep them: all tiles, if they are no more than `if_all_fit`, else

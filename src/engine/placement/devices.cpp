@@ -215,7 +215,7 @@ std::vector<double> speeds_of_devices(const PlacedSettings& settings, int ranks)
     expects(settings.speeds.size() ==
                 static_cast<std::size_t>(
                     shard::DeviceMap(config::devices_per_rank(settings, ranks)).devices()),
-            "speeds were settled for these devices");
+            "speeds were resolved for these devices");
     return settings.speeds;
 }
 
@@ -244,7 +244,7 @@ config::Placement placement_on(const mpi::Topology& nodes, const config::EngineS
         [](const auto& one, const auto& other) { return one.size() < other.size(); });
     counts.of_node = static_cast<int>(most->size());
     counts.has_equal_nodes = least->size() == most->size();
-    return config::settled_placement(settings, counts);
+    return config::resolved_placement(settings, counts);
 }
 
 mpi::Topology copies_of(const config::EngineSettings& settings, const mpi::Topology& nodes) {

@@ -39,10 +39,10 @@ PlacedSettings place_devices(const mpi::Communicator& world, const config::Engin
 mpi::Topology discover_nodes(const mpi::Communicator& world,
                              const config::EngineSettings& settings);
 
-// Speed of each device of all ranks, as config::device_speeds() until speeds are settled.
+// Speed of each device of all ranks, as config::device_speeds() until speeds are resolved.
 std::vector<double> speeds_of_devices(const PlacedSettings& settings, int ranks);
 
-// The placement for the ranks of these nodes. Throws ConfigError; see config::settled_placement().
+// The placement for the ranks of these nodes. Throws ConfigError; see config::resolved_placement().
 config::Placement placement_on(const mpi::Topology& nodes, const config::EngineSettings& settings);
 
 // The ranks of each copy of the optimizer state.

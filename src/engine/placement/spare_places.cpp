@@ -166,8 +166,8 @@ void set_keeping(PlacedSettings& settings, const Layout& layout, const mpi::Topo
         csd::spare_places_in_memory(std::ranges::max(config::devices_per_rank(settings, ranks)));
 }
 
-void settle_places(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
-                   const EngineOptions& options) {
+void resolve_places(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
+                    const EngineOptions& options) {
     const mpi::Topology nodes = discover_nodes(world, settings);
     const std::size_t ranks_of_host = mpi::discover_nodes(world).ranks_beside(world.rank()).size();
     RankKeeping mine;

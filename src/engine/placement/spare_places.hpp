@@ -30,8 +30,8 @@ void set_keeping(PlacedSettings& settings, const Layout& layout, const mpi::Topo
                  const RankKeeping& of_all);
 
 // Does both for all ranks. Collective.
-void settle_places(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
-                   const EngineOptions& options);
+void resolve_places(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
+                    const EngineOptions& options);
 
 // The device with the most subgroups, if state is logged.
 csd::LoggedState largest_logged(const PlacedSettings& settings, const shard::Ownership& owners);

@@ -67,8 +67,8 @@ double four_digits(double value) {
     return std::round(value / unit) * unit;
 }
 
-void settle_gpu(const mpi::Communicator& world, PlacedSettings& settings,
-                const EngineOptions& options) {
+void resolve_gpu(const mpi::Communicator& world, PlacedSettings& settings,
+                 const EngineOptions& options) {
     std::optional<double>& gb = settings.csd.tiers.gpu;
     if (!config::is_used(gb)) {
         return;
@@ -95,7 +95,7 @@ void settle_gpu(const mpi::Communicator& world, PlacedSettings& settings,
     });
 }
 
-void settle_memory(const mpi::Communicator& world, PlacedSettings& settings) {
+void resolve_memory(const mpi::Communicator& world, PlacedSettings& settings) {
     std::optional<double>& gb = settings.csd.tiers.memory;
     if (gb) {
         return;
@@ -110,8 +110,8 @@ void settle_memory(const mpi::Communicator& world, PlacedSettings& settings) {
     gb = std::min(least_of_ranks(world, mine) / 1e9, settings.csd.tiers.most_memory);
 }
 
-void settle_tiers(PlacedSettings& settings, std::size_t elems, const std::vector<int>& copy_ranks,
-                  int ranks) {
+void resolve_tiers(PlacedSettings& settings, std::size_t elems, const std::vector<int>& copy_ranks,
+                   int ranks) {
     struct Share {
         Tier tier;
         double gb;
@@ -168,9 +168,9 @@ void settle_tiers(PlacedSettings& settings, std::size_t elems, const std::vector
     settings.speeds = speeds;
 }
 
-void settle_all_tiers(PlacedSettings& settings, std::size_t elems, const mpi::Topology& nodes) {
+void resolve_all_tiers(PlacedSettings& settings, std::size_t elems, const mpi::Topology& nodes) {
     for (const std::vector<int>& copy : copies_of(settings, nodes).ranks_of) {
-        settle_tiers(settings, elems, copy, static_cast<int>(nodes.group_of.size()));
+        resolve_tiers(settings, elems, copy, static_cast<int>(nodes.group_of.size()));
     }
 }
 

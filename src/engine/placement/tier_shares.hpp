@@ -18,22 +18,22 @@ struct DeviceSurroundings;
 // Replaces csd.tiers.gpu = "auto" by half of what the network leaves free on the rank that has
 // least; by nothing if every step is durable. Collective; throws ConfigError on all ranks alike if
 // a rank that should keep state in GPU memory has no GPU.
-void settle_gpu(const mpi::Communicator& world, PlacedSettings& settings,
-                const EngineOptions& options);
+void resolve_gpu(const mpi::Communicator& world, PlacedSettings& settings,
+                 const EngineOptions& options);
 
 // Replaces csd.tiers.memory = "auto" by a rank's part of half of its host's free memory, on the
 // rank that has least. Collective.
-void settle_memory(const mpi::Communicator& world, PlacedSettings& settings);
+void resolve_memory(const mpi::Communicator& world, PlacedSettings& settings);
 
 // Sets the speeds of devices of `copy_ranks`, which hold one copy of the state, so that those of a
 // tier hold what csd.tiers says, the fastest tier first, and its drives the rest in the ratio of
 // their speeds. Does nothing if all state lies on drives. Throws ConfigError if the copy has no
 // drives for the rest.
-void settle_tiers(PlacedSettings& settings, std::size_t elems, const std::vector<int>& copy_ranks,
-                  int ranks);
+void resolve_tiers(PlacedSettings& settings, std::size_t elems, const std::vector<int>& copy_ranks,
+                   int ranks);
 
-// Does settle_tiers() for each copy of the state.
-void settle_all_tiers(PlacedSettings& settings, std::size_t elems, const mpi::Topology& nodes);
+// Does resolve_tiers() for each copy of the state.
+void resolve_all_tiers(PlacedSettings& settings, std::size_t elems, const mpi::Topology& nodes);
 
 // Bytes of state in each tier: of the rank that has most there, and of all ranks. In mode base none
 // are counted.

@@ -115,13 +115,13 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
                  const Layout& layout, const StartRequest& request, const std::string& model,
                  const EngineOptions& options) {
     PlacedSettings placed = place_devices(world, settings, options.grant);
-    settle_gpu(world, placed, options);
+    resolve_gpu(world, placed, options);
     Stopwatch watch;
     Findings found = find_states(world, placed, model, request, options.program);
     double search_s = watch.lap();
-    settle_speeds(world, placed, layout,
-                  known_speeds(found, config::devices_per_rank(placed, world.size())));
-    settle_places(world, placed, layout, options);
+    resolve_speeds(world, placed, layout,
+                   known_speeds(found, config::devices_per_rank(placed, world.size())));
+    resolve_places(world, placed, layout, options);
     watch.lap();
     name_layouts(world, placed, layout.elems, found);
     if (placed.spare_places > 0 && placed.logs == 1 && has_two_places(found)) {

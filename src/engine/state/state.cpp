@@ -313,7 +313,7 @@ ReadState State::resume(std::size_t number) {
     return read;
 }
 
-// The old generation stays until the manifests name the new one and the caller settles it.
+// The old generation stays until the manifests name the new one and the caller accepts it.
 void State::change_masters(const MasterChange& change) {
     expects(resources_.pipeline->stage() == offload::Stage::idle,
             "masters change between two steps");
