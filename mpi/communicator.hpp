@@ -53,7 +53,7 @@ private:
 // The purposes for which ranks came to a meeting. They differ if the ranks do not do the same.
 struct Meeting {
     int lowest = 0;
-    int rank = 0;  // the lowest one that came for the lowest purpose
+    int rank = 0;  // the lowest one that makes the lowest call
     int highest = 0;
     bool is_raised = false;  // the flag, by any rank
 };

@@ -88,7 +88,7 @@ void GradientScatter::allocate(std::span<const Route> rounds) {
                most_payload_bytes_ * most([](const Route& round) { return round.sent.size(); }),
                sends},
         Parcel{payloads_in_, most_payload_bytes_ * most([&](const Route& round) {
-                                 return sends ? round.came.size() : 0;
+                                 return sends ? round.received.size() : 0;
                              }),
                sends},
         Parcel{passed_out_, most_payload_bytes_ * sources * most([](const Route& round) {
@@ -249,27 +249,27 @@ std::span<const TilePayloads> GradientScatter::deliver(const Route& round,
         const shaping::Clock& clock = settings_.links->clock();
         shaping::cross(settings_.links->network(), clock.now(), leaving_bytes, clock);
     }
-    std::span<const std::byte> came = out;  // as every slicer is the entry of its tiles
+    std::span<const std::byte> received = out;  // as every slicer is the entry of its tiles
     if (routes_.sends_payloads()) {
         world_.all_to_all(out, round.sent.blocks(payload_bytes()), payloads_in_,
-                          round.came.blocks(payload_bytes()));
-        came = payloads_in_;
+                          round.received.blocks(payload_bytes()));
+        received = payloads_in_;
     }
     if (routes_.passes_on()) {
-        pass_on(round, came);
+        pass_on(round, received);
     }
-    return collect(round, came);
+    return collect(round, received);
 }
 
 // Passes payloads on to all of a node's owners if it has several copies of the state.
-void GradientScatter::pass_on(const Route& round, std::span<const std::byte> came) {
+void GradientScatter::pass_on(const Route& round, std::span<const std::byte> received) {
     const auto sources = static_cast<std::size_t>(routes_.sources());
     std::vector<std::uint32_t> order;
     for (const std::uint32_t owned : round.passed.order()) {
         const auto places = std::span(round.places).subspan(owned * sources, sources);
         order.insert(order.end(), places.begin(), places.end());
     }
-    copy_in_order(came, order, payload_bytes(), passed_out_);
+    copy_in_order(received, order, payload_bytes(), passed_out_);
     const mpi::Blocks out = round.passed.blocks(sources * payload_bytes());
     traffic_.add(trace::Counter::node_gradients, out.total());
     node_ranks_.all_to_all(passed_out_, out, passed_in_,
@@ -277,13 +277,13 @@ void GradientScatter::pass_on(const Route& round, std::span<const std::byte> cam
 }
 
 std::span<const TilePayloads> GradientScatter::collect(const Route& round,
-                                                       std::span<const std::byte> came) {
+                                                       std::span<const std::byte> received) {
     const auto sources = static_cast<std::size_t>(routes_.sources());
     found_.resize(round.places.size());
     taken_.clear();
     for (std::size_t owned = 0; owned < round.owned.size(); ++owned) {
         const Route::Owned& of = round.owned[owned];
-        const std::span<const std::byte> from = of.is_passed_on ? passed_in_ : came;
+        const std::span<const std::byte> from = of.is_passed_on ? passed_in_ : received;
         for (std::size_t i = owned * sources; i < (owned + 1) * sources; ++i) {
             found_[i] = from.subspan(round.places[i] * payload_bytes(), payload_bytes());
         }
@@ -319,11 +319,11 @@ std::span<const TilePayloads> GradientScatter::scatter_payloads(const Route& rou
 }
 
 std::span<const TilePayloads> GradientScatter::take_arrived(const Route& round,
-                                                            std::span<const std::byte> came) {
+                                                            std::span<const std::byte> received) {
     expects(routes_.owners().copies() == 1, "a tile has one owner, who has all its payloads");
     expects(settings_.links == nullptr, "no shaped network holds up what is not sent here");
     count_and_tell_leaving(round);
-    return collect(round, came);
+    return collect(round, received);
 }
 
 }  // namespace nearstep::exchange

@@ -79,9 +79,9 @@ public:
                                                    std::span<const std::byte> made);
 
     // Same as scatter_payloads() for payloads that have already reached the owners, as in
-    // round.came: counts bytes but sends nothing. Needs one copy of the state and an unshaped
+    // round.received: counts bytes but sends nothing. Needs one copy of the state and an unshaped
     // network. All ranks call; none waits.
-    std::span<const TilePayloads> take_arrived(const Route& round, std::span<const std::byte> came);
+    std::span<const TilePayloads> take_arrived(const Route& round, std::span<const std::byte> received);
 
     // The key of this rank's encodings, for stochastic rounding.
     std::uint64_t source_key() const;
@@ -111,8 +111,8 @@ private:
                 WorkSpace& space) const;
     void encode(std::size_t tile, std::span<std::byte> payload, WorkSpace& space);
     std::span<const TilePayloads> deliver(const Route& round, std::span<const std::byte> out);
-    void pass_on(const Route& round, std::span<const std::byte> came);
-    std::span<const TilePayloads> collect(const Route& round, std::span<const std::byte> came);
+    void pass_on(const Route& round, std::span<const std::byte> received);
+    std::span<const TilePayloads> collect(const Route& round, std::span<const std::byte> received);
 
     const mpi::Communicator& world_;
     const Routes& routes_;

@@ -12,12 +12,12 @@ namespace nearstep::exchange {
 
 OwnerSum::OwnerSum() : sum_(shard::kTileElems) {}
 
-void OwnerSum::begin_step(const codec::Codec& came, const codec::Codec* handed,
+void OwnerSum::begin_step(const codec::Codec& received, const codec::Codec* sum_codec,
                           std::uint64_t source_key) {
-    came_ = &came;
-    handed_ = handed;
+    received_ = &received;
+    sum_codec_ = sum_codec;
     source_key_ = source_key;
-    payload_.resize(handed != nullptr ? handed->payload_bytes() : 0);
+    payload_.resize(sum_codec != nullptr ? sum_codec->payload_bytes() : 0);
 }
 
 // Decodes into sum_. Each piece is squared while it is in the first-level cache.
@@ -36,14 +36,14 @@ double OwnerSum::decode(const codec::Codec& codec,
 DevicePayloads OwnerSum::take(std::size_t tile,
                               std::span<const std::span<const std::byte>> payloads,
                               std::size_t squared) {
-    if (handed_ == nullptr) {
-        const double squares = decode(*came_, payloads, squared);
+    if (sum_codec_ == nullptr) {
+        const double squares = decode(*received_, payloads, squared);
         return {.payloads = payloads, .sum = sum_, .squares = squares};
     }
-    codec::decode_sum(*came_, payloads, 0, sum_);
-    handed_->encode(sum_, payload_, arith::tile_key(source_key_, tile));
+    codec::decode_sum(*received_, payloads, 0, sum_);
+    sum_codec_->encode(sum_, payload_, arith::tile_key(source_key_, tile));
     only_ = payload_;
-    const double squares = decode(*handed_, {&only_, 1}, squared);
+    const double squares = decode(*sum_codec_, {&only_, 1}, squared);
     return {.payloads = {&only_, 1}, .sum = sum_, .squares = squares};
 }
 

@@ -26,10 +26,10 @@ class OwnerSum {
 public:
     OwnerSum();
 
-    // `came`: the codec of the received payloads. `handed`: encodes their sum; null: payloads are
-    // handed on as received. `source_key`: of the sum's source, see GradientScatter::source_key().
+    // `received`: the codec of the received payloads. `sum_codec`: encodes their sum; null: payloads are
+    // passed on as received. `source_key`: of the sum's source, see GradientScatter::source_key().
     // The codecs outlive the step.
-    void begin_step(const codec::Codec& came, const codec::Codec* handed, std::uint64_t source_key);
+    void begin_step(const codec::Codec& received, const codec::Codec* sum_codec, std::uint64_t source_key);
 
     // `squared`: number of elements for DevicePayloads::squares.
     DevicePayloads take(std::size_t tile, std::span<const std::span<const std::byte>> payloads,
@@ -39,8 +39,8 @@ private:
     double decode(const codec::Codec& codec, std::span<const std::span<const std::byte>> payloads,
                   std::size_t squared);
 
-    const codec::Codec* came_ = nullptr;
-    const codec::Codec* handed_ = nullptr;
+    const codec::Codec* received_ = nullptr;
+    const codec::Codec* sum_codec_ = nullptr;
     const codec::Kernels* kernels_ = &codec::best_kernels();
     std::uint64_t source_key_ = 0;
     std::vector<float> sum_;

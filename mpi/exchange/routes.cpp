@@ -123,7 +123,7 @@ void Routes::add_sent(Route& route) const {
 void Routes::add_received(Route& route) const {
     const auto sources = static_cast<std::size_t>(this->sources());
     const int beside = static_cast<int>(nodes_.ranks_beside(rank_).size());
-    std::vector<ByRank::Item> came;
+    std::vector<ByRank::Item> received;
     std::vector<ByRank::Item> passed;
     std::vector<ByRank::Item> passed_here;
     for (std::size_t tile = route.tiles.begin; tile < route.tiles.end; ++tile) {
@@ -138,7 +138,7 @@ void Routes::add_received(Route& route) const {
             continue;
         }
         for (std::size_t group = 0; group < sources; ++group) {
-            came.push_back(
+            received.push_back(
                 {slicer(static_cast<int>(group), tile), number(owned * sources + group)});
         }
         for (const int owner : owners_.owners_among(nodes_.ranks_beside(rank_), tile)) {
@@ -147,12 +147,12 @@ void Routes::add_received(Route& route) const {
             }
         }
     }
-    route.came = ByRank(static_cast<int>(nodes_.group_of.size()), std::move(came));
+    route.received = ByRank(static_cast<int>(nodes_.group_of.size()), std::move(received));
     route.passed = ByRank(beside, std::move(passed));
     route.passed_here = ByRank(beside, std::move(passed_here));
     route.places.resize(route.owned.size() * sources);
-    for (std::size_t at = 0; at < route.came.size(); ++at) {
-        route.places[route.came.order()[at]] = number(at);
+    for (std::size_t at = 0; at < route.received.size(); ++at) {
+        route.places[route.received.order()[at]] = number(at);
     }
     for (std::size_t at = 0; at < route.passed_here.size(); ++at) {
         for (std::size_t group = 0; group < sources; ++group) {

@@ -66,10 +66,10 @@ struct Route {
     std::vector<std::size_t> sliced;  // the tiles of this rank's slice, ascending
     ByRank sent;                      // payloads, as numbers in `sliced`, by receiver
     // The tiles that this rank owns, ascending, and where the payload of each of them and of each
-    // group lies: among those that came, or among those that were passed on to this rank.
+    // group lies: among those received, or among those that were passed on to this rank.
     std::vector<Owned> owned;
     std::vector<std::uint32_t> places;
-    ByRank came;         // payloads, as numbers in `places`, by sender
+    ByRank received;         // payloads, as numbers in `places`, by sender
     ByRank passed;       // tiles, as numbers in `owned`, by the rank of the node they are passed to
     ByRank passed_here;  // the same by the rank that passes them
 };

@@ -183,7 +183,7 @@ std::vector<StartValues> OptimizerSession::take_from_rank_0(const Formats& forma
     const shard::Replica copy = engine::make_copy(placed, layout_.elems, all, ranks);
     served_ = memory::Buffer::untouched(layout_.elems * sizeof(float));
     std::vector<StartValues> values(formats.size());
-    std::vector<std::byte> came;
+    std::vector<std::byte> received;
     for (std::size_t i = 0; i < formats.size(); ++i) {
         if (!formats[i]) {
             continue;
@@ -196,14 +196,14 @@ std::vector<StartValues> OptimizerSession::take_from_rank_0(const Formats& forma
         const std::size_t elems = elems_of(tensor);
         for (std::size_t at = 0; at < elems; at += kMostElemsAtOnce) {
             const std::size_t count = std::min(elems - at, kMostElemsAtOnce);
-            came.resize(count * bytes);
-            servers_->start_broadcast(came, 0).wait();
+            received.resize(count * bytes);
+            servers_->start_broadcast(received, 0).wait();
             for (std::size_t first = at; first < at + count;) {
                 const std::size_t tile = (tensor.offset + first) / shard::kTileElems;
                 const std::size_t end =
                     std::min(at + count, (tile + 1) * shard::kTileElems - tensor.offset);
                 if (copy.owner_of_tile(tile) == world_->rank()) {
-                    std::memcpy(to + first * bytes, came.data() + (first - at) * bytes,
+                    std::memcpy(to + first * bytes, received.data() + (first - at) * bytes,
                                 (end - first) * bytes);
                 }
                 first = end;

@@ -256,8 +256,8 @@ DeltaReader::DeltaReader(std::span<const std::byte> room, shard::TileRange tiles
     if (header.magic != kMagic || header.tiles != tiles.size() ||
         header.first_tile != tiles.begin || bytes_ % kAlignment != 0 ||
         bytes_ < table_end(tiles.size()) || bytes_ > room.size() - kDeltaSlackBytes) {
-        throw Error(text("What came for tiles ", tiles.begin, " to ", tiles.end,
-                         " is not a message of their parameters: start all ranks from the same "
+        throw Error(text("The message for tiles ", tiles.begin, " to ", tiles.end,
+                         " does not hold their parameters: start all ranks from the same "
                          "build, with ",
                          Term::resume, "."));
     }

@@ -45,9 +45,9 @@ public:
     void release_slot(int slot) override;
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
     void update(int slot, std::size_t subgroup, const StepScalars& scalars,
-                std::span<std::byte> landing) override;
-    Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
-                   const Landed& landed) override;
+                std::span<std::byte> destination) override;
+    Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> destination,
+                   const DeliveryCallback& on_delivered) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
 
 private:
@@ -185,7 +185,7 @@ void CardDevice::finish_read(CardSlot& slot, std::size_t subgroup, std::int64_t 
 }
 
 void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars,
-                        std::span<std::byte> /*landing*/) {
+                        std::span<std::byte> /*destination*/) {
     CardSlot& s = allocated(slot);
     const shard::Subgroup& own = settings_.subgroups[subgroup];
     s.start_update({.tiles = own.tiles.size(),
@@ -205,17 +205,17 @@ void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scala
         });
 }
 
-Ticket CardDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
-                           const Landed& landed) {
+Ticket CardDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> destination,
+                           const DeliveryCallback& on_delivered) {
     CardSlot& s = allocated(slot);
-    return stages_.after(s.updated.ticket(), [this, &s, subgroup, landing, landed] {
+    return stages_.after(s.updated.ticket(), [this, &s, subgroup, destination, on_delivered] {
         const std::size_t bytes = s.parameter_bytes();
         const std::size_t moved = round_up(bytes, fpga::kWordBytes);
-        const std::span<std::byte> place = place_of(landing, subgroup, bytes);
+        const std::span<std::byte> place = place_of(destination, subgroup, bytes);
         s.parameters.from_card(0, moved);
         std::ranges::copy(s.parameters.host().first(bytes), place.begin());
         traffic_->add(Counter::host_parameters, moved);
-        landed();
+        on_delivered();
     });
 }
 

@@ -305,17 +305,17 @@ Ticket CpuDevice::read(int slot, std::size_t subgroup, std::int64_t generation) 
     });
 }
 
-Ticket CpuDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
-                          const Landed& landed) {
+Ticket CpuDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> destination,
+                          const DeliveryCallback& on_delivered) {
     if (settings_.delivery == Delivery::none) {
-        allocated(slot).landed = landed;
+        allocated(slot).on_delivered = on_delivered;
         const auto lane = static_cast<std::size_t>(slot);
         return gpu_ && gpu_->has_updated(lane) ? gpu_->deliver(lane, [] {}) : Ticket();
     }
     if (has_deltas()) {
         const Slot& s = allocated(slot);
         std::ranges::copy(s.message.first(s.message_bytes),
-                          place_of(landing, subgroup, s.message_bytes).begin());
+                          place_of(destination, subgroup, s.message_bytes).begin());
         cross_host_link(s.message_bytes);
     } else if (!is_on_host()) {  // update() wrote them to their place
         const auto lane = static_cast<std::size_t>(slot);
@@ -323,11 +323,11 @@ Ticket CpuDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> l
             const std::size_t stayed = gpu_->bytes_in_tensors(lane);
             traffic_->add(Counter::gpu_parameters, stayed);
             cross_host_link(parameter_bytes(subgroup) - stayed);
-            return gpu_->deliver(lane, landed);
+            return gpu_->deliver(lane, on_delivered);
         }
         cross_host_link(parameter_bytes(subgroup));
     }
-    landed();
+    on_delivered();
     return {};
 }
 
@@ -350,8 +350,8 @@ Ticket CpuDevice::write(int slot, std::size_t subgroup, std::int64_t generation)
                            [this, &s, subgroup] { return leave_waiting(s, subgroup); });
     }
     const auto land = [&s] {
-        if (const Landed landed = std::exchange(s.landed, nullptr)) {
-            landed();
+        if (const DeliveryCallback on_delivered = std::exchange(s.on_delivered, nullptr)) {
+            on_delivered();
         }
     };
     if (is_mapped() && has_spare()) {

@@ -45,9 +45,9 @@ public:
     void release_slot(int slot) override;
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
     void update(int slot, std::size_t subgroup, const StepScalars& scalars,
-                std::span<std::byte> landing) override;
-    Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
-                   const Landed& landed) override;
+                std::span<std::byte> destination) override;
+    Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> destination,
+                   const DeliveryCallback& on_delivered) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
     void read_state(std::size_t subgroup, std::int64_t generation,
                     const StateArrays& state) override;
@@ -87,7 +87,7 @@ private:
         // The generation of the subgroup's state that both this slot and the storage hold; kNone
         // for a slot that keeps no state.
         std::int64_t kept = kNone;
-        Landed landed;  // without delivery: what write() calls
+        DeliveryCallback on_delivered;  // without delivery: what write() calls
         bool is_allocated = false;
     };
 

@@ -142,13 +142,13 @@ std::ptrdiff_t CpuDevice::leave_waiting(Slot& slot, std::size_t subgroup) {
 }
 
 void CpuDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars,
-                       std::span<std::byte> landing) {
+                       std::span<std::byte> destination) {
     Slot& s = allocated(slot);
     s.kept = kNone;
     if (is_cached()) {
         cached_[subgroup] = kChanging;
     }
-    const bool is_on_gpu = gpu_ && gpu_->takes(static_cast<std::size_t>(slot), landing);
+    const bool is_on_gpu = gpu_ && gpu_->takes(static_cast<std::size_t>(slot), destination);
     s.waits_for_place =
         is_mapped() && has_spare() && is_on_gpu && gpu_->was_read(static_cast<std::size_t>(slot));
     if (s.waits_for_place) {
@@ -163,7 +163,7 @@ void CpuDevice::update(int slot, std::size_t subgroup, const StepScalars& scalar
         const std::span<std::byte> parameters =
             settings_.delivery == Delivery::none
                 ? std::span<std::byte>()
-                : place_of(landing, subgroup, parameter_bytes(subgroup));
+                : place_of(destination, subgroup, parameter_bytes(subgroup));
         std::vector<std::size_t> tiles(layout().tiles_in(subgroup));
         std::iota(tiles.begin(), tiles.end(), std::size_t{0});
         if (is_on_gpu) {

@@ -125,8 +125,8 @@ public:
     // ConfigError if the device cannot separate these groups.
     virtual void use_groups(const GroupMap& groups) = 0;
     // From now on, also in an update that has begun, a GPU that makes new parameters may write them
-    // to these tensors instead of `landing`. The tensors outlive the update; null: everything goes
-    // to `landing`.
+    // to these tensors instead of `destination`. The tensors outlive the update; null: everything goes
+    // to `destination`.
     virtual void deliver_to(GpuTensors* /*tensors*/) {}
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
     // in rank order, and their sum. The device uses the sum if takes_sums(), and else the payloads.
@@ -150,17 +150,17 @@ public:
     // before they are done. deliver() and write() may overlap; the slot is free when both are done.
     virtual Ticket read(int slot, std::size_t subgroup, std::int64_t generation) = 0;
     // Runs the engine on a slot that was read, each element with its group's scalars. May write new
-    // parameters to their places in `landing`, the same as deliver()'s. May return before the
+    // parameters to their places in `destination`, the same as deliver()'s. May return before the
     // engine is done: deliver() and write() then wait, and their tickets throw its error.
     virtual void update(int slot, std::size_t subgroup, const StepScalars& scalars,
-                        std::span<std::byte> landing) = 0;
-    // Brings the new parameters to host memory. Plain values go to their places in `landing`, the
+                        std::span<std::byte> destination) = 0;
+    // Brings the new parameters to host memory. Plain values go to their places in `destination`, the
     // whole (padded) parameter vector. Deltas go as one message (codec/delta.hpp) to the subgroup's
-    // place in `landing`, where each subgroup has room for the largest message. `landed` is called
+    // place in `destination`, where each subgroup has room for the largest message. `on_delivered` is called
     // when they have arrived, on any thread; without delivery, when write() has stored them.
-    using Landed = std::function<void()>;
-    virtual Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
-                           const Landed& landed) = 0;
+    using DeliveryCallback = std::function<void()>;
+    virtual Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> destination,
+                           const DeliveryCallback& on_delivered) = 0;
     virtual Ticket write(int slot, std::size_t subgroup, std::int64_t generation) = 0;
 
     // Moves state over the host link outside a step: to initialise, checkpoint or restore. Any

@@ -89,7 +89,7 @@ public:
     }
 
     void update(int slot, std::size_t subgroup, const StepScalars& scalars,
-                std::span<std::byte> /*landing*/) override {
+                std::span<std::byte> /*destination*/) override {
         use_gpu();
         GpuSlot& s = slots_.at(static_cast<std::size_t>(slot));
         place_of(subgroup, s.from + 1) = kNone;
@@ -122,23 +122,23 @@ public:
         s.updated.record(updates_);
     }
 
-    Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
-                   const Landed& landed) override {
+    Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> destination,
+                   const DeliveryCallback& on_delivered) override {
         GpuSlot& s = slots_.at(static_cast<std::size_t>(slot));
         if (settings_.delivery == Delivery::none) {
-            s.landed = landed;
+            s.on_delivered = on_delivered;
             return {};
         }
         const std::size_t bytes = layout_.tiles_in(subgroup) * parameter_bytes_of_tile();
-        const std::span<std::byte> to = landing.subspan(
+        const std::span<std::byte> to = destination.subspan(
             settings_.subgroups[subgroup].tiles.begin * parameter_bytes_of_tile(), bytes);
-        return copies_.submit([this, &s, to, landed] {
+        return copies_.submit([this, &s, to, on_delivered] {
             use_gpu();
             deliveries_.wait_for(s.updated);
             memory::copy_to_host(to, s.parameters.span().first(to.size()), deliveries_);
             deliveries_.wait();
             traffic_->add(Counter::host_parameters, to.size());
-            landed();
+            on_delivered();
         });
     }
 
@@ -149,8 +149,8 @@ public:
             s.updated.wait();
             place_of(subgroup, generation) = generation;
             traffic_->add(Counter::internal_write, layout_.payload_bytes(subgroup));
-            if (const Landed landed = std::exchange(s.landed, nullptr)) {
-                landed();
+            if (const DeliveryCallback on_delivered = std::exchange(s.on_delivered, nullptr)) {
+                on_delivered();
             }
         });
     }
@@ -199,7 +199,7 @@ private:
         memory::GpuBuffer parameters;
         memory::Event updated{memory::EventWait::sleeps};
         std::int64_t from = kNone;  // the generation that was read
-        Landed landed;              // without delivery: what write() calls
+        DeliveryCallback on_delivered;              // without delivery: what write() calls
     };
 
     void use_gpu() const { memory::use_gpu(*settings_.gpu); }

@@ -187,10 +187,10 @@ void GpuEngine::deliver_now(GpuLane& lane) {
     lane.delivered.wait();
 }
 
-Ticket GpuEngine::deliver(std::size_t lane, std::function<void()> landed) {
-    return waits_.submit([this, &of = lanes_.at(lane), landed = std::move(landed)] {
+Ticket GpuEngine::deliver(std::size_t lane, std::function<void()> on_delivered) {
+    return waits_.submit([this, &of = lanes_.at(lane), on_delivered = std::move(on_delivered)] {
         deliver_now(of);
-        landed();
+        on_delivered();
     });
 }
 

@@ -82,13 +82,13 @@ std::size_t StoredDevice::message_room_bytes() const {
     return codec::message_room_bytes(layout().most_tiles());
 }
 
-std::span<std::byte> StoredDevice::place_of(std::span<std::byte> landing, std::size_t subgroup,
+std::span<std::byte> StoredDevice::place_of(std::span<std::byte> destination, std::size_t subgroup,
                                             std::size_t bytes) const {
     const std::size_t begin =
         has_deltas() ? subgroup * message_room_bytes()
                      : settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
-    expects(begin + bytes <= landing.size(), "the landing has room for the subgroup");
-    return landing.subspan(begin, bytes);
+    expects(begin + bytes <= destination.size(), "the destination has room for the subgroup");
+    return destination.subspan(begin, bytes);
 }
 
 std::string StoredDevice::describe_transport() const {

@@ -116,8 +116,8 @@ protected:
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
     std::size_t message_room_bytes() const;
-    // The place of the subgroup's parameters, or of its message, in `landing`.
-    std::span<std::byte> place_of(std::span<std::byte> landing, std::size_t subgroup,
+    // The place of the subgroup's parameters, or of its message, in `destination`.
+    std::span<std::byte> place_of(std::span<std::byte> destination, std::size_t subgroup,
                                   std::size_t bytes) const;
     // "io_uring, direct"
     std::string describe_transport() const;

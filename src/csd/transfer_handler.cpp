@@ -82,7 +82,7 @@ void TransferHandler::drop_read_ahead() {
 }
 
 void TransferHandler::begin(const StepScalars& scalars, std::int64_t from,
-                            std::span<std::byte> landing) {
+                            std::span<std::byte> destination) {
     {
         const std::lock_guard lock(mutex_);
         low_ = 0;
@@ -100,7 +100,7 @@ void TransferHandler::begin(const StepScalars& scalars, std::int64_t from,
         is_delivered_.assign(subgroups_, false);
         error_ = nullptr;
     }
-    running_ = thread_.submit([this, order = StageOrder{scalars, from, landing}] {
+    running_ = thread_.submit([this, order = StageOrder{scalars, from, destination}] {
         try {
             reading_.wait();
             kind_ == HandlerKind::naive ? run_naively(order) : run_overlapped(order);
@@ -194,11 +194,11 @@ Ticket TransferHandler::read(int slot, std::size_t subgroup, std::int64_t from) 
 
 void TransferHandler::update(int slot, std::size_t subgroup, const StageOrder& order) {
     const trace::Span span(device_.tracing().timeline, Lane::engine, "update", subject(subgroup));
-    device_.update(slot, subgroup, order.scalars, order.landing);
+    device_.update(slot, subgroup, order.scalars, order.destination);
 }
 
 Ticket TransferHandler::deliver(int slot, std::size_t subgroup, const StageOrder& order) {
-    return recorded(device_.deliver(slot, subgroup, order.landing,
+    return recorded(device_.deliver(slot, subgroup, order.destination,
                                     [this, subgroup] { note_delivered(subgroup); }),
                     Lane::copy, "deliver", subgroup);
 }

@@ -48,9 +48,9 @@ public:
     void drop_read_ahead();
 
     // Starts the update of all subgroups from generation `from` to `from` + 1, each once it is
-    // released. Returns at once. `landing` is host memory, filled by subgroup as Device::deliver
+    // released. Returns at once. `destination` is host memory, filled by subgroup as Device::deliver
     // says.
-    void begin(const StepScalars& scalars, std::int64_t from, std::span<std::byte> landing);
+    void begin(const StepScalars& scalars, std::int64_t from, std::span<std::byte> destination);
 
     // The gradients of subgroups from `first` on are ready. `first` never increases during an
     // update. Until all are released, the highest one goes next, because the backward pass yields
@@ -61,12 +61,12 @@ public:
     void cancel();
 
     // Releases all subgroups, in forward order.
-    void start(const StepScalars& scalars, std::int64_t from, std::span<std::byte> landing) {
-        begin(scalars, from, landing);
+    void start(const StepScalars& scalars, std::int64_t from, std::span<std::byte> destination) {
+        begin(scalars, from, destination);
         release(0);
     }
 
-    // True once the subgroup's new parameters have landed. Rethrows an error of the update.
+    // True once the subgroup's new parameters have been delivered. Rethrows an error of the update.
     bool has_parameters(std::size_t subgroup);
 
     // Blocks until all state is written; rethrows an error of the update. Every subgroup must be
@@ -78,7 +78,7 @@ private:
     struct StageOrder {
         StepScalars scalars;
         std::int64_t from = 0;
-        std::span<std::byte> landing;
+        std::span<std::byte> destination;
     };
 
     struct Ahead {

@@ -65,18 +65,18 @@ GpuGradients::GpuGradients(GpuGradientSettings settings)
     }
     std::size_t made = 0;
     std::size_t taken = 0;
-    std::size_t came = 0;  // from other ranks
+    std::size_t received = 0;  // from other ranks
     for (const exchange::Route& route : settings_.routes) {
         made = std::max(made, route.sliced.size());
         if (are_brought()) {
             const int me = settings_.payload_ranks->rank();
-            taken = std::max(taken, route.came.size());
-            came = std::max(came, route.came.size() - route.came.count(me));
+            taken = std::max(taken, route.received.size());
+            received = std::max(received, route.received.size() - route.received.count(me));
         }
     }
     for (Batch& batch : batches_) {
         batch.on_gpu = memory::GpuBuffer(made * settings_.most_payload_bytes);
-        batch.came = memory::GpuBuffer(came * settings_.most_payload_bytes);
+        batch.received = memory::GpuBuffer(received * settings_.most_payload_bytes);
         batch.on_host =
             memory::PinnedBuffer((are_brought() ? taken : made) * settings_.most_payload_bytes);
         const std::size_t squares = settings_.squares ? made * sizeof(double) : 0;
@@ -165,13 +165,13 @@ void GpuGradients::bring(std::size_t block, Batch& batch) {
     const std::size_t payload_bytes = codec_->payload_bytes();
     std::vector<std::span<const std::byte>> to(static_cast<std::size_t>(ranks.size()));
     std::vector<std::span<std::byte>> from(to.size());
-    std::span<std::byte> room = batch.came.span();
+    std::span<std::byte> room = batch.received.span();
     for (int rank = 0; rank < ranks.size(); ++rank) {
         if (rank != ranks.rank()) {
             const auto place = static_cast<std::size_t>(rank);
             to[place] = batch.on_gpu.span().subspan(of.sent.first(rank) * payload_bytes,
                                                     of.sent.count(rank) * payload_bytes);
-            from[place] = room.first(of.came.count(rank) * payload_bytes);
+            from[place] = room.first(of.received.count(rank) * payload_bytes);
             room = room.subspan(from[place].size());
         }
     }
@@ -179,15 +179,15 @@ void GpuGradients::bring(std::size_t block, Batch& batch) {
     ranks.exchange(to, from, *exchanges_);
     batch.exchanged.record(*exchanges_);
     copies_.wait_for(batch.exchanged);
-    const std::size_t before = of.came.first(ranks.rank()) * payload_bytes;
-    const std::size_t own = of.came.count(ranks.rank()) * payload_bytes;
-    const std::size_t behind = of.came.size() * payload_bytes - before - own;
+    const std::size_t before = of.received.first(ranks.rank()) * payload_bytes;
+    const std::size_t own = of.received.count(ranks.rank()) * payload_bytes;
+    const std::size_t behind = of.received.size() * payload_bytes - before - own;
     const std::span<std::byte> on_host = batch.on_host.span();
-    copy_to_host(on_host.first(before), batch.came.span().first(before), copies_);
+    copy_to_host(on_host.first(before), batch.received.span().first(before), copies_);
     copy_to_host(on_host.subspan(before, own),
                  batch.on_gpu.span().subspan(of.sent.first(ranks.rank()) * payload_bytes, own),
                  copies_);
-    copy_to_host(on_host.subspan(before + own, behind), batch.came.span().subspan(before, behind),
+    copy_to_host(on_host.subspan(before + own, behind), batch.received.span().subspan(before, behind),
                  copies_);
 }
 
@@ -235,7 +235,7 @@ std::span<const std::byte> GpuGradients::payloads(std::size_t block) {
         settings_.payload_ranks->wait_for(batch.arrived);
     }
     const exchange::Route& of = route(block);
-    return batch.on_host.span().first((are_brought() ? of.came.size() : of.sliced.size()) *
+    return batch.on_host.span().first((are_brought() ? of.received.size() : of.sliced.size()) *
                                       codec_->payload_bytes());
 }
 

@@ -65,7 +65,7 @@ public:
     // transfer to the host. Collective over the groups, if any.
     void encode(std::size_t block);
 
-    // The block's payloads: those of its route's `sliced` or, if are_brought(), of its `came`.
+    // The block's payloads: those of its route's `sliced` or, if are_brought(), of its `received`.
     // Waits for them. `block` is one of the last two encoded, whose payloads stay until the next
     // but one is encoded.
     std::span<const std::byte> payloads(std::size_t block);
@@ -78,7 +78,7 @@ private:
     struct Batch {
         std::optional<std::size_t> block = std::nullopt;
         memory::GpuBuffer on_gpu;
-        memory::GpuBuffer came;  // from other GPUs, by rank
+        memory::GpuBuffer received;  // from other GPUs, by rank
         memory::PinnedBuffer on_host;
         memory::GpuBuffer squares;
         memory::PinnedBuffer squares_on_host;

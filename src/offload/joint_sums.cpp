@@ -48,11 +48,11 @@ exchange::Routes JointSums::routes_of(const PipelineSettings& settings, int rank
     return {*settings.owners, settings.joint_groups, settings.nodes, rank, settings.storage_ranks};
 }
 
-void JointSums::begin_step(const codec::Codec& came, const exchange::StepEncoding& encoding) {
+void JointSums::begin_step(const codec::Codec& received, const exchange::StepEncoding& encoding) {
     scatter_.begin_step(encoding);
     payload_bytes_ = encoding.codec->payload_bytes();
     for (exchange::OwnerSum& sum : sums_) {
-        sum.begin_step(came, encoding.codec, scatter_.source_key());
+        sum.begin_step(received, encoding.codec, scatter_.source_key());
     }
 }
 
@@ -64,8 +64,8 @@ void JointSums::encode(std::span<const exchange::TilePayloads> tiles) {
     encoded_.resize(tiles.size() * payload_bytes_);
     pool_->share(tiles.size(), [&](std::size_t i, int member) {
         exchange::OwnerSum& sum = sums_[static_cast<std::size_t>(member)];
-        const exchange::DevicePayloads handed = sum.take(tiles[i].tile, tiles[i].payloads, 0);
-        std::ranges::copy(handed.payloads.front(),
+        const exchange::DevicePayloads sum_payloads = sum.take(tiles[i].tile, tiles[i].payloads, 0);
+        std::ranges::copy(sum_payloads.payloads.front(),
                           std::span(encoded_).subspan(i * payload_bytes_, payload_bytes_).begin());
     });
 }

@@ -34,8 +34,8 @@ public:
     const mpi::Communicator& ranks() const { return ranks_; }
     const shard::Ownership& slicers() const { return slicers_; }
 
-    // `came`: the codec of the nodes' sums. The codecs outlive the step.
-    void begin_step(const codec::Codec& came, const exchange::StepEncoding& encoding);
+    // `received`: the codec of the nodes' sums. The codecs outlive the step.
+    void begin_step(const codec::Codec& received, const exchange::StepEncoding& encoding);
 
     // Takes the nodes' sums of this rank's slice, ascending.
     void encode(std::span<const exchange::TilePayloads> tiles);

@@ -165,7 +165,7 @@ std::span<const exchange::Route> StepPipeline::rounds_of(const std::vector<excha
                           : std::span(rounds).subspan(first, first_round_[block + 1] - first);
 }
 
-void StepPipeline::begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed,
+void StepPipeline::begin_step(const exchange::StepEncoding& encoding, const codec::Codec* sum_codec,
                               const codec::Codec* of_nodes) {
     expects(joint_.has_value() == (of_nodes != nullptr), "nodes send sums of their own if joined");
     state_.enter(Stage::backward);
@@ -176,15 +176,15 @@ void StepPipeline::begin_step(const exchange::StepEncoding& encoding, const code
     }
     scatter_.begin_step(first);
     final_from_ = settings_.owners->tiles();
-    sums_payloads_ = handed != nullptr;
+    sums_payloads_ = sum_codec != nullptr;
     for (exchange::OwnerSum& sum : owner_sums_) {
-        sum.begin_step(*encoding.codec, handed, exchange::source_key(encoding.random_key, 0));
+        sum.begin_step(*encoding.codec, sum_codec, exchange::source_key(encoding.random_key, 0));
     }
     if (gpu_gradients_) {
         gpu_gradients_->begin_step(*first.codec, scatter_.source_key());
     }
     for (const auto& device : devices_) {
-        device->use_codec(handed != nullptr ? *handed : *encoding.codec);
+        device->use_codec(sum_codec != nullptr ? *sum_codec : *encoding.codec);
     }
 }
 
@@ -251,13 +251,13 @@ void StepPipeline::take_owned(std::span<const exchange::TilePayloads> tiles,
 void StepPipeline::take_tile(const exchange::TilePayloads& of, exchange::OwnerSum& sum,
                              const double* squares) {
     const bool counts = settings_.owners->copy_of(world_.rank()) == 0;
-    const exchange::DevicePayloads handed =
+    const exchange::DevicePayloads to_device =
         squares != nullptr
             ? exchange::DevicePayloads{.payloads = of.payloads, .sum = {}, .squares = *squares}
             : sum.take(of.tile, of.payloads, counts ? copy_.partition.elems_in_tile(of.tile) : 0);
-    squares_of_tile_[of.tile] = counts ? handed.squares : 0;
+    squares_of_tile_[of.tile] = counts ? to_device.squares : 0;
     const Place place = place_of(copy_.partition.subgroup_of_tile(of.tile));
-    devices_[place.device]->put_gradient(of.tile, handed.payloads, handed.sum);
+    devices_[place.device]->put_gradient(of.tile, to_device.payloads, to_device.sum);
 }
 
 // The host handles a block's payloads while the GPU computes the next block.

@@ -133,7 +133,7 @@ public:
     // Sets how gradients are encoded for the owners, and how owners encode a tile's sum for their
     // devices (null: they pass payloads unchanged). With joint groups, nodes send their sums as
     // `of_nodes` says. Not collective, but the same on all ranks.
-    void begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed = nullptr,
+    void begin_step(const exchange::StepEncoding& encoding, const codec::Codec* sum_codec = nullptr,
                     const codec::Codec* of_nodes = nullptr);
 
     // Where to write this rank's gradient of the block: fp32, in GPU memory if has_gpu(). Empty if

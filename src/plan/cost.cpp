@@ -174,11 +174,11 @@ void set_scatter_terms(const Problem& problem, const Choice& choice, const Numbe
     const Site& site = problem.site;
     t.scat = scatter_seconds(problem, choice, n);
     const double owned = n.parameters * n.owned;
-    const double written = choice.handover == Handover::raw ? 0 : n.handed;
+    const double written = choice.handover == Handover::raw ? 0 : n.handover;
     t.sum = seconds(owned * 2 * (n.lists * n.payload + written), site.host_memory_rate);
     const double link = devices_link(site);
-    const double handed = n.handed * n.parameters * n.copies / n.homes * n.on_drives;
-    t.down = handed / link;
+    const double handover = n.handover * n.parameters * n.copies / n.homes * n.on_drives;
+    t.down = handover / link;
     t.tail = (t.encode + t.out + t.scat + t.sum + t.down) / problem.work.model.blocks;
     t.bwd = backward_seconds(problem, choice, n, t) + t.tail;
 }
@@ -227,7 +227,7 @@ double least_resident_seconds(const Problem& problem, const Choice& choice, cons
 
 void set_update_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
     const Site& site = problem.site;
-    const DeviceTime device = device_time(problem, n.handed, n.new_bytes);
+    const DeviceTime device = device_time(problem, n.handover, n.new_bytes);
     const double share = n.share();
     const bool is_serial = problem.work.is_serial;
     // What slots keep is not read, and is written while the next step computes.
@@ -315,7 +315,7 @@ Volumes volumes_of(const Problem& problem, const Choice& choice) {
             ? kept_state(problem, choice, n).written * problem.most_csds() / n.parameters
             : 0;
     const double masters = choice.home == Home::storage ? 2 * problem.work.master_bytes : 0;
-    return {.host_down = n.handed * share + inputs,
+    return {.host_down = n.handover * share + inputs,
             .host_up = n.new_bytes * share + masters + inputs,
             .device_read = problem.work.state_bytes * share + masters + inputs,
             .device_write = problem.work.state_bytes * share + logged + inputs,
@@ -328,7 +328,7 @@ Volumes volumes_of(const Problem& problem, const Choice& choice) {
 
 bool waits_for_slots(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
-    const DeviceTime time = device_time(problem, n.handed, n.new_bytes);
+    const DeviceTime time = device_time(problem, n.handover, n.new_bytes);
     const bool is_serial = problem.work.is_serial;
     return time.per_parameter(is_serial, choice.slots) >
            time.per_parameter(is_serial, std::numeric_limits<int>::max());

@@ -157,11 +157,11 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     if (work.has_error_feedback) {  // two fp32 residuals of what a node encodes
         demand.host += 8 * n.parameters * n.lists / n.nodes;
     }
-    demand.device = staged * (work.state_bytes + n.handed + n.new_bytes);
+    demand.device = staged * (work.state_bytes + n.handover + n.new_bytes);
     demand.drive = kept.drive + n.inputs_on_drives / site.csds;
     demand.logs = static_cast<double>(csd::kLeastLogs * kept.logged.log_bytes);
     demand.log_room = kept.log_room;
-    demand.device += n.handed * n.share();
+    demand.device += n.handover * n.share();
     return demand;
 }
 

@@ -30,7 +30,7 @@ double payload_bytes(Codec codec, double keep, double element_bytes) {
                : codec::bytes_per_parameter({.name = config::name_of(codec), .keep = keep});
 }
 
-double handed_bytes(Handover handover, Codec codec, double lists, double keep,
+double handover_bytes(Handover handover, Codec codec, double lists, double keep,
                     double element_bytes) {
     switch (handover) {
         case Handover::raw:

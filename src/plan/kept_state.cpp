@@ -45,7 +45,7 @@ std::size_t log_bytes(const Choice& choice, const Numbers& n, double tiles) {
     const bool is_dense = choice.handover == Handover::dense;
     const double sources = is_dense ? 1 : n.lists;
     const auto payload =
-        static_cast<std::size_t>(n.handed / sources * static_cast<double>(shard::kTileElems));
+        static_cast<std::size_t>(n.handover / sources * static_cast<double>(shard::kTileElems));
     const std::size_t of_tile =
         csd::PayloadMemory::tile_bytes(payload, static_cast<std::size_t>(sources));
     return csd::GradientLog::file_bytes(static_cast<std::size_t>(tiles) * of_tile);
@@ -90,7 +90,7 @@ KeptState kept_state(const Problem& problem, const Choice& choice, const Numbers
 double replay_seconds(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
     const csd::LoggedState logged = kept_state(problem, choice, n).logged;
-    const double engine = device_time(problem, n.handed, n.new_bytes).engine;
+    const double engine = device_time(problem, n.handover, n.new_bytes).engine;
     const double elements =
         n.all_tiles * choice.shares.memory * static_cast<double>(shard::kTileElems);
     return seconds(static_cast<double>(logged.all_log_bytes()), problem.site.device_read) +

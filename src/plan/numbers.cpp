@@ -54,8 +54,8 @@ Numbers::Numbers(const Problem& problem, const Choice& choice)
       copies(net_copies * gpus / choice.optimizer.gpus),
       lists(lists_of(problem, choice)),
       payload(problem.work.trained * payload_bytes(choice.codec, problem.work.keep, element)),
-      handed(problem.work.trained *
-             handed_bytes(choice.handover, choice.codec, lists, problem.work.keep, element)),
+      handover(problem.work.trained *
+             handover_bytes(choice.handover, choice.codec, lists, problem.work.keep, element)),
       new_bytes(problem.work.trained * (choice.home == Home::storage ? 0
                                         : choice.gather == Gather::delta
                                             ? std::min(problem.site.delta_bytes, element)

@@ -91,7 +91,7 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
 std::vector<Handover> handovers_in_order(const Problem& problem, const Space& space,
                                          const Choice& choice) {
     const auto bytes = [&](Handover handover) {
-        return handed_bytes(handover, choice.codec, lists_of(problem, choice), problem.work.keep,
+        return handover_bytes(handover, choice.codec, lists_of(problem, choice), problem.work.keep,
                             problem.work.element_bytes);
     };
     std::vector<Handover> handovers = space.handovers;

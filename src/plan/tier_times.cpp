@@ -88,13 +88,13 @@ TierSeconds tier_seconds(const Problem& problem, const Choice& choice, const Num
     const double updated = n.parameters * n.copies;
     const double of_gpu = choice.shares.gpu * updated / problem.ranks();
     const double of_holder = choice.shares.memory * updated / problem.holders();
-    const DeviceTime device = device_time(problem, n.handed, n.new_bytes);
+    const DeviceTime device = device_time(problem, n.handover, n.new_bytes);
     const bool has_gpus = uses_gpus(choice) && problem.storage_nodes == 0;
     // Parameters per second; no engine's limit means that only memory bounds it.
     const double rate =
         (device.engine > 0 ? 1 / device.engine : 0) + (has_gpus ? site.gpu_link / state : 0);
     return {.gpu = of_gpu * std::max(seconds(2 * (state + n.element), site.gpu_memory_rate),
-                                     seconds(std::max(n.handed, n.new_bytes), site.gpu_link)),
+                                     seconds(std::max(n.handover, n.new_bytes), site.gpu_link)),
             .memory = std::max(
                 device.engine > 0 ? seconds(of_holder, rate) : 0,
                 seconds(2 * state * of_holder * problem.holders_of_node(), site.host_memory_rate))};

@@ -47,7 +47,7 @@ std::string describe_state(const RunRecord& record) {
         counted(devices, run.csd.device == config::DeviceKind::xrt ? "card" : "emulated device"),
         "; a step reads and writes ", moved, " there; gradients come as ",
         config::name_of(run.compress.codec), ", ",
-        three_digits(record.facts.handed_bytes_per_parameter), " bytes per parameter");
+        three_digits(record.facts.handover_bytes_per_parameter), " bytes per parameter");
 }
 
 std::string describe_steps(const RunRecord& record, std::int64_t done, std::int64_t last) {

@@ -144,7 +144,7 @@ PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
     const auto vector_bytes = static_cast<double>(parameters * size_bytes(record.run.model.dtype));
     const double of_gpus = plan::gpu_bytes_of_node(record.run.link, site.gpus, vector_bytes);
     const double of_gradients =
-        (is_base ? sizeof(float) : record.facts.handed_bytes_per_parameter) *
+        (is_base ? sizeof(float) : record.facts.handover_bytes_per_parameter) *
         of_node(record, parameters);
     return {.forward = std::max(unshaped.forward, plan::gpu_forward_seconds(site, of_gpus)),
             .backward = std::max({unshaped.backward, links.backward,

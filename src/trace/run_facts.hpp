@@ -35,7 +35,7 @@ struct RunFacts {
     double gpu_share = 0;                    // of the state, by csd.tiers.gpu
     double memory_share = 0;                 // of the state, by csd.tiers.memory
     double payload_bytes_per_parameter = 0;  // of one gradient payload
-    double handed_bytes_per_parameter = 0;   // of all that a device receives
+    double handover_bytes_per_parameter = 0;   // of all that a device receives
     bool has_dense_sums = false;
     bool encodes_on_gpu = false;           // this rank
     std::size_t gradient_bytes = 0;        // memory for gradients on this rank's GPU

@@ -229,11 +229,11 @@ TEST_P(DeviceOf, GivesTheSameBitsInMappedMemory) {
         for (SmallDevice* small : {&mapped, &copied}) {
             small->initialise();
             small->device->allocate_slot(0);
-            std::vector<std::byte>& landing = rooms.emplace_back(
+            std::vector<std::byte>& destination = rooms.emplace_back(
                 std::max(small->vector.size(), 3 * codec::message_room_bytes(3)));
             for (int step = 0; step < 3; ++step) {
                 small->put_gradients(step);
-                update_all(*small, step, test_scalars(), landing);
+                update_all(*small, step, test_scalars(), destination);
             }
         }
         EXPECT_THAT(mapped.device->describe_io(), testing::StartsWith("mapped memory, "));

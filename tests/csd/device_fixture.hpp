@@ -233,9 +233,9 @@ inline void update_all(SmallDevice& small, std::int64_t generation,
     Device& device = *small.device;
     for (std::size_t s = 0; s < device.subgroups().size(); ++s) {
         device.read(0, s, generation).wait();
-        const std::span<std::byte> landing = rooms.empty() ? std::span(small.vector) : rooms;
-        device.update(0, s, scalars, landing);
-        device.deliver(0, s, landing, [] {}).wait();
+        const std::span<std::byte> destination = rooms.empty() ? std::span(small.vector) : rooms;
+        device.update(0, s, scalars, destination);
+        device.deliver(0, s, destination, [] {}).wait();
         device.write(0, s, generation + 1).wait();
     }
 }

@@ -33,12 +33,12 @@ public:
     void release_slot(int) override {}
     Ticket read(int, std::size_t, std::int64_t) override { return {}; }
     void update(int, std::size_t, const StepScalars&, std::span<std::byte>) override {}
-    Ticket deliver(int, std::size_t subgroup, std::span<std::byte>, const Landed& landed) override {
-        return lane_.submit([this, subgroup, landed] {
+    Ticket deliver(int, std::size_t subgroup, std::span<std::byte>, const DeliveryCallback& on_delivered) override {
+        return lane_.submit([this, subgroup, on_delivered] {
             if (subgroup == undelivered_) {
                 throw XrtError("a card that failed");
             }
-            landed();
+            on_delivered();
         });
     }
     // The last subgroup's write ends only after all deliveries.
@@ -70,7 +70,7 @@ TEST(HandlerOrder, NeverShowsParametersThatDidNotLand) {
     std::vector<std::byte> vector;
     handler->start(test_scalars(), 0, vector);
     device.all_delivered.get_future().wait();
-    // The error may already be known, but the subgroup is never reported as landed.
+    // The error may already be known, but the subgroup is never reported as delivered.
     try {
         EXPECT_FALSE(handler->has_parameters(1));
     } catch (const XrtError&) {
@@ -147,10 +147,10 @@ public:
         ++updates_;
         changed_.notify_all();
     }
-    Ticket deliver(int, std::size_t, std::span<std::byte>, const Landed& landed) override {
-        return deliveries_.submit([this, landed, number = ++delivered_] {
+    Ticket deliver(int, std::size_t, std::span<std::byte>, const DeliveryCallback& on_delivered) override {
+        return deliveries_.submit([this, on_delivered, number = ++delivered_] {
             await(writes_, number);
-            landed();
+            on_delivered();
         });
     }
     Ticket write(int, std::size_t, std::int64_t) override {

@@ -116,17 +116,17 @@ public:
     }
 
     // Sum of the decoded payloads in group order.
-    Payloads sum(const codec::Codec& sent, const codec::Codec& handed) const {
+    Payloads sum(const codec::Codec& sent, const codec::Codec& sum_codec) const {
         std::vector<float> total(kTileElems, 0.0F);
         for (const std::vector<std::byte>& payload : payloads(sent)) {
             add(total, decoded(sent, payload));
         }
-        if (handed.plain_dtype()) {
+        if (sum_codec.plain_dtype()) {
             Payloads dense(1, std::vector<std::byte>(2 * kTileElems));
             convert_from_fp32(total.data(), Dtype::bf16, dense.front().data(), kTileElems);
             return dense;
         }
-        return {encoded(handed, total, 0)};
+        return {encoded(sum_codec, total, 0)};
     }
 
 private:
@@ -181,12 +181,12 @@ protected:
                                     : mpi::each_rank_alone(world_.size()).ranks_of;
     }
 
-    // Scatters once and compares what is handed over with the reference. `handed` null: payloads as
+    // Scatters once and compares what devices get with the reference. `sum_codec` null: payloads as
     // received.
-    void check(GradientScatter& scatter, const codec::Codec& sent, const codec::Codec* handed) {
+    void check(GradientScatter& scatter, const codec::Codec& sent, const codec::Codec* sum_codec) {
         scatter.begin_step({.codec = &sent, .random_key = kRandomKey});
         OwnerSum sum;
-        sum.begin_step(sent, handed, source_key(kRandomKey, 0));
+        sum.begin_step(sent, sum_codec, source_key(kRandomKey, 0));
         std::map<std::size_t, int> seen;
         for (const Route& round : rounds_) {
             const std::vector<float> gradient = gradient_of_round(world_.rank(), round.tiles);
@@ -197,11 +197,11 @@ protected:
                 const DevicePayloads given = sum.take(tile, payloads, kSquared);
                 const Reference& reference = references_.at(tile);
                 const Reference::Payloads wanted =
-                    handed == nullptr ? reference.payloads(sent) : reference.sum(sent, *handed);
+                    sum_codec == nullptr ? reference.payloads(sent) : reference.sum(sent, *sum_codec);
                 expect_equal(given.payloads, wanted, tile);
                 std::vector<float> total(kTileElems, 0.0F);
                 for (const std::vector<std::byte>& payload : wanted) {
-                    (handed == nullptr ? sent : *handed).decode_add(payload, 0, total);
+                    (sum_codec == nullptr ? sent : *sum_codec).decode_add(payload, 0, total);
                 }
                 EXPECT_TRUE(std::ranges::equal(given.sum, total)) << "tile " << tile;
                 std::array<double, codec::kSquareSums> squares{};
@@ -304,7 +304,7 @@ TEST_P(ScatterReference, TakesGradientsOfEveryFormat) {
     }
 }
 
-// As if GPUs had summed and encoded: the same payloads are handed over and the same bytes counted.
+// As if GPUs had summed and encoded: the same payloads go to devices and the same bytes counted.
 // Every other group leaves it to the scatter.
 TEST_P(ScatterReference, IsTheSameWithPayloadsThatWereMadeElsewhere) {
     const auto codec = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
@@ -334,15 +334,15 @@ TEST_P(ScatterReference, IsTheSameWithPayloadsThatWereMadeElsewhere) {
             EXPECT_THROW(taking.take_arrived(round, made), ContractError);
             continue;
         }
-        std::vector<std::byte> came(round.places.size() * codec->payload_bytes());
+        std::vector<std::byte> received(round.places.size() * codec->payload_bytes());
         for (std::size_t i = 0; i < round.places.size(); ++i) {
             const auto sources = static_cast<std::size_t>(routes_.sources());
             const auto payloads = references_.at(round.owned[i / sources].tile).payloads(*codec);
             std::ranges::copy(payloads[i % sources],
-                              came.begin() + static_cast<std::ptrdiff_t>(round.places[i] *
+                              received.begin() + static_cast<std::ptrdiff_t>(round.places[i] *
                                                                          codec->payload_bytes()));
         }
-        taken += expect_payloads(taking.take_arrived(round, came), *codec);
+        taken += expect_payloads(taking.take_arrived(round, received), *codec);
     }
     EXPECT_EQ(sent, references_.size());
     EXPECT_EQ(elsewhere.snapshot().bytes, on_host.snapshot().bytes);

@@ -84,16 +84,16 @@ TEST_P(RoutesOf, AreTheSameSeenFromBothSides) {
         const auto route = [&](int rank) -> const Route& {
             return routes[static_cast<std::size_t>(rank)];
         };
-        // (tile, group) of each payload that came to a rank or was passed on to it, by place.
+        // (tile, group) of each payload that a rank received or that was passed on to it, by place.
         using Payload = std::pair<std::size_t, std::size_t>;
-        std::vector<std::vector<Payload>> came(routes.size());
+        std::vector<std::vector<Payload>> received(routes.size());
         std::vector<std::vector<Payload>> passed(routes.size());
         for (int to = 0; to < ranks; ++to) {
             const auto at = static_cast<std::size_t>(to);
             for (int from = 0; from < ranks; ++from) {
-                ASSERT_EQ(route(from).sent.count(to), route(to).came.count(from));
+                ASSERT_EQ(route(from).sent.count(to), route(to).received.count(from));
                 for (const std::uint32_t number : route(from).sent.of(to)) {
-                    came[at].emplace_back(
+                    received[at].emplace_back(
                         route(from).sliced[number],
                         static_cast<std::size_t>(groups.group_of[static_cast<std::size_t>(from)]));
                 }
@@ -119,7 +119,7 @@ TEST_P(RoutesOf, AreTheSameSeenFromBothSides) {
                 ASSERT_EQ(route(rank).owned.at(owned).tile, tile);
                 const auto& from = route(rank).owned[owned].is_passed_on
                                        ? passed[static_cast<std::size_t>(rank)]
-                                       : came[static_cast<std::size_t>(rank)];
+                                       : received[static_cast<std::size_t>(rank)];
                 for (std::size_t group = 0; group < sources; ++group) {
                     EXPECT_EQ(from.at(route(rank).places.at(owned * sources + group)),
                               Payload(tile, group));
@@ -127,7 +127,7 @@ TEST_P(RoutesOf, AreTheSameSeenFromBothSides) {
                 ++owned;
             }
             EXPECT_EQ(route(rank).owned.size(), owned);
-            EXPECT_EQ(came[static_cast<std::size_t>(rank)].size() +
+            EXPECT_EQ(received[static_cast<std::size_t>(rank)].size() +
                           passed[static_cast<std::size_t>(rank)].size(),
                       owned * sources);
         }
@@ -159,7 +159,7 @@ TEST_P(RoutesOf, MayBeOfNoTile) {
     const Route route = routes.of({4, 4});
     EXPECT_THAT(route.sliced, IsEmpty());
     EXPECT_THAT(route.owned, IsEmpty());
-    EXPECT_EQ(route.sent.size() + route.came.size() + route.passed.size(), 0U);
+    EXPECT_EQ(route.sent.size() + route.received.size() + route.passed.size(), 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -75,7 +75,7 @@ TEST(DeviceTime, WithTooFewSlotsLeavesLinksIdle) {
 // The largest number of lists that costs less than dense 16-bit gradients.
 int most_lists_that_pay(Handover handover, double keep) {
     int lists = 1;
-    while (handed_bytes(handover, Codec::topk, lists + 1, keep, 2) <= 2.005) {
+    while (handover_bytes(handover, Codec::topk, lists + 1, keep, 2) <= 2.005) {
         ++lists;
     }
     return lists;

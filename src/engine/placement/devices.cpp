@@ -402,7 +402,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.state = settings.csd.state;
         device.delivery = delivery(settings, around.parameters);
         device.codec = &first.to_devices();
-        device.most_payload_bytes = route.most_handed_bytes();
+        device.most_payload_bytes = route.most_handover_bytes();
         device.sources = route.sources();
         device.spare = settings.spare_places;
         device.logs = log_files(settings, device.files.front(), local);

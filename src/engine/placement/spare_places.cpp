@@ -37,7 +37,7 @@ bool lies_in_memory(const PlacedSettings& settings, int rank, int ranks) {
 std::size_t log_tile_bytes(const PlacedSettings& settings, Dtype dtype,
                            const mpi::Topology& nodes) {
     const GradientRoute route(settings, dtype, nodes);
-    return csd::PayloadMemory::tile_bytes(route.most_handed_bytes(),
+    return csd::PayloadMemory::tile_bytes(route.most_handover_bytes(),
                                           static_cast<std::size_t>(route.sources()));
 }
 

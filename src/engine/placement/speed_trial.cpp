@@ -138,11 +138,11 @@ csd::UpdateScalars scalars() {
 // One device that updates a small state again and again.
 class Trial {
 public:
-    Trial(csd::Device& device, csd::HandlerKind handler, std::span<std::byte> landing,
+    Trial(csd::Device& device, csd::HandlerKind handler, std::span<std::byte> destination,
           bool is_durable)
         : device_(&device),
           handler_(std::make_unique<csd::TransferHandler>(handler, device)),
-          landing_(landing),
+          destination_(destination),
           is_durable_(is_durable) {}
 
     // The first update writes parts of the file that have never been written, which takes longer.
@@ -182,7 +182,7 @@ private:
     }
 
     void update() {
-        handler_->start(scalars(), generation_, landing_);
+        handler_->start(scalars(), generation_, destination_);
         handler_->finish();
         if (is_durable_) {
             device_->flush().wait();
@@ -192,7 +192,7 @@ private:
 
     csd::Device* device_;
     std::unique_ptr<csd::TransferHandler> handler_;
-    std::span<std::byte> landing_;
+    std::span<std::byte> destination_;
     bool is_durable_;
     std::int64_t generation_ = 0;
     double tiles_per_s_ = 0;
@@ -247,7 +247,7 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
     const std::unique_ptr<shaping::NodeLinks> links = make_links(world, run.settings, clock);
     trace::Traffic traffic;
     Executor executor(pool_threads(), Executor::Priority::background);
-    memory::Buffer landing =
+    memory::Buffer destination =
         memory::Buffer::untouched(run.tiles * kTileElems * size_bytes(run.dtype));
     std::vector<std::unique_ptr<csd::Device>> devices;
     std::vector<Trial> trials;
@@ -268,7 +268,7 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
                                    traffic);
             for (const auto& device : devices) {
                 device->claim();
-                trials.emplace_back(*device, handler_kind(run.settings.mode), landing.span(),
+                trials.emplace_back(*device, handler_kind(run.settings.mode), destination.span(),
                                     run.settings.csd.durability == config::Durability::step);
             }
         }

@@ -275,7 +275,7 @@ void Resources::make_facts() {
              .gpu_share = state.gpu / all,
              .memory_share = state.memory / all,
              .payload_bytes_per_parameter = route.payload_bytes_per_parameter(),
-             .handed_bytes_per_parameter = route.handed_bytes_per_parameter(),
+             .handover_bytes_per_parameter = route.handover_bytes_per_parameter(),
              .has_dense_sums = route.is_dense_sum(),
              .encodes_on_gpu = pipeline->has_gpu(),
              .transport = gpu_transport->transport(),

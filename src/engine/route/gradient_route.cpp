@@ -20,7 +20,7 @@ double per_parameter(std::size_t payload_bytes) {
 bool does_dense_pay(const config::EngineSettings& settings, Dtype dtype, int lists) {
     const plan::Codec codec = settings.compress.codec;
     const auto bytes = [&](plan::Handover handover) {
-        return plan::handed_bytes(handover, codec, lists, settings.compress.keep,
+        return plan::handover_bytes(handover, codec, lists, settings.compress.keep,
                                   static_cast<double>(size_bytes(dtype)));
     };
     return bytes(plan::Handover::raw) > bytes(plan::Handover::dense);
@@ -55,7 +55,7 @@ RouteCodecs GradientRoute::of_step(std::int64_t steps_done) const {
     const codec::Codec* of_run = steps_done < warmup_steps_ ? dense_.get() : codec_.get();
     RouteCodecs codecs{.sent = of_run};
     if (is_densified_) {
-        codecs.handed = dense_.get();
+        codecs.sum_codec = dense_.get();
     }
     if (joint_groups_.groups() > 0) {
         codecs.of_nodes = dense_.get();
@@ -71,7 +71,7 @@ std::size_t GradientRoute::most_sent_bytes() const {
     return std::max(codec_->payload_bytes(), are_dense ? dense_->payload_bytes() : 0);
 }
 
-std::size_t GradientRoute::most_handed_bytes() const {
+std::size_t GradientRoute::most_handover_bytes() const {
     return std::max(of_step(0).to_devices().payload_bytes(),
                     of_step(warmup_steps_).to_devices().payload_bytes());
 }
@@ -80,7 +80,7 @@ double GradientRoute::payload_bytes_per_parameter() const {
     return per_parameter(codec_->payload_bytes());
 }
 
-double GradientRoute::handed_bytes_per_parameter() const {
+double GradientRoute::handover_bytes_per_parameter() const {
     return per_parameter((is_densified_ ? dense_ : codec_)->payload_bytes()) * sources();
 }
 

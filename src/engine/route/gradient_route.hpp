@@ -17,9 +17,9 @@ namespace nearstep::engine {
 struct RouteCodecs {
     const codec::Codec* sent = nullptr;      // to the owners
     const codec::Codec* of_nodes = nullptr;  // of nodes' sums to their joint group; null: none is
-    const codec::Codec* handed = nullptr;  // for the sum, to the devices; null: payloads unchanged
+    const codec::Codec* sum_codec = nullptr;  // for the sum, to the devices; null: payloads unchanged
 
-    const codec::Codec& to_devices() const { return handed != nullptr ? *handed : *sent; }
+    const codec::Codec& to_devices() const { return sum_codec != nullptr ? *sum_codec : *sent; }
 };
 
 // A tile has one payload per group of placement.gradients. In a group of several nodes, these send
@@ -47,14 +47,14 @@ public:
     // Whether GPUs and cards have the run's codec; if not, hosts encode and decode it.
     bool has_kernels() const { return codec_->kernel_form().has_value(); }
 
-    // The most bytes that a payload has in any step's codec: on its way between ranks, and handed
+    // The most bytes that a payload has in any step's codec: on its way between ranks, and on its way
     // to a device.
     std::size_t most_sent_bytes() const;
-    std::size_t most_handed_bytes() const;
+    std::size_t most_handover_bytes() const;
     // Bytes per parameter after the warm-up: of one payload of the run's codec, and of all that a
     // device receives.
     double payload_bytes_per_parameter() const;
-    double handed_bytes_per_parameter() const;
+    double handover_bytes_per_parameter() const;
 
     // "owners hand their devices one dense sum of 4 payloads ..."; empty if payloads pass
     // unchanged.

@@ -132,7 +132,7 @@ void Step::begin_backward(const StepSettings& settings) {
                           .random_key = random_bits(resources_.identity.seed, kGradientStream,
                                                     static_cast<std::uint64_t>(done_)),
                           .feeds_back = resources_.settings.compress.error_feedback && !is_warmup},
-                         codecs.handed, codecs.of_nodes);
+                         codecs.sum_codec, codecs.of_nodes);
     read_ahead();
     if (const std::optional<double> factor = early_factor()) {
         resources_.world.barrier();  // all ranks have committed the previous step before any writes
