@@ -81,7 +81,8 @@ public:
     // Same as scatter_payloads() for payloads that have already reached the owners, as in
     // round.received: counts bytes but sends nothing. Needs one copy of the state and an unshaped
     // network. All ranks call; none waits.
-    std::span<const TilePayloads> take_arrived(const Route& round, std::span<const std::byte> received);
+    std::span<const TilePayloads> take_arrived(const Route& round,
+                                               std::span<const std::byte> received);
 
     // The key of this rank's encodings, for stochastic rounding.
     std::uint64_t source_key() const;

@@ -26,10 +26,11 @@ class OwnerSum {
 public:
     OwnerSum();
 
-    // `received`: the codec of the received payloads. `sum_codec`: encodes their sum; null: payloads are
-    // passed on as received. `source_key`: of the sum's source, see GradientScatter::source_key().
-    // The codecs outlive the step.
-    void begin_step(const codec::Codec& received, const codec::Codec* sum_codec, std::uint64_t source_key);
+    // `received`: the codec of the received payloads. `sum_codec`: encodes their sum; null:
+    // payloads are passed on as received. `source_key`: of the sum's source, see
+    // GradientScatter::source_key(). The codecs outlive the step.
+    void begin_step(const codec::Codec& received, const codec::Codec* sum_codec,
+                    std::uint64_t source_key);
 
     // `squared`: number of elements for DevicePayloads::squares.
     DevicePayloads take(std::size_t tile, std::span<const std::span<const std::byte>> payloads,

@@ -69,7 +69,7 @@ struct Route {
     // group lies: among those received, or among those that were passed on to this rank.
     std::vector<Owned> owned;
     std::vector<std::uint32_t> places;
-    ByRank received;         // payloads, as numbers in `places`, by sender
+    ByRank received;     // payloads, as numbers in `places`, by sender
     ByRank passed;       // tiles, as numbers in `owned`, by the rank of the node they are passed to
     ByRank passed_here;  // the same by the rank that passes them
 };

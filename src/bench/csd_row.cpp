@@ -136,7 +136,8 @@ public:
                       std::span<const float>) override {}
     void finish_gradients() override {}
     void update(int, std::size_t, const csd::StepScalars&, std::span<std::byte>) override {}
-    Ticket deliver(int, std::size_t, std::span<std::byte>, const DeliveryCallback& on_delivered) override {
+    Ticket deliver(int, std::size_t, std::span<std::byte>,
+                   const DeliveryCallback& on_delivered) override {
         on_delivered();
         return {};
     }

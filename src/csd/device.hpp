@@ -125,8 +125,8 @@ public:
     // ConfigError if the device cannot separate these groups.
     virtual void use_groups(const GroupMap& groups) = 0;
     // From now on, also in an update that has begun, a GPU that makes new parameters may write them
-    // to these tensors instead of `destination`. The tensors outlive the update; null: everything goes
-    // to `destination`.
+    // to these tensors instead of `destination`. The tensors outlive the update; null: everything
+    // goes to `destination`.
     virtual void deliver_to(GpuTensors* /*tensors*/) {}
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
     // in rank order, and their sum. The device uses the sum if takes_sums(), and else the payloads.
@@ -154,10 +154,11 @@ public:
     // engine is done: deliver() and write() then wait, and their tickets throw its error.
     virtual void update(int slot, std::size_t subgroup, const StepScalars& scalars,
                         std::span<std::byte> destination) = 0;
-    // Brings the new parameters to host memory. Plain values go to their places in `destination`, the
-    // whole (padded) parameter vector. Deltas go as one message (codec/delta.hpp) to the subgroup's
-    // place in `destination`, where each subgroup has room for the largest message. `on_delivered` is called
-    // when they have arrived, on any thread; without delivery, when write() has stored them.
+    // Brings the new parameters to host memory. Plain values go to their places in `destination`,
+    // the whole (padded) parameter vector. Deltas go as one message (codec/delta.hpp) to the
+    // subgroup's place in `destination`, where each subgroup has room for the largest message.
+    // `on_delivered` is called when they have arrived, on any thread; without delivery, when
+    // write() has stored them.
     using DeliveryCallback = std::function<void()>;
     virtual Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> destination,
                            const DeliveryCallback& on_delivered) = 0;

@@ -198,8 +198,8 @@ private:
         memory::GpuBuffer payloads;
         memory::GpuBuffer parameters;
         memory::Event updated{memory::EventWait::sleeps};
-        std::int64_t from = kNone;  // the generation that was read
-        DeliveryCallback on_delivered;              // without delivery: what write() calls
+        std::int64_t from = kNone;      // the generation that was read
+        DeliveryCallback on_delivered;  // without delivery: what write() calls
     };
 
     void use_gpu() const { memory::use_gpu(*settings_.gpu); }

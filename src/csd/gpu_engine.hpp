@@ -85,8 +85,8 @@ public:
         return lanes_.at(lane).masters_in_tensors;
     }
 
-    // After an update that the GPU began. `on_delivered` is called when the lane's parameters are in
-    // their place. Returns at once.
+    // After an update that the GPU began. `on_delivered` is called when the lane's parameters are
+    // in their place. Returns at once.
     Ticket deliver(std::size_t lane, std::function<void()> on_delivered);
     // After any update, and its deliver() if the GPU began it. State in the lane's memory begins to
     // leave for its place once no parameters wait to leave, because the next forward waits for

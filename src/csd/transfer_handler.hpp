@@ -48,8 +48,8 @@ public:
     void drop_read_ahead();
 
     // Starts the update of all subgroups from generation `from` to `from` + 1, each once it is
-    // released. Returns at once. `destination` is host memory, filled by subgroup as Device::deliver
-    // says.
+    // released. Returns at once. `destination` is host memory, filled by subgroup as
+    // Device::deliver says.
     void begin(const StepScalars& scalars, std::int64_t from, std::span<std::byte> destination);
 
     // The gradients of subgroups from `first` on are ready. `first` never increases during an

@@ -187,8 +187,8 @@ void GpuGradients::bring(std::size_t block, Batch& batch) {
     copy_to_host(on_host.subspan(before, own),
                  batch.on_gpu.span().subspan(of.sent.first(ranks.rank()) * payload_bytes, own),
                  copies_);
-    copy_to_host(on_host.subspan(before + own, behind), batch.received.span().subspan(before, behind),
-                 copies_);
+    copy_to_host(on_host.subspan(before + own, behind),
+                 batch.received.span().subspan(before, behind), copies_);
 }
 
 void GpuGradients::encode_tiles(std::size_t block, const float* gradient, Batch& batch) {

@@ -60,7 +60,7 @@ struct PipelineSettings {
     mpi::Topology sharers = {};  // ranks of a node that share a vector; empty: each has its own
     // Ranks of a node that wait until all of them have their tiles, such as those that share a
     // vector; empty: none do.
-    mpi::Topology meeting = {};
+    mpi::Topology synchronised = {};
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     std::vector<ElementRange> blocks;                    // in forward order
@@ -177,7 +177,7 @@ public:
     bool must_await() const;
     // On return the elements `now` are here and final. With parts this drops tiles that are
     // neither in `now` nor in `later`; else blocks are awaited whole. If the vector is shared, or
-    // with meeting ranks, they are final for all of these.
+    // with synchronised ranks, they are final for all of these.
     void await(std::span<const ElementRange> now, std::span<const ElementRange> later);
     // Brings all of `now`, and drops held tiles that are neither in `now` nor in `later`. Does
     // nothing unless parts.
@@ -253,14 +253,14 @@ private:
     Place place_of(std::size_t subgroup) const;
     bool has_deltas() const { return settings_.delivery == csd::Delivery::deltas; }
     bool has_parts() const { return settings_.vector_kind == VectorKind::parts; }
-    int keeper_of(std::size_t tile) const;
+    int holder_of(std::size_t tile) const;
     bool has_parameters(std::size_t subgroup);
     std::size_t message_room_bytes(std::size_t device) const;
     std::span<const std::byte> find_message(std::size_t subgroup);
     void release(std::size_t first);
     void accept(std::int64_t generation);
     void advance(std::size_t end);
-    void meet(std::size_t end);
+    void synchronise(std::size_t end);
     void note_gathered();
     std::vector<bool> tiles_of(std::span<const ElementRange> ranges) const;
 
@@ -293,8 +293,8 @@ private:
     std::optional<exchange::ParameterGather> bring_;  // between them
     std::vector<memory::Buffer> messages_;            // of each device, with deltas
     bool has_equal_copies_ = false;                   // all ranks' vectors were equal once
-    std::optional<mpi::Communicator> meeting_;        // ranks that wait for each other
-    std::size_t met_ = 0;                             // tiles before it are final for meeting_
+    std::optional<mpi::Communicator> synchronised_;   // ranks that wait for each other
+    std::size_t synchronised_until_ = 0;              // tiles before it are final for synchronised_
     std::vector<bool> is_held_;                       // by tile and all holders, with parts
     UpdateTimes times_;
     double waited_seconds_ = 0;

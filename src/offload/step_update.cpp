@@ -38,7 +38,7 @@ exchange::ParameterGatherSettings StepPipeline::bring_settings() const {
     const std::vector<int>& holders = settings_.holders.ranks_beside(world_.rank());
     for (const shard::Subgroup& subgroup : copy_.partition.subgroups()) {
         settings.sources.push_back(
-            settings_.holders.rank_in_group(keeper_of(subgroup.tiles.begin)));
+            settings_.holders.rank_in_group(holder_of(subgroup.tiles.begin)));
     }
     settings.nodes = mpi::restrict_to(settings_.nodes, holders);
     settings.vectors = {};
@@ -47,7 +47,7 @@ exchange::ParameterGatherSettings StepPipeline::bring_settings() const {
 }
 
 // The rank that keeps the tile among the holders of this rank's copy of the parameters.
-int StepPipeline::keeper_of(std::size_t tile) const {
+int StepPipeline::holder_of(std::size_t tile) const {
     const int group = settings_.holders.group_of[static_cast<std::size_t>(world_.rank())];
     return exchange::relay_of(settings_.holders, group, copy_.owner_of_tile(tile));
 }
@@ -61,10 +61,10 @@ void StepPipeline::make_update(trace::Traffic& traffic) {
                                    devices_[device]->subgroups().size());
         }
     }
-    if (settings_.meeting.most_beside() > 1) {
-        const mpi::Topology meeting = mpi::restrict_to(settings_.meeting, copy_.ranks);
-        meeting_.emplace(
-            copy_ranks_.split(meeting.group_of[static_cast<std::size_t>(copy_ranks_.rank())]));
+    if (settings_.synchronised.most_beside() > 1) {
+        const mpi::Topology synchronised = mpi::restrict_to(settings_.synchronised, copy_.ranks);
+        synchronised_.emplace(
+            copy_ranks_.split(synchronised.group_of[static_cast<std::size_t>(copy_ranks_.rank())]));
     }
     if (has_parts()) {
         holders_.emplace(
@@ -137,7 +137,7 @@ void StepPipeline::begin_update(const csd::StepScalars& scalars, std::function<v
     expects(!has_deltas() || has_equal_copies_,
             "all ranks hold the parameters that deltas are against");
     state_.enter(UpdateStage::begun);
-    met_ = 0;
+    synchronised_until_ = 0;
     gathered_ = std::nullopt;
     began_ = std::nullopt;
     for (std::size_t device = 0; device < handlers_.size(); ++device) {
@@ -236,10 +236,10 @@ void StepPipeline::note_gathered() {
 // Before this barrier, other ranks of the node may still write to the shared vector or wait for
 // parameters from this rank. They write again only after all ranks have sent the next gradients,
 // when all have read the vector.
-void StepPipeline::meet(std::size_t end) {
-    if (meeting_ && end > met_) {
-        meeting_->barrier();
-        met_ = end;
+void StepPipeline::synchronise(std::size_t end) {
+    if (synchronised_ && end > synchronised_until_) {
+        synchronised_->barrier();
+        synchronised_until_ = end;
     }
 }
 
@@ -247,7 +247,7 @@ void StepPipeline::meet(std::size_t end) {
 // waiting, since MPI moves data only inside its calls.
 void StepPipeline::advance(std::size_t end) {
     gather_.advance(end);
-    meet(end);
+    synchronise(end);
     gather_.poll();
     note_gathered();
 }
@@ -285,7 +285,7 @@ void StepPipeline::finish_update() {
     }
     Stopwatch watch;
     gather_.finish();
-    meet(copy_.partition.tiles());
+    synchronise(copy_.partition.tiles());
     note_gathered();
     ending_.wait();
     state_.enter(UpdateStage::none);
@@ -315,8 +315,8 @@ UpdateTimes StepPipeline::finish_step() {
 
 void StepPipeline::gather() {
     gather_.gather(settings_.vector->span(), [](std::size_t) { return true; });
-    if (meeting_) {
-        meeting_->barrier();
+    if (synchronised_) {
+        synchronised_->barrier();
     }
     has_equal_copies_ = true;
 }
@@ -351,7 +351,7 @@ void StepPipeline::hold(std::span<const ElementRange> now, std::span<const Eleme
             is_held_[tile] = true;
         } else if (is_held_[tile] && !is_now[tile] && !is_later[tile]) {
             is_held_[tile] = false;
-            if (keeper_of(tile) != world_.rank()) {
+            if (holder_of(tile) != world_.rank()) {
                 settings_.vector->drop(tile * tile_bytes, tile_bytes);
             }
         }

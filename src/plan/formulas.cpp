@@ -31,7 +31,7 @@ double payload_bytes(Codec codec, double keep, double element_bytes) {
 }
 
 double handover_bytes(Handover handover, Codec codec, double lists, double keep,
-                    double element_bytes) {
+                      double element_bytes) {
     switch (handover) {
         case Handover::raw:
             return lists * payload_bytes(codec, keep, element_bytes);

@@ -20,7 +20,7 @@ double payload_bytes(Codec codec, double keep, double element_bytes);
 // Bytes per parameter that an owner hands to its devices when it receives `lists` payloads. The
 // densification rule: lists are worthwhile while this is below the size of dense gradients.
 double handover_bytes(Handover handover, Codec codec, double lists, double keep,
-                    double element_bytes);
+                      double element_bytes);
 
 // Seconds that one device takes per parameter.
 struct DeviceTime {

@@ -55,7 +55,7 @@ Numbers::Numbers(const Problem& problem, const Choice& choice)
       lists(lists_of(problem, choice)),
       payload(problem.work.trained * payload_bytes(choice.codec, problem.work.keep, element)),
       handover(problem.work.trained *
-             handover_bytes(choice.handover, choice.codec, lists, problem.work.keep, element)),
+               handover_bytes(choice.handover, choice.codec, lists, problem.work.keep, element)),
       new_bytes(problem.work.trained * (choice.home == Home::storage ? 0
                                         : choice.gather == Gather::delta
                                             ? std::min(problem.site.delta_bytes, element)

@@ -27,7 +27,7 @@ struct Numbers {
     double copies;      // of the optimizer state
     double lists;
     double payload;
-    double handover;      // by the owner to its devices
+    double handover;    // by the owner to its devices
     double new_bytes;   // of a new parameter in the gather
     double on_drives;   // share of the state
     double beside;      // share of the state on nodes that compute

@@ -92,7 +92,7 @@ std::vector<Handover> handovers_in_order(const Problem& problem, const Space& sp
                                          const Choice& choice) {
     const auto bytes = [&](Handover handover) {
         return handover_bytes(handover, choice.codec, lists_of(problem, choice), problem.work.keep,
-                            problem.work.element_bytes);
+                              problem.work.element_bytes);
     };
     std::vector<Handover> handovers = space.handovers;
     std::ranges::stable_sort(handovers, {}, bytes);

@@ -33,7 +33,8 @@ public:
     void release_slot(int) override {}
     Ticket read(int, std::size_t, std::int64_t) override { return {}; }
     void update(int, std::size_t, const StepScalars&, std::span<std::byte>) override {}
-    Ticket deliver(int, std::size_t subgroup, std::span<std::byte>, const DeliveryCallback& on_delivered) override {
+    Ticket deliver(int, std::size_t subgroup, std::span<std::byte>,
+                   const DeliveryCallback& on_delivered) override {
         return lane_.submit([this, subgroup, on_delivered] {
             if (subgroup == undelivered_) {
                 throw XrtError("a card that failed");
@@ -147,7 +148,8 @@ public:
         ++updates_;
         changed_.notify_all();
     }
-    Ticket deliver(int, std::size_t, std::span<std::byte>, const DeliveryCallback& on_delivered) override {
+    Ticket deliver(int, std::size_t, std::span<std::byte>,
+                   const DeliveryCallback& on_delivered) override {
         return deliveries_.submit([this, on_delivered, number = ++delivered_] {
             await(writes_, number);
             on_delivered();

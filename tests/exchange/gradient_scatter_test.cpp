@@ -196,8 +196,9 @@ protected:
                 constexpr std::size_t kSquared = kTileElems / 2 + 5;  // ends within a piece
                 const DevicePayloads given = sum.take(tile, payloads, kSquared);
                 const Reference& reference = references_.at(tile);
-                const Reference::Payloads wanted =
-                    sum_codec == nullptr ? reference.payloads(sent) : reference.sum(sent, *sum_codec);
+                const Reference::Payloads wanted = sum_codec == nullptr
+                                                       ? reference.payloads(sent)
+                                                       : reference.sum(sent, *sum_codec);
                 expect_equal(given.payloads, wanted, tile);
                 std::vector<float> total(kTileElems, 0.0F);
                 for (const std::vector<std::byte>& payload : wanted) {
@@ -339,8 +340,8 @@ TEST_P(ScatterReference, IsTheSameWithPayloadsThatWereMadeElsewhere) {
             const auto sources = static_cast<std::size_t>(routes_.sources());
             const auto payloads = references_.at(round.owned[i / sources].tile).payloads(*codec);
             std::ranges::copy(payloads[i % sources],
-                              received.begin() + static_cast<std::ptrdiff_t>(round.places[i] *
-                                                                         codec->payload_bytes()));
+                              received.begin() + static_cast<std::ptrdiff_t>(
+                                                     round.places[i] * codec->payload_bytes()));
         }
         taken += expect_payloads(taking.take_arrived(round, received), *codec);
     }

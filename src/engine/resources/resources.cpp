@@ -151,7 +151,7 @@ void Resources::make_pipeline() {
             .vector_kind = kind,
             .holders = parameters.holders,
             .sharers = sharers,
-            .meeting = gpu_transport->is_joint() ? parameters.with_gpus : sharers,
+            .synchronised = gpu_transport->is_joint() ? parameters.with_gpus : sharers,
             .handler = handler_kind(settings.mode),
             .delivery = delivery(settings, options.parameters),
             .blocks = layout.blocks,

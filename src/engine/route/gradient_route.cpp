@@ -21,7 +21,7 @@ bool does_dense_pay(const config::EngineSettings& settings, Dtype dtype, int lis
     const plan::Codec codec = settings.compress.codec;
     const auto bytes = [&](plan::Handover handover) {
         return plan::handover_bytes(handover, codec, lists, settings.compress.keep,
-                                  static_cast<double>(size_bytes(dtype)));
+                                    static_cast<double>(size_bytes(dtype)));
     };
     return bytes(plan::Handover::raw) > bytes(plan::Handover::dense);
 }

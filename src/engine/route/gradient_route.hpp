@@ -17,7 +17,8 @@ namespace nearstep::engine {
 struct RouteCodecs {
     const codec::Codec* sent = nullptr;      // to the owners
     const codec::Codec* of_nodes = nullptr;  // of nodes' sums to their joint group; null: none is
-    const codec::Codec* sum_codec = nullptr;  // for the sum, to the devices; null: payloads unchanged
+    const codec::Codec* sum_codec =
+        nullptr;  // for the sum, to the devices; null: payloads unchanged
 
     const codec::Codec& to_devices() const { return sum_codec != nullptr ? *sum_codec : *sent; }
 };
@@ -47,8 +48,8 @@ public:
     // Whether GPUs and cards have the run's codec; if not, hosts encode and decode it.
     bool has_kernels() const { return codec_->kernel_form().has_value(); }
 
-    // The most bytes that a payload has in any step's codec: on its way between ranks, and on its way
-    // to a device.
+    // The most bytes that a payload has in any step's codec: on its way between ranks, and on its
+    // way to a device.
     std::size_t most_sent_bytes() const;
     std::size_t most_handover_bytes() const;
     // Bytes per parameter after the warm-up: of one payload of the run's codec, and of all that a
