@@ -12,7 +12,7 @@ using trace::Counter;
 
 constexpr int kSteps = 3;
 
-std::size_t landing_bytes(const SmallDevice& small) {
+std::size_t destination_bytes(const SmallDevice& small) {
     return small.settings.delivery == Delivery::deltas
                ? small.settings.subgroups.size() * codec::message_room_bytes(3)
                : small.vector.size();
@@ -29,7 +29,7 @@ void take_step(SmallDevice& small, TransferHandler& handler, int step) {
 }
 
 Outcome train(HandlerKind kind, SmallDevice& small) {
-    small.vector.assign(landing_bytes(small), std::byte{0});
+    small.vector.assign(destination_bytes(small), std::byte{0});
     small.initialise();
     const auto handler = std::make_unique<TransferHandler>(kind, *small.device);
     for (int step = 0; step < kSteps; ++step) {
@@ -144,7 +144,7 @@ TEST(CardDeviceTest, SendsStateToTheCardWithoutSynchronisingIt) {
 TEST(CardDeviceTest, SendsEachPayloadOnceHoweverOftenItIsWaitedFor) {
     const Outcome expected = train_emulated({});
     SmallCard small({});
-    small.vector.assign(landing_bytes(small), std::byte{0});
+    small.vector.assign(destination_bytes(small), std::byte{0});
     small.initialise();
     const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
     const std::uint64_t to_card = card_counter(0, 0);
