@@ -119,38 +119,37 @@ void StateVolume::accept(std::int64_t generation) {
 }
 
 // Places are lent while a program changes all masters. The header goes last, so that a restart
-// finds no half of a version. A version on a drive is flushed before its old place is given back.
+// finds no half of a version. On a drive the payload is flushed before, since a power cut may keep
+// the header alone, and the header is flushed before the lent place is given back.
 void StateVolume::move_back() {
-    memory::Buffer extent;
-    std::vector<std::int64_t> left;
-    while (const auto move = places_->take_back()) {
-        const std::int64_t from = layout_.place_offset(move->from);
-        const std::int64_t to = layout_.place_offset(move->to);
-        if (volume_.is_mapped()) {
-            const std::span<std::byte> old = map(move->subgroup, from);
-            const std::span<std::byte> fresh = map(move->subgroup, to);
-            std::ranges::copy(old.subspan(store::kHeaderBytes),
-                              fresh.subspan(store::kHeaderBytes).begin());
-            std::ranges::copy(old.first(store::kHeaderBytes), fresh.begin());
-        } else {
-            if (extent.size() == 0) {
-                extent = memory::Buffer(layout_.most_extent_bytes());
-            }
-            const auto bytes = extent.span().first(layout_.extent_bytes(move->subgroup));
-            volume_.read(bytes, from, store::Speed::full).wait();
-            volume_
-                .write(bytes.subspan(store::kHeaderBytes),
-                       to + static_cast<std::int64_t>(store::kHeaderBytes), store::Speed::full)
-                .wait();
-            volume_.write(bytes.first(store::kHeaderBytes), to, store::Speed::full).wait();
+    constexpr auto kHeader = static_cast<std::int64_t>(store::kHeaderBytes);
+    std::vector<std::pair<StatePlaces::Move, memory::Buffer>> moved;  // with the header
+    const auto flush = [&] {
+        if (!moved.empty() && has_turns()) {
+            volume_.sync().wait();
         }
-        left.push_back(from);
+    };
+    memory::Buffer extent;
+    while (const auto move = places_->take_back()) {
+        if (moved.empty()) {
+            extent = memory::Buffer(layout_.most_extent_bytes());
+        }
+        const auto bytes = extent.span().first(layout_.extent_bytes(move->subgroup));
+        volume_.read(bytes, layout_.place_offset(move->from), store::Speed::full).wait();
+        volume_
+            .write(bytes.subspan(store::kHeaderBytes), layout_.place_offset(move->to) + kHeader,
+                   store::Speed::full)
+            .wait();
+        moved.emplace_back(*move, memory::Buffer(store::kHeaderBytes));
+        std::ranges::copy(bytes.first(store::kHeaderBytes), moved.back().second.span().begin());
     }
-    if (!left.empty() && has_turns()) {
-        volume_.sync().wait();
+    flush();
+    for (const auto& [move, header] : moved) {
+        volume_.write(header.span(), layout_.place_offset(move.to), store::Speed::full).wait();
     }
-    for (const std::int64_t place : left) {
-        volume_.free(place, layout_.most_extent_bytes());
+    flush();
+    for (const auto& [move, header] : moved) {
+        volume_.free(layout_.place_offset(move.from), layout_.most_extent_bytes());
     }
 }
 

@@ -343,13 +343,16 @@ std::array<std::uint64_t, 2> changed_digests() {
     return digests;
 }
 
-// The lent places are given back at once, so what moved out of them must be flushed before.
+// The lent places are given back at once, so what moved out of them must be flushed before. What is
+// whole there must not be hidden by a header whose payload was lost.
 TEST(ChangedMastersTest, StayWhenThePowerIsCut) {
-    constexpr int kLossesOfAll = 12;  // after the last operation
+    constexpr std::uint64_t kCrashes = 16;  // of each cut
+    constexpr int kLossesOfAll = 16;        // after the last operation
     const std::array<std::uint64_t, 2> digests = changed_digests();
     std::set<std::int64_t> left;
     int whole = 0;
-    for (int cut = 0; whole < kLossesOfAll; ++cut) {
+    for (std::uint64_t crash = 0; whole < kLossesOfAll; ++crash) {
+        const auto cut = static_cast<std::int64_t>(crash / kCrashes);
         const ScratchFolder folder;
         store::PowerLossStorage storage(4096);
         const JobSettings settings{.ranks = 1,
@@ -370,13 +373,13 @@ TEST(ChangedMastersTest, StayWhenThePowerIsCut) {
                 ASSERT_FALSE(storage.has_power());
             }
         }
-        storage.crash(static_cast<std::uint64_t>(cut));
+        storage.crash(crash);
         Job again(settings);
         const std::int64_t newest = again.offered().front().generation;
-        ASSERT_TRUE(newest == 2 || whole == 0) << cut;
-        ASSERT_EQ(again.digest(newest), digests.at(static_cast<std::size_t>(newest - 1))) << cut;
+        ASSERT_TRUE(newest == 2 || whole == 0) << crash;
+        ASSERT_EQ(again.digest(newest), digests.at(static_cast<std::size_t>(newest - 1))) << crash;
         left.insert(newest);
-        ASSERT_LT(cut, 100);
+        ASSERT_LT(crash, 1600);
     }
     EXPECT_THAT(left, testing::ElementsAre(1, 2));
 }
