@@ -194,19 +194,6 @@ TEST(Suggest, StreamsWhatTheGpuDoesNotHold) {
     EXPECT_EQ(there.at(1).way.home, Home::gpu);
 }
 
-TEST(Suggest, NamesTheFastestFirst) {
-    for (const double link : {1e9, 5e9, 25e9, 50e9, 400e9}) {
-        for (const double memory : {16e9, 24e9, 60e9, 80e9, 139e9}) {
-            Machine machine = desktop();
-            machine.gpu_link = link;
-            machine.gpu_memory = memory;
-            EXPECT_TRUE(std::ranges::is_sorted(suggest(machine, seven_billion()), std::greater(),
-                                               &Forecast::tokens_per_s))
-                << link << " " << memory;
-        }
-    }
-}
-
 // 28 GB of state fit beside nothing that is as large as the parameters.
 TEST(Suggest, StreamsFromStateThatTheHostHoldsAlone) {
     Machine machine = desktop();
