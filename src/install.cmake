@@ -22,7 +22,7 @@ set(headers ${CMAKE_INSTALL_INCLUDEDIR}/nearstep)
 install(DIRECTORY include/nearstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(header arith/formats base/dtype base/error base/host_device base/statistics base/words codec/delta_tally
     config/engine_settings
-        config/enumerations config/group_size shard/element_range trace/run_facts trace/traffic)
+        config/enumerations config/group_size shard/element_range shard/gradient trace/run_facts trace/traffic)
     cmake_path(GET header PARENT_PATH folder)
     install(FILES src/${header}.hpp DESTINATION ${headers}/${folder})
 endforeach()
