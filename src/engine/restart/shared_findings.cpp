@@ -77,7 +77,19 @@ private:
         std::ranges::for_each(paths, [&](std::string& path) { apply(path); });
     }
 
-    void apply(std::string& path) const { add_to_rank(path, sign_ * base_); }
+    // "FOLDER/rank-12.manifest": the number is a rank.
+    void apply(std::string& path) const {
+        constexpr std::string_view kPrefix = "rank-";
+        const std::size_t name = path.rfind('/') + 1;
+        if (path.compare(name, kPrefix.size(), kPrefix) != 0) {
+            return;
+        }
+        const std::size_t begin = name + kPrefix.size();
+        const std::size_t end = path.find('.', begin);
+        int rank = 0;
+        std::from_chars(path.data() + begin, path.data() + std::min(end, path.size()), rank);
+        path.replace(begin, end - begin, std::to_string(rank + sign_ * base_));
+    }
 
     int base_;
     int sign_;
@@ -156,19 +168,6 @@ void each_of(Findings& found, const std::vector<std::string>& of_ranks, Work wor
 }
 
 }  // namespace
-
-void add_to_rank(std::string& path, int added) {
-    constexpr std::string_view kPrefix = "rank-";
-    const std::size_t name = path.rfind('/') + 1;
-    if (path.compare(name, kPrefix.size(), kPrefix) != 0) {
-        return;
-    }
-    const std::size_t begin = name + kPrefix.size();
-    const std::size_t end = path.find('.', begin);
-    int rank = 0;
-    std::from_chars(path.data() + begin, path.data() + std::min(end, path.size()), rank);
-    path.replace(begin, end - begin, std::to_string(rank + added));
-}
 
 RankTexts texts_of(SeenByRank seen, int rank, const std::vector<int>& beside) {
     RankTexts texts;

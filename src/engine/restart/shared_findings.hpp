@@ -37,9 +37,6 @@ struct RankTexts {
     std::string manifest_places = {};  // store::Manifest::places
 };
 
-// Adds to the rank in a file's name: "FOLDER/rank-12.manifest".
-void add_to_rank(std::string& path, int added);
-
 // `beside`: the ranks of the node.
 RankTexts texts_of(SeenByRank seen, int rank, const std::vector<int>& beside);
 

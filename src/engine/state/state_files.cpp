@@ -9,7 +9,6 @@
 #include "engine/placement/layout_line.hpp"
 #include "engine/placement/spare_places.hpp"
 #include "engine/placement/tier_shares.hpp"
-#include "engine/restart/shared_findings.hpp"
 #include "engine/restart/state_search.hpp"
 #include "engine/state/kept_program.hpp"
 #include "engine/state/state.hpp"
@@ -20,7 +19,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -90,19 +88,13 @@ std::string State::expect_room() const {
     const mpi::Communicator& world = resources_.world;
     const mpi::Communicator node =
         world.split(resources_.nodes.group_of[static_cast<std::size_t>(world.rank())]);
-    // Most ranks have the same files but for the rank in their names: then their texts are equal.
-    std::vector<store::PlannedFile> mine = planned_files(
-        resources_.settings, world.rank(), world.size(), resources_.copy, resources_.set);
-    std::ranges::for_each(mine, [&](auto& file) { add_to_rank(file.path, -world.rank()); });
-    const std::vector<int>& ranks = resources_.nodes.ranks_beside(world.rank());
     std::vector<store::PlannedFile> of_node;
-    auto rank = ranks.begin();
-    for (const std::string& of_rank : gather_text(node, packed(mine))) {
+    for (const std::string& of_rank :
+         gather_text(node, packed(planned_files(resources_.settings, world.rank(), world.size(),
+                                                resources_.copy, resources_.set)))) {
         std::vector<store::PlannedFile> files;
         unpack(of_rank, files);
-        std::ranges::for_each(files, [&](auto& file) { add_to_rank(file.path, *rank); });
         of_node.insert(of_node.end(), files.begin(), files.end());
-        ++rank;
     }
     std::string line;
     world.together([&] {
