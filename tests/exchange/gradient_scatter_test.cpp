@@ -311,8 +311,8 @@ TEST_P(ScatterReference, TakesGradientsOfEveryFormat) {
     }
 }
 
-// As if GPUs had summed and encoded: the same payloads go to devices and the same bytes counted.
-// Every other group leaves it to the scatter.
+// Payloads that GPUs would have summed and encoded go to devices, and their bytes count, as the
+// scatter's own. Every other group leaves it to the scatter.
 TEST_P(ScatterReference, IsTheSameWithPayloadsThatWereMadeElsewhere) {
     const auto codec = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
     const auto group = static_cast<std::size_t>(routes_.group());

@@ -307,7 +307,7 @@ TEST(Storage, ReadsParametersTwiceAndSpillsInputs) {
     }
 }
 
-// The same with the state in 100 GB of memory at 50 GB/s: each pass reads the masters there.
+// State in 100 GB of memory at 50 GB/s: each pass reads the masters there.
 TEST(Storage, ReadsParametersFromStateInMemory) {
     Problem problem = seven_billion(1);
     problem.site.gpus = 1;
