@@ -113,7 +113,7 @@ class Examples(launcher.FolderTest):
     def test_the_loop_leaves_out_the_rows_of_steps_done(self):
         _, resumed = self.check_killed("train_loop.py", last="step 34 loss", STEPS="40")  # in the second epoch
         first = steps_in(resumed)[0][0]
-        self.assertGreater(first, 33)
+        self.assertIn(first, range(33, 36), "a kill repeats at most two steps")
         self.assertEqual([step for step, _ in steps_in(resumed)], list(range(first, 41)))
 
     def test_accelerate_goes_on_in_the_middle_of_an_epoch(self):
@@ -122,7 +122,7 @@ class Examples(launcher.FolderTest):
         self.assert_close([loss for _, loss in steps_in(alone)], [loss for _, loss in steps_in(whole)], delta=0.02)
         rest = steps_in(resumed)
         self.assertEqual(rest, steps_in(whole)[-len(rest) :])
-        self.assertGreater(rest[0][0], 33)
+        self.assertIn(rest[0][0], range(33, 36), "a kill repeats at most two steps")
         self.assertLess(steps_in(alone)[-1][1], 1)
 
     def test_lightning_goes_on_from_its_checkpoint(self):
@@ -169,7 +169,7 @@ class Examples(launcher.FolderTest):
         losses = [loss for _, loss in steps_in(whole)]
         self.assertLess(losses[-1], losses[0] / 2)
         rest = steps_in(resumed)
-        self.assertTrue(0 < len(rest) < 6, resumed)
+        self.assertIn(rest[0][0], range(5, 8), "a kill repeats at most two steps")
         self.assertEqual(rest, steps_in(whole)[-len(rest) :])
         self.assertEqual(*(re.findall(r"masters ([0-9a-f]{16})", text) for text in (whole, resumed)))
 
