@@ -57,7 +57,6 @@ plan::Space space_of_run(const config::RunSettings& run, const plan::Problem& pr
     plan::Space space = plan::space_of(problem, {run.compress.codec});
     space.gathers = {run.gather.codec};
     space.subgroups = {run.csd.subgroup_tiles};
-    space.slots = {run.csd.slots > 0 ? run.csd.slots : config::kLeastSlots};
     keep_to_program(run, problem, space);
     space.tiers = plan::tiers_of(tiers_of_run(run.csd));
     // Gradients are summed over the node, unless the settings want fewer sums.

@@ -68,6 +68,9 @@ struct CsdSettings {
     std::vector<int> host_engine = {};    // devices of all ranks whose state the host updates
     double update_mparam_s = 0;           // 0: the engine's full speed
     double rated_tbw = 0;                 // 0: not known
+
+    // The slots of a device, beside those that it makes where memory is free.
+    int least_slots() const { return slots > 0 ? slots : kLeastSlots; }
 };
 
 // Rates of one device or one node; 0 means not limited.

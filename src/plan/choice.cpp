@@ -145,7 +145,6 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
     space.optimizers.assign(meshes.rbegin(), meshes.rend());
     space.handovers = {Handover::raw, Handover::dense};
     space.subgroups = {16, 32, 64, 128, 256, 8, 4, 2, 1};
-    space.slots = {3, 4, 6};
     space.clients.assign(kClients.begin(), kClients.end());
     return space;
 }
@@ -193,7 +192,6 @@ Space resident_space_of(const Problem& problem) {
     space.optimizers = space.parameters;
     space.handovers = {Handover::raw};
     space.subgroups = {Choice{}.subgroup_tiles};
-    space.slots = {Choice{}.slots};
     return space;
 }
 

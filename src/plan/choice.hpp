@@ -99,7 +99,6 @@ struct Choice {
     Handover handover = Handover::raw;
     Shares shares = {};
     std::size_t subgroup_tiles = 16;
-    int slots = 3;
     Again again = Again::whole_mesh;
     Collective collective = Collective::hierarchical;
     Hidden hidden = Hidden::all;
@@ -125,7 +124,6 @@ struct Space {
     // GB of each rank, or as much as is best.
     std::vector<config::Tiers> tiers = {{}};
     std::vector<std::size_t> subgroups;
-    std::vector<int> slots;
     // Only choices that one of these clients trains are searched; all choices if there is none.
     std::vector<Client> clients = {};
     Ties ties = Ties::least_traffic;

@@ -137,7 +137,6 @@ std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& proble
     others.each("owner", &Space::handovers, &Choice::handover);
     others.tiers();
     others.best("subgroup_tiles", &Space::subgroups, &Choice::subgroup_tiles, number);
-    others.best("slots", &Space::slots, &Choice::slots, number);
     return others.take();
 }
 

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <limits>
 
 namespace nearstep::plan {
 
@@ -241,10 +240,10 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
     const DeviceTime device = device_time(problem, n.handover, n.new_bytes);
     const double share = n.share();
     const bool is_serial = problem.work.is_serial;
+    const int slots = problem.work.slots;
     // What slots keep is not read, and is written while the next step computes.
     const double kept = problem.work.kept;
-    t.csd =
-        share * ((1 - kept) * device.per_parameter(is_serial, choice.slots) + kept * device.engine);
+    t.csd = share * ((1 - kept) * device.per_parameter(is_serial, slots) + kept * device.engine);
     const TierSeconds tiers = tier_seconds(problem, choice, n);
     t.memory = tiers.memory;
     t.gpu = tiers.gpu;
@@ -335,14 +334,6 @@ Volumes volumes_of(const Problem& problem, const Choice& choice) {
             .network_parameters =
                 (gather_bytes_beside(choice, n) + gather_bytes_of_storage(n)) / n.parameters +
                 2 * n.rounds * network_bytes(n, choice.parameters) / n.parameters};
-}
-
-bool waits_for_slots(const Problem& problem, const Choice& choice) {
-    const Numbers n(problem, choice);
-    const DeviceTime time = device_time(problem, n.handover, n.new_bytes);
-    const bool is_serial = problem.work.is_serial;
-    return time.per_parameter(is_serial, choice.slots) >
-           time.per_parameter(is_serial, std::numeric_limits<int>::max());
 }
 
 double least_seconds(const Problem& problem, const Choice& choice, Known known) {

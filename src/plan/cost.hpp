@@ -70,9 +70,6 @@ struct Cost {
 // The choice must be allowed.
 Cost cost_of(const Problem& problem, const Choice& choice);
 
-// Whether more slots would make the devices faster.
-bool waits_for_slots(const Problem& problem, const Choice& choice);
-
 // Which fields of a choice are fixed: those up to `scatter`, or `optimizer` as well.
 enum class Known { before_optimizer, with_optimizer };
 

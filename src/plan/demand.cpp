@@ -113,7 +113,7 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     const Workload& work = problem.work;
     const auto block = static_cast<double>(work.model.largest_block);
     const double encoded = choice.scatter == Scatter::flat ? n.lists / n.nodes : 1;  // of a node
-    const double staged = choice.slots * n.subgroup_tiles * static_cast<double>(shard::kTileElems);
+    const double staged = work.slots * n.subgroup_tiles * static_cast<double>(shard::kTileElems);
     Demand demand;
     demand.gpu = gpu_bytes(problem, choice);
     if (choice.state == StateHome::gpu) {

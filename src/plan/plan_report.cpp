@@ -83,8 +83,7 @@ std::vector<std::pair<std::string, std::string>> fields_of(const Choice& choice,
             {"optimizer", name_of(choice.optimizer, problem)},
             {"owner", std::string(name_of(choice.handover))},
             {"tiers", name_of(choice.shares)},
-            {"subgroup_tiles", std::to_string(choice.subgroup_tiles)},
-            {"slots", std::to_string(choice.slots)}};
+            {"subgroup_tiles", std::to_string(choice.subgroup_tiles)}};
 }
 
 void write_summary(const std::vector<Row>& rows, std::ostream& out) {

@@ -255,8 +255,8 @@ private:
         }
     }
 
-    // The tiers, subgroup sizes and slot counts. Pruning skips sizes that the partition narrows to
-    // an earlier one, and slots that devices cannot use, since these only take memory.
+    // The tiers and subgroup sizes. Pruning skips sizes that the partition narrows to an earlier
+    // one.
     template <typename Visit>
     bool walk_stagings(Choice choice, Visit visit) {
         for (const config::Tiers& tiers : space_.tiers) {
@@ -278,16 +278,10 @@ private:
                 continue;
             }
             seen.push_back(narrowed);
-            for (const int slots : space_.slots) {
-                choice.slots = slots;
-                choice.shares = best_shares(problem_, choice, asked);
-                ++found_.costed;
-                if (!visit(choice, cost_of(problem_, choice))) {
-                    return false;
-                }
-                if (prunes_ && !waits_for_slots(problem_, choice)) {
-                    break;
-                }
+            choice.shares = best_shares(problem_, choice, asked);
+            ++found_.costed;
+            if (!visit(choice, cost_of(problem_, choice))) {
+                return false;
             }
         }
         return true;

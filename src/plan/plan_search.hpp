@@ -41,8 +41,8 @@ struct Alternative {
     SearchResult found;  // the best plan with this value
 };
 
-// For every field, the best plans with other values, and those of the other clients. Meshes,
-// subgroups and slots get the best one only, the other fields one entry per value.
+// For every field, the best plans with other values, and those of the other clients. Meshes
+// and subgroups get the best one only, the other fields one entry per value.
 std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& problem,
                                          const Space& space);
 

@@ -37,7 +37,6 @@ double whole_gb(double bytes) { return std::floor(bytes / kGiga); }
 nlohmann::ordered_json config_of(const Choice& choice, const Problem& problem) {
     nlohmann::ordered_json config = {{"gather.codec", name_of(choice.gather)},
                                      {"csd.subgroup_tiles", choice.subgroup_tiles},
-                                     {"csd.slots", choice.slots},
                                      {"placement.gradients", ranks_of_sum(choice, problem)},
                                      {"placement.optimizer", choice.optimizer.size()},
                                      {"exchange.densify", densify_of(choice)}};

@@ -82,6 +82,7 @@ Workload workload_of(const config::RunSettings& run, const ModelSize& model, dou
     work.micro_sequences = run.train.micro_batch;
     work.keep = run.compress.keep;
     work.is_serial = run.mode == config::Mode::su;
+    work.slots = run.csd.least_slots();
     work.has_error_feedback = run.compress.error_feedback;
     return work;
 }

@@ -38,6 +38,7 @@ struct Workload {
     bool has_error_feedback = false;
     double moved_bytes_per_sequence = 0;  // in GPU memory by a forward, beside matrix products
     double trained = 1;                   // share of the parameters that have gradients and state
+    int slots = config::kLeastSlots;      // of a device
     double kept = 0;                      // share of the state on drives that slots keep
     csd::Keeping keeping = csd::Keeping::twice;  // of the state by csd.path
     double log_room = 0;                         // bytes of a rank's logs; 0: as many as is usual

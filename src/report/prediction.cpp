@@ -36,8 +36,7 @@ plan::Choice choice_of(const RunRecord& record) {
             .optimizer = plan::mesh_of(facts.optimizer_ranks, of_node),
             .handover = record.facts.has_dense_sums ? plan::Handover::dense : plan::Handover::raw,
             .shares = {.gpu = facts.gpu_share, .memory = facts.memory_share},
-            .subgroup_tiles = static_cast<std::size_t>(record.run.csd.subgroup_tiles),
-            .slots = record.run.csd.slots > 0 ? record.run.csd.slots : config::kLeastSlots};
+            .subgroup_tiles = static_cast<std::size_t>(record.run.csd.subgroup_tiles)};
 }
 
 double homes(const RunRecord& record) { return run_plan_of(record).problem.homes(); }
@@ -179,7 +178,7 @@ std::optional<double> least_update_seconds(const RunRecord& record) {
     }
     // Everything overlaps, and slots are no limit.
     of_run.problem.work.is_serial = false;
-    of_run.choice.slots = std::numeric_limits<int>::max();
+    of_run.problem.work.slots = std::numeric_limits<int>::max();
     const plan::Terms terms = plan::cost_of(of_run.problem, of_run.choice).terms;
     return std::max(terms.csd, terms.up);
 }

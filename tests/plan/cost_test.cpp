@@ -219,7 +219,7 @@ TEST(GpuBytes, HoldParametersAndGradientsAsInAmsp) {
 TEST(DeviceBytes, HoldTwoSubgroupsAndAllPayloads) {
     Problem problem = seven_billion(1);
     Choice choice = usual(problem);
-    choice.slots = 2;
+    problem.work.slots = 2;
     problem.site.csds = 1;
     choice.subgroup_tiles = 1716;
     const double staged = 2 * 1716 * 65536.0 * (12 + 2 + 2);

@@ -111,6 +111,7 @@ class Plan(program.Scenario):
         text, [row] = self.plan(*rest, *nodes, "--trained", "--codecs", "q8", config=config)
         (line,) = re.findall(r"^    settings: (--set .*)$", text, re.MULTILINE)
         self.assertEqual(row["settings"], line)
+        self.assertNotIn("csd.slots", line, "with a number, devices keep nothing and read nothing ahead")
         pasted = line.split()
         _, [again] = self.plan(*rest, *nodes, "--trained", "--codecs", "q8", *pasted, config=config)
         self.assertEqual((again["choice"], again["settings"]), (row["choice"], line))

@@ -407,7 +407,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.spare = settings.spare_places;
         device.logs = log_files(settings, device.files.front(), local);
         device.keeps_log = settings.log_tile_bytes > 0;
-        device.slots = settings.csd.slots > 0 ? settings.csd.slots : config::kLeastSlots;
+        device.slots = settings.csd.least_slots();
         device.io = settings.csd.io;
         device.storage = around.storage;
         device.read_ahead_bytes = ahead[static_cast<std::size_t>(local)].host;
