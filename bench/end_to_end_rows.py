@@ -233,7 +233,7 @@ LARGE = {
 
 
 def smaller(shape):
-    """The same kind of model, tiny."""
+    """Returns the shape of a tiny model of the same kind."""
     if "kind" not in shape:
         return TINY_LLAMA if "inner" in shape else TINY
     return shape | {"config": shape["config"] | shape["tiny"], "context": 5 if shape["kind"] == "vit" else 32}

@@ -23,23 +23,22 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import gpu_runs
 import gpu_timeline
+from end_to_end_trainers import DEVICE, make_trainer
 
 arguments = types.SimpleNamespace(
     **{"weights": None, "writes_weights": False, "log": None, "gpus": 1} | json.loads(sys.argv[1])
 )
 LOCAL_RANK = os.environ.get("LOCAL_RANK") or os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK") or "0"
 RANK, RANKS = int(LOCAL_RANK), arguments.gpus  # all are on this host
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 if DEVICE.type == "cuda":
     torch.cuda.set_device(RANK)
-RATE, BETAS, DECAY, CLIP = arguments.rate, (0.9, 0.95), 0.1, arguments.clip_norm
 HELD_OUT = 0.05  # of the text, at its end
 COMPILED = arguments.row != "memory-eager" and DEVICE.type == "cuda" and not arguments.writes_weights
 PEAK_FLOPS = 989.5e12  # of an H100 or H200 in bf16, dense
 
 
 def compile_block(block):
-    """With DeepSpeed only the forward, so that the hooks that fetch the block's parameters stay outside."""
+    """Compiles the block; for DeepSpeed only its forward, so that the hooks that fetch its parameters stay outside."""
     if arguments.row.startswith("deepspeed"):
         block.forward = torch.compile(block.forward)
     else:
@@ -47,7 +46,7 @@ def compile_block(block):
 
 
 def places():
-    """Where a model is made: on the device, or without memory where its weights come from files."""
+    """Returns where a model is made: on the device, or without memory where its weights come from files."""
     if arguments.weights is None or arguments.writes_weights:
         return torch.device(DEVICE)
     import nearstep
@@ -173,189 +172,6 @@ def batches(is_held_out=False):
             yield {"input_ids": row, "labels": row}
 
 
-class Memory:
-    """PyTorch's own fused AdamW, with parameters and moments on the device in the model's bf16: the fastest choice."""
-
-    def __init__(self, model):
-        self.model = model
-        self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=RATE, betas=BETAS, weight_decay=DECAY, fused=DEVICE.type == "cuda"
-        )
-
-    def begin(self):
-        """The steps that are done already."""
-        return 0
-
-    def durable(self):
-        """The newest step that survives a crash."""
-        return 0
-
-    def backward(self, loss):
-        (loss / arguments.accumulation).backward()
-
-    def step(self):
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def told(self):
-        return {}
-
-
-class Near(Memory):
-    """The same model with nearstep.AdamW in place of PyTorch's."""
-
-    def __init__(self, model):
-        import nearstep
-
-        options = {"clip_norm": CLIP, "devices": arguments.devices, **arguments.options}
-        if "log" in options:
-            options["log"] = os.path.join(arguments.folder, options["log"])
-        if "accumulation_dtype" in options:
-            options["accumulation_dtype"] = getattr(torch, options["accumulation_dtype"])
-        if "stream" in options:
-            options["stream"] = nearstep.Stream(**options["stream"])
-        self.optimizer = nearstep.AdamW(
-            model,
-            lr=RATE,
-            betas=BETAS,
-            weight_decay=DECAY,
-            path=arguments.folder,
-            accumulation=arguments.accumulation,
-            fresh=arguments.log is None,
-            weights=arguments.weights,
-            **options,
-        )
-
-    def begin(self):
-        return self.optimizer.resume() if arguments.log else 0
-
-    def durable(self):
-        return self.optimizer.durable_step
-
-    def step(self):
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def told(self):
-        self.optimizer.finish()
-        return {"stats": self.optimizer.stats(), "start": self.optimizer._session.start_seconds}
-
-
-class Sharded(Memory):
-    """FSDP2: with nearstep.AdamW, or with PyTorch's fused AdamW on the GPUs, or on the host with CPUOffloadPolicy."""
-
-    def __init__(self, model):
-        from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
-
-        alone = {"rank": 0, "world_size": 1, "store": torch.distributed.HashStore()} if RANKS == 1 else {}
-        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if DEVICE.type == "cuda" else "gloo", **alone)
-        self.is_near = arguments.row.startswith("fsdp2-nearstep")
-        offload = CPUOffloadPolicy(pin_memory=DEVICE.type == "cuda")
-        settings = {
-            "mesh": torch.distributed.init_device_mesh(DEVICE.type, (RANKS,)),
-            "offload_policy": offload if arguments.row.startswith("fsdp2-offload") else OffloadPolicy(),
-        }
-        for block in model.model.layers:
-            fully_shard(block, **settings)
-        self.model = fully_shard(model, **settings)
-        if self.is_near:
-            import nearstep
-
-            self.optimizer = nearstep.AdamW(
-                model,
-                lr=RATE,
-                betas=BETAS,
-                weight_decay=DECAY,
-                path=arguments.folder,
-                fresh=True,
-                **{"clip_norm": CLIP, "devices": arguments.devices, **arguments.options},
-            )
-        else:
-            self.optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, weight_decay=DECAY, fused=True)
-        self.passes = 0
-
-    def backward(self, loss):
-        self.passes += 1
-        self.model.set_requires_gradient_sync(self.passes % arguments.accumulation == 0)
-        super().backward(loss)
-
-    def step(self):
-        if self.is_near:
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        else:
-            super().step()
-
-    def told(self):
-        if not self.is_near:
-            return {}
-        self.optimizer.finish()
-        return {"stats": self.optimizer.stats()}
-
-
-class DeepSpeed(Memory):
-    """DeepSpeed with the optimizer offloaded; the row's options are its own settings."""
-
-    def __init__(self, model):
-        for name, value in (
-            ("RANK", "0"),
-            ("WORLD_SIZE", "1"),
-            ("LOCAL_RANK", "0"),
-            ("MASTER_ADDR", "localhost"),
-            ("MASTER_PORT", "0"),
-        ):  # 0: any free port
-            os.environ.setdefault(name, value)
-        import deepspeed
-
-        zero = dict(arguments.options)
-        bf16 = {"enabled": True, **zero.pop("bf16", {})}
-        if zero["offload_optimizer"]["device"] == "nvme":
-            zero["offload_optimizer"]["nvme_path"] = arguments.folder
-        if "zenflow" in zero:  # it counts in micro-batches
-            zero["zenflow"] |= {"select_interval": arguments.accumulation, "update_interval": arguments.accumulation}
-        if (
-            zero["stage"] == 3
-        ):  # a block's parameters are fetched together, and its compiled forward has no hooks inside
-            blocks = model.model.layers if "inner" in arguments.shape else model.transformer.h
-            deepspeed.utils.set_z3_leaf_modules(model, [type(blocks[0])])
-        self.coalesces, self.coalescing = zero.pop("coalesces", False), None
-        rows = arguments.micro_batch * (1 if self.coalesces else arguments.accumulation)
-        settings = {
-            "train_batch_size": rows,
-            "train_micro_batch_size_per_gpu": arguments.micro_batch,
-            "gradient_clipping": CLIP,
-            "bf16": bf16,
-            "zero_optimization": zero,
-            "aio": {
-                "block_size": 8 << 20,
-                "queue_depth": 32,
-                "thread_count": 4,
-                "single_submit": False,
-                "overlap_events": True,
-            },
-            "optimizer": {"type": "AdamW", "params": {"lr": RATE, "betas": list(BETAS), "weight_decay": DECAY}},
-        }
-        self.engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
-
-    def backward(self, loss):
-        if self.coalesces and self.coalescing is None:
-            self.coalescing = self.engine.coalesce_grad_reduction()
-            self.coalescing.__enter__()
-        self.engine.backward(loss / arguments.accumulation if self.coalesces else loss)
-        if not self.coalesces:
-            self.engine.step()
-
-    def step(self):
-        if self.coalesces:
-            self.coalescing.__exit__(None, None, None)
-            self.coalescing = None
-            self.engine.step()
-
-    def told(self):
-        return {}
-
-
 def write(**what):
     """A line of the log, with the time."""
     if arguments.log:
@@ -392,8 +208,7 @@ def main():
         model.save_pretrained(arguments.weights)
         print("{}")
         return
-    kinds = {"deepspeed": DeepSpeed, "nearstep": Near, "fsdp2": Sharded, "memory": Memory}
-    trainer = kinds[arguments.row.split("-")[0]](model)
+    trainer = make_trainer(model, arguments)
     module = getattr(trainer, "engine", model)
     done, source = trainer.begin(), batches()
     for _ in range(done * arguments.accumulation):
@@ -421,7 +236,7 @@ def main():
     count = len(seconds)
     trace = {"trace": gpu_timeline.traced(train)} if arguments.trace and DEVICE.type == "cuda" else {}
     seconds, losses = seconds[:count], losses[:count]
-    told = trainer.told() | trace
+    reported = trainer.statistics() | trace
     source = batches(is_held_out=True)
     with torch.no_grad():
         held_out = [module(**next(source)).loss.item() for _ in range(2)]
@@ -439,7 +254,7 @@ def main():
         "losses": losses,
         "heldout_loss": statistics.mean(held_out),
         "drive_gb_per_s": drive_gb_per_s,
-        **told,
+        **reported,
         "first_step_s": seconds[0],
         "first_step": parts,
         "resident_gb": resident_gb(),

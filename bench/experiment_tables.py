@@ -198,7 +198,7 @@ def crossover_figure():
 
 
 def scaling():
-    """To 1024 nodes, modelled."""
+    """Returns the table of scaling to 1024 nodes, which is modelled."""
     lines = [
         line
         for line in read("scaling")

@@ -65,7 +65,7 @@ def padded(texts, length, pad):
 
 
 def encode_rows(tokenizer, rows, length):
-    """For BERT. Rows that are too long lose the end of their longer text."""
+    """Encodes rows for BERT. A row that is too long loses the end of its longer text."""
     tokenizer.enable_truncation(length)
     encoded = tokenizer.encode_batch([(a, b) if b else a for _, a, b in rows])
     tokenizer.no_truncation()
@@ -75,7 +75,7 @@ def encode_rows(tokenizer, rows, length):
 
 
 def encode_lines(tokenizer, rows, length):
-    """For GPT-2. Rows that are too long lose their end."""
+    """Encodes rows for GPT-2. A row that is too long loses its end."""
     first, second = ([one.ids for one in tokenizer.encode_batch([row[place] for row in rows])] for place in (1, 2))
     return padded([(a + ([GPT2_LINE_FEED, *b] if b else []))[:length] for a, b in zip(first, second)], length, GPT2_PAD)
 

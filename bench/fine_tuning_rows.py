@@ -40,7 +40,7 @@ KEEPS = (0.1, 0.05, 0.02, 0.01)
 
 
 def settings():
-    """For each row of the table: arguments of nearstep.AdamW, or None for torch.optim.AdamW in memory."""
+    """Returns for each row of the table the arguments of nearstep.AdamW, or None for torch.optim.AdamW in memory."""
     rows = {"in memory": None, "fp32 state": {"state": "fp32"}, "compact state": {"state": "compact"}}
     for codec in ("q8", "q4"):
         rows[f"compact state, {codec}"] = {"state": "compact", "codec": codec}

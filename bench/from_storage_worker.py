@@ -29,7 +29,7 @@ def wait():
 
 
 class HostMemory:
-    """What this process takes of the host's memory, without the page cache."""
+    """Measures the host memory that this process takes, without the page cache."""
 
     def __init__(self):
         self.most_bytes = 0

@@ -83,7 +83,7 @@ def machine():
 
 
 def source(arguments):
-    """Where a line of JSON comes from."""
+    """Returns the fields that say where a line of JSON comes from."""
     return {
         "commit": arguments.commit,
         "machine": machine(),
@@ -170,7 +170,7 @@ def positive(text):
 
 
 def quoted(value):
-    """As the value of --set; paths are those from here."""
+    """Formats a value for --set. Paths become absolute."""
     value = value.resolve() if isinstance(value, pathlib.Path) else value
     return json.dumps(str(value)) if not isinstance(value, (int, float, bool, list)) else json.dumps(value)
 
@@ -224,7 +224,7 @@ def make_text(path, lines):
 
 
 def text_of(data, folder):
-    """One file with all text of the files and folders in `data`, by default of Python's standard library."""
+    """Writes one file with all text of the files and folders in `data`, by default of Python's standard library."""
     whole = folder / "text.txt"
     with whole.open("wb") as file:
         for name in map(pathlib.Path, data or [sysconfig.get_path("stdlib")]):
@@ -429,7 +429,8 @@ def steady(line, metrics):
 
 
 def overlap(timeline, seconds, ranks):
-    """From a trace: seconds of work of each lane per second and rank, and of all lanes together; 1 means no overlap."""
+    """Returns from a trace the seconds of work of each lane per second and rank, and of all lanes together; 1 means no
+    overlap."""
     busy = collections.Counter()
     for event in json.loads(timeline.read_text())["traceEvents"]:
         if event["ph"] == "X":

@@ -14,7 +14,7 @@ FLOAT8 = {
 
 
 def recipe_and_rows(line):
-    """What rows have in common that are compared."""
+    """Returns the settings that compared rows share: the float8 recipe and the rows of a micro-batch."""
     return line["settings"]["float8"][0], line["settings"]["micro_batch"]
 
 
@@ -60,7 +60,7 @@ def float8(name):
 
 
 def float8_trace():
-    """Where the time of a step in memory goes."""
+    """Returns the table of where the time of a step in memory goes."""
     traces = {recipe_and_rows(line)[0]: line["trace"] for line in read("fp8") if "trace" in line}
     kinds = {recipe: trace["streams"][str(trace["model_stream"])] for recipe, trace in traces.items()}
     return markdown_table.table(
@@ -149,7 +149,7 @@ ALONE = {
 
 
 def means():
-    """What each of nearstep's means adds, on one disk."""
+    """Returns the table of what each of nearstep's methods adds, on one disk."""
     found = lines_of("means")
     rates = {row: line["tokens_per_s"] for row, line in found.items()}
     first = "nearstep-fp32-4-slots"

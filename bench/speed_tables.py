@@ -283,7 +283,7 @@ LOGS = (
 
 
 def logs_lines():
-    """By row and place of what survives."""
+    """Returns the lines by row and by the place of the state that survives a crash."""
     found = {}
     for line in read("logs"):
         is_in_memory = line["folder"].startswith("/dev/shm")
@@ -326,7 +326,7 @@ def logs():
 
 
 def logs_bytes(line):
-    """That a step writes per parameter, by the drive's rate in the steady steps."""
+    """Returns the bytes that a step writes per parameter, from the drive's rate in the steady steps."""
     parameters = 6738415616 if "7b" in line["row"] else 1557611200
     return line["drive_gb_per_s"] * 1e9 * statistics.fmean(steady(line)) / parameters
 

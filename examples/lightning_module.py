@@ -43,9 +43,8 @@ class Network(lightning.LightningModule):
         self.optimizers(use_pl_optimizer=False).save(os.path.join(folder, f"nearstep-{self.global_step}"))
 
     def __iter__(self):
-        """This rank's rows of each batch, from the step on that comes next: Lightning leaves out nothing when it
-        resumes.
-        """
+        """Yields this rank's rows of each batch, from the step on that comes next: Lightning leaves out nothing when it
+        resumes."""
         for first in range(self.global_step * ROWS % len(rows), len(rows), ROWS // PASSES):
             yield range(first + rank, first + ROWS // PASSES, ranks)
 

@@ -94,7 +94,7 @@ def site_of(folder):
 
 
 class Experiment:
-    """One experiment, which ends in a JSON file."""
+    """Runs an experiment, which ends in a JSON file."""
 
     def __init__(self, options, title, least_room_gb=3):
         self.options = options

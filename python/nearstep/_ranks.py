@@ -148,7 +148,7 @@ def _check_pmi() -> None:
 
 
 def take_part() -> None:
-    """This process is a rank, also if it is a fork of one that is not."""
+    """Makes this process a rank, also if it is a fork of a process that is none."""
     global _process
     _process = os.getpid()
     _fill_standard_descriptors()
@@ -164,8 +164,8 @@ def _hear_notice() -> None:
 
 
 def _fill_standard_descriptors() -> None:
-    """One below 3 that is closed would be given to the next file that is opened, such as one of state, and messages
-    would be written into it."""
+    """Opens /dev/null as each of the descriptors 0 to 2 that is closed. Otherwise the next opened file, such as one of
+    state, would get that number, and messages would be written into it."""
     while (number := os.open(os.devnull, os.O_RDWR)) < 3:
         os.set_inheritable(number, True)
     os.close(number)
@@ -193,7 +193,7 @@ def note_serving() -> None:
 
 
 def note_failure() -> None:
-    """This rank ends with an error that is said already."""
+    """Notes that this rank ends with an error that was printed already."""
     global _has_failed
     _has_failed = True
 

@@ -200,7 +200,8 @@ class Session:
     # --- A step ---
 
     def bring(self, number: int, blocks: list) -> None:
-        """Before a forward that reads the blocks. ``number``: of the hook; 0: of the whole module."""
+        """Brings the values of the last step, before a forward that reads the blocks. ``number``: the hook's; 0: that
+        of the whole module."""
         if not self.has_begun:
             return
         if torch.is_grad_enabled():

@@ -1,4 +1,5 @@
-"""For ``transformers.Trainer`` and what is made of it, such as TRL's trainers.
+"""Logs the optimizer's statistics. Used by programs that train by ``transformers.Trainer`` or a class made of it, such
+as TRL's trainers.
 
 from nearstep.trainer import LogStats
 

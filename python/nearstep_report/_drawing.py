@@ -102,7 +102,7 @@ def short_number(value):
 
 
 def thinned(points):
-    """At most MOST_POINTS points, each the mean of as many neighbours, and their number."""
+    """Returns at most MOST_POINTS points, each the mean of as many neighbours, and their number."""
     size = -(-len(points) // MOST_POINTS)
     if size <= 1:
         return points, 1

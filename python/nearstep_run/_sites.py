@@ -1,4 +1,4 @@
-"""What a user asks of launch/mpirun and launch/slurm, the plan of ranks and hosts that the program nearstep makes
+"""Has what a user asks of launch/mpirun and launch/slurm, the plan of ranks and hosts that the program nearstep makes
 of it, and the command on the host that begins. Used by _mpirun.py, _hosts.py and _slurm.py. Standard library only."""
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Host:
 
 @dataclasses.dataclass
 class Plan:
-    """What 'nearstep hosts' prints. The last ``storage_ranks`` of the ranks are storage ranks, and the last
+    """The plan that 'nearstep hosts' prints. The last ``storage_ranks`` of the ranks are storage ranks, and the last
     ``storage_hosts`` of the hosts have one of these each."""
 
     ranks: int
@@ -150,13 +150,13 @@ class Request:
             self.end("--set is for a config: pass a script its own arguments behind --")
 
     def work(self) -> list:
-        """What each rank runs."""
+        """Returns the command that each rank runs."""
         if self.python:
             return [self.python, self.config, *self.options]
         return [self.program, "train", self.config, "--site", self.site, *self.settings, *self.options]
 
     def asked(self) -> list:
-        """What 'nearstep hosts' and 'nearstep preflight' are asked about."""
+        """Returns the arguments for 'nearstep hosts' and 'nearstep preflight'."""
         what = ["--script", self.config, "--python", self.python] if self.python else [self.config, *self.settings]
         return [*what, "--site", self.site, *(["--ranks", self.ranks] if self.ranks else [])]
 

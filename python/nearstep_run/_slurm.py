@@ -28,7 +28,7 @@ def _ask_for(request, plan, hosts: list) -> list:
 
 
 def _seconds(time: str) -> int | None:
-    """Of a time limit as sbatch takes it; None if there is none, or if it is for sbatch to refuse."""
+    """Returns the seconds of a time limit as sbatch takes it; None if it has none, or if it is for sbatch to refuse."""
     found = re.fullmatch("(?:([0-9]{1,6})-)?([0-9]{1,9}(?::[0-9]{1,9}){0,2})", time)
     if not found:
         return None
@@ -103,7 +103,7 @@ def _submit(words: list) -> NoReturn:
 
 
 def main(words: list) -> NoReturn:
-    """Of launch/slurm. The job's script calls it with --nodes WORDS..., see _hosts.check_nodes, and with --network
+    """Runs launch/slurm. The job's script calls it with --nodes WORDS..., see _hosts.check_nodes, and with --network
     INTERFACE COMMAND..., which it becomes with the settings of Open MPI's network."""
     _sites.begin()
     if words[:1] == ["--nodes"]:

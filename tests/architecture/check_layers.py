@@ -73,7 +73,7 @@ def resolve(root, header):
 
 
 def violation_of(root, modules, module, path, directive):
-    """What is wrong with the text after #include, or None."""
+    """Returns what is wrong with the text after #include, or None."""
     named = NAME.match(directive)
     if not named:
         return f"includes {directive.strip()}: name a header, so that this test can read it"

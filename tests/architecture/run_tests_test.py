@@ -1,6 +1,5 @@
-"""Which files of the checkout a test may read, and what tests/run_tests says of skipped tests. Standard
-library only.
-"""
+"""Tests which files of the checkout tests/run_tests takes as read by a test, and what it says of skipped tests.
+Standard library only."""
 
 import contextlib
 import importlib.machinery

@@ -96,7 +96,7 @@ def start(mountpoint, record, paths):
 
 
 class Record:
-    """What was recorded of some disks, and of files of text after them. An instant is a number of entries."""
+    """The record of some disks, and of files of text after them. An instant is a number of entries."""
 
     def __init__(self, path, images):
         self.images, self.applied = images, [0] * len(images)  # as the disks were then

@@ -52,7 +52,7 @@ def killed_in_each_phase(this):
 
 
 def requeued(this):
-    """The same command each time, killed at any instant, also during its start."""
+    """Starts the same command each time, and kills it at any instant, also during its start."""
     for _ in range(3):
         life = this.draw.choice([kill_at_random, kill_at_phase, stop_by_notice])(this, ["--resume-if-any"])
         if not this.judge(life, may_refuse=this.durable == 0):

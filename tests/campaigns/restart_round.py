@@ -186,7 +186,7 @@ class References:
 
 
 class Round:
-    """What was done, what is durable, and what went wrong."""
+    """A round: what was done, what is durable, and what went wrong."""
 
     def __init__(self, seed, number, folder, references):
         self.draw = random.Random(f"{seed} {number}")
@@ -222,7 +222,7 @@ class Round:
     # --- What is on disk ---
 
     def commits(self, layout=None):
-        """For each rank the steps by generation in its manifest; None if it has no whole manifest."""
+        """Returns for each rank the steps by generation in its manifest; None if it has no whole manifest."""
         found = []
         for rank in range((layout or self.layout).ranks):
             # Another layout may have left an older manifest under another name, or in another folder.
@@ -338,7 +338,8 @@ class Round:
         self.durable = max(self.durable, self.checkpoint_step())
 
     def note_durable_of_branch(self, life):
-        """The same for the first life of a new line, next to files of older lines: only its own lines count."""
+        """Notes the durable step of the first life of a new line, next to files of older lines: only its own lines
+        count."""
         self.reached = max([self.reached, *life.losses])
         promised = max([0, *life.losses]) - 1
         if self.settings.get("csd.durability", "step") == "checkpoint":

@@ -53,7 +53,7 @@ class GpuHosts(cluster.Cluster):
         return json.loads(summary.read_text())
 
     def assert_same_bits_as_on_one_host(self, **more):
-        """Of one host the ranks are told that each is a node, so that they send what hosts send."""
+        """Compares with one host, whose ranks are told that each is a node, so that they send what hosts send."""
         hosts = self.train("--traffic", ranks=2, **self.keys(**more))
         self.assertEqual((hosts["payload_transport"], hosts["nodes"]), ("nccl", 2))
         self.assert_same_bits(hosts, self.on_one_host(exchange__ranks_per_node=1, **more))

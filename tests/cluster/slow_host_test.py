@@ -13,7 +13,7 @@ from odd_host import ODD
 
 class SlowHost(odd_host.OddHost):
     def test_a_slow_one_is_named(self):
-        """Its products use one number at a time."""
+        """Matrix products on the slow host use one number at a time."""
         self.start_no_forks()
         metrics = self.folder / "metrics.jsonl"
         keys = self.where_odd("export ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=SSE41;")

@@ -104,7 +104,7 @@ class Slurm(slurm_jobs.Jobs):
 
 
 class Cores:
-    """Of jobs on nodes that have this machine's cores."""
+    """Tests the cores of jobs, on nodes that have this machine's."""
 
     @unittest.skipIf((os.cpu_count() or 1) < 2, "one core cannot be shared out")
     @slurm_jobs.with_package
@@ -164,7 +164,7 @@ class Sessions(Cores, slurm_jobs.Jobs):
     ENVIRONMENT = ("env", "OMP_NUM_THREADS=1", "OMPI_MCA_btl_tcp_if_include=eth0")
 
     def srun(self, *words):
-        """What a step on the first host says, with its exit code."""
+        """Runs a step on the first host. Returns its exit code and what it printed."""
         on_host = [cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], *self.ENVIRONMENT]
         return cluster.call(*on_host, "srun", "-N1", "--nodelist=nst1", *words)
 
@@ -195,7 +195,7 @@ class Sessions(Cores, slurm_jobs.Jobs):
         )
 
     def test_tasks_of_an_array_have_devices_of_their_own(self):
-        """Also the last, whose number is the array's. Both hold their devices at the same time."""
+        """The last task's job has the number of the array. Both tasks hold their devices at the same time."""
         own = {
             "csd__path": json.dumps([f"/mnt/csd{i}/task-TASK" for i in range(4)]),
             "checkpoint__path": f'"{self.folder}/TASK"',

@@ -44,7 +44,7 @@ def known(library):
 
 
 def library_of(package, version, folder):
-    """Its NVRTC; None if those at hand have no such version."""
+    """Returns the NVRTC of that version; None if NEARSTEP_NVRTC has no such version."""
     if "NEARSTEP_NVRTC" in os.environ:
         return next(pathlib.Path(os.environ["NEARSTEP_NVRTC"], version).glob("libnvrtc.so.*"), None)
     words = ["install", "-q", "--disable-pip-version-check", "--no-deps", "--target", folder]

@@ -1,6 +1,5 @@
-"""If a rank stops while GPUs exchange, every rank ends with a non-zero code and says why. Skipped with fewer GPUs than
-ranks.
-"""
+"""Tests that, if a rank stops while GPUs exchange, every rank ends with a non-zero code and says why. Skipped with
+fewer GPUs than ranks."""
 
 import os
 import pathlib

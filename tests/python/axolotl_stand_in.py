@@ -34,7 +34,7 @@ class BasePlugin:
 
 
 class AxolotlTrainer(transformers.Trainer):
-    """With OptimizerMixin.create_optimizer(), as it is for optimizer_cls_and_kwargs."""
+    """A Trainer with OptimizerMixin.create_optimizer(), as it is for optimizer_cls_and_kwargs."""
 
     def create_optimizer(self, model=None):
         kind, named = self.optimizer_cls_and_kwargs

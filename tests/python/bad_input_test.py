@@ -111,7 +111,7 @@ class BadInput(Package):
                 self.refuses(ValueError, expected, self.make)
 
     def joined(self, size):
-        """In a process group of torch.distributed with so many processes, of which this one is real."""
+        """Enters a process group of torch.distributed with so many processes, of which this one is real."""
         torch.distributed.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
         self.addCleanup(lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group())
 

@@ -71,7 +71,7 @@ class Empty(Package):
         return type(networks.make(name)).from_pretrained(folder, dtype=dtype), folder
 
     def empty(self, model, dtype=None):
-        """The same model without memory."""
+        """Returns the same model without memory."""
         with nearstep.empty():
             made = type(model)._from_config(model.config, dtype=dtype or torch.float32)
         self.assertEqual({p.untyped_storage().nbytes() // p.element_size() for p in made.parameters()}, {1})
@@ -110,12 +110,12 @@ class Empty(Package):
         self.assertIs(made.get_output_embeddings().weight, made.get_input_embeddings().weight)
 
     def resumed(self, made, folder, path):
-        """What a start from the folder says of it."""
+        """Returns the lines about the folder that a start from it prints."""
         _, opt = self.make(nearstep.groups(made), path=self.folder / path, weights=folder)
         return [line for line in self.said_by(opt.resume).splitlines() if "tensors in" in line]
 
     def test_experts_that_files_have_apart_and_the_model_in_one_tensor(self):
-        """As Transformers 5 writes them; more than ten experts, whose order by name is another."""
+        """Transformers 5 writes such files. With more than ten experts, the order by name is not that by number."""
         for name, dtype in (("mixtral", torch.float32), ("qwen2_moe", torch.bfloat16)):
             with self.subTest(name):
                 model, folder = self.saved(name, dtype, max_shard_size="100KB")

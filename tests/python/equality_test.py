@@ -15,7 +15,7 @@ def needed(name):
 
 
 class Equality(launcher.FolderTest):
-    """One run per number of ranks, whose cases are the subtests."""
+    """Starts one run per number of ranks, whose cases are the subtests."""
 
     def check(self, ranks):
         chosen, cases = [], equality_cases.ON_RANKS[ranks]

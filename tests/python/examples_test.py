@@ -24,7 +24,7 @@ def steps_in(text):
 
 
 def losses_in(text):
-    """Of what transformers.Trainer logs."""
+    """Returns the losses that transformers.Trainer has logged."""
     return [float(loss) for loss in re.findall(r"\{'loss': '?([0-9.e+-]+)", text)]
 
 

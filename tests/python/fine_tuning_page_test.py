@@ -31,7 +31,7 @@ def script_of(page):
 
 class FineTuningPage(launcher.FolderTest):
     def run_script(self, script):
-        """What the script prints. Every process that it leaves behind is killed."""
+        """Returns what the script prints. Every process that it leaves behind is killed."""
         environment = launcher.environment(
             OMPI_MCA_rmaps_base_oversubscribe="1",
             OMPI_MCA_btl_vader_single_copy_mechanism="none",

@@ -53,7 +53,7 @@ class HostSums(unittest.TestCase):
         self.sums._room = waiting.WaitingRoom(self.memory.memory)
 
     def assert_nothing_waits(self, size):
-        """And the room is whole again."""
+        """Checks that no gradient waits: the room is whole again."""
         if DEVICE.type == "cuda":
             torch.cuda.synchronize()
         self.assertEqual(self.sums._room.take(torch.empty(size, dtype=torch.uint8)).nbytes, size)

@@ -1,6 +1,5 @@
-"""What editors, help() and type checkers know of the optimizers' arguments, and the sentence about one that
-none takes.
-"""
+"""Tests what editors, help() and type checkers know of the optimizers' arguments, and the sentence about an argument
+that none takes."""
 
 import contextlib
 import inspect

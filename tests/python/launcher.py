@@ -85,12 +85,12 @@ def start_forks(*modules, **variables):
 
 
 def python():
-    """The program that runs workers."""
+    """Returns the program that runs workers."""
     return str(programs.find("start_fork")) if "NEARSTEP_FORKS" in os.environ else sys.executable
 
 
 def command(ranks, script, *arguments):
-    """Of a worker in Python, or of a program."""
+    """Returns the command that starts a worker in Python, or a program."""
     script = HERE / script
     words = [*([python()] if script.suffix == ".py" else []), str(script), *map(str, arguments)]
     if ranks > 1:

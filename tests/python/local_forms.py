@@ -139,7 +139,7 @@ def tensor_parallel_in_shards(model, ranks):
 
 
 def experts(model, ranks):
-    """They are divided over a mesh of their own, and the copies of each over the rest of the ranks."""
+    """Divides the experts over a mesh of their own, and the copies of each over the rest of the ranks."""
     from torch.distributed.fsdp import fully_shard
 
     mesh = mesh_of(ranks // 2, 2, names=("copies", "experts"))

@@ -124,7 +124,7 @@ class Local(launcher.FolderTest):
             self.assertEqual((start, seen), (steps, steps + 2))
 
     def launch(self, starter, ranks, script, *words, **variables):
-        """What the launcher and its ranks say."""
+        """Returns what the launcher and its ranks print."""
         many = {
             "torch.distributed.run": ("--standalone", "--nproc-per-node", ranks, "--no-python"),
             "accelerate.commands.launch": (

@@ -46,7 +46,8 @@ def make_optimizer(model, folder, clip_norm=CLIP, eps=1e-8):
 
 
 def replaced(model, ranks, folder):
-    """As Accelerate does it: the optimizer is made before fully_shard(), and gets the new parameters in its groups."""
+    """Does as Accelerate does: the optimizer is made before fully_shard(), and gets the new parameters in its
+    groups."""
     opt = make_optimizer(list(model.parameters()), folder)
     fsdp(model, ranks)
     opt.param_groups[0]["params"] = list(model.parameters())
@@ -254,7 +255,7 @@ def saved(rank, folder, ranks):
 
 
 def refused(rank, folder, ranks):
-    """What does not go with ranks that PyTorch started ends with a sentence that says what to use."""
+    """Checks that settings which do not go with ranks of PyTorch's end with a sentence that says what to use."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     def flat():

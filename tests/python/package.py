@@ -1,5 +1,5 @@
-"""For tests of the Python package in one process, on one rank: makes optimizers, trains with them, and checks refusals.
-Where PyTorch or nearstep is missing, the program that imports this ends as one that was skipped."""
+"""Helps tests of the Python package in one process, on one rank: makes optimizers, trains with them, and checks
+refusals. Where PyTorch or nearstep is missing, the program that imports this ends as one that was skipped."""
 
 import contextlib
 import io
@@ -60,7 +60,7 @@ class Package(launcher.FolderTest):
         self.assertEqual([name for name, value in found.items() if not torch.equal(value, wanted[name])], [])
 
     def said_by(self, work):
-        """What it writes to standard error."""
+        """Returns what `work` writes to standard error."""
         with contextlib.redirect_stderr(io.StringIO()) as shown:
             work()
         return shown.getvalue()

@@ -1,5 +1,5 @@
-"""For tests of what an ordinary PyTorch loop does: each trains a copy under torch.optim and compares. One process, one
-rank; NEARSTEP_TEST_DEVICE=cuda: on a GPU."""
+"""The base of tests of what an ordinary PyTorch loop does: each trains a copy under torch.optim and compares. One
+process, one rank; NEARSTEP_TEST_DEVICE=cuda: on a GPU."""
 
 import launcher
 from package import Package

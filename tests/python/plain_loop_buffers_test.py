@@ -1,6 +1,5 @@
-"""What an ordinary PyTorch loop does to buffers, random generators and the optimizer: nearstep does the same, or raises
-at that line.
-"""
+"""Tests that what an ordinary PyTorch loop does to buffers, random generators and the optimizer has the same effect
+with nearstep, or raises at that line."""
 
 import gc
 import io

@@ -1,4 +1,5 @@
-"""What an ordinary PyTorch loop does to gradients and steps: nearstep does the same, or raises at that line."""
+"""Tests that what an ordinary PyTorch loop does to gradients and steps has the same effect with nearstep, or raises at
+that line."""
 
 import copy
 import pickle

@@ -1,4 +1,5 @@
-"""What an ordinary PyTorch loop does to parameters and modules: nearstep does the same, or raises at that line."""
+"""Tests that what an ordinary PyTorch loop does to parameters and modules has the same effect with nearstep, or raises
+at that line."""
 
 import copy
 import io

@@ -63,7 +63,8 @@ class Program:
         self.folder, self.steps, self.words = folder, steps, words
 
     def run(self, rank, ranks, port, name, kill_at, words):
-        """On this rank. Rank 0 ends itself in its step of the number ``kill_at``, in which it has met the others."""
+        """Runs the program on this rank. Rank 0 ends itself in its step of the number ``kill_at``, in which it has met
+        the others."""
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
         os.environ.update({key: str(value) for key, value in place.items()}, MASTER_ADDR="127.0.0.1")
         os.environ["STEPS"] = str(self.steps)

@@ -1,7 +1,7 @@
-"""For tests of what PyTorch's own tests expect of its optimizers and schedulers, of nearstep's: options, wrong
-arguments and schedulers are those that the installed PyTorch ships for such tests, and the results are compared with
-its own optimizers'. Whatever does not apply is in LACKS and DIFFERS with its reason, and raises. Prints how many cases
-hold. One process, one rank."""
+"""Helps to test nearstep's optimizers for what PyTorch's own tests expect of its optimizers and schedulers: options,
+wrong arguments and schedulers are those that the installed PyTorch ships for such tests, and the results are compared
+with its own optimizers'. Whatever does not apply is in LACKS and DIFFERS with its reason, and raises. Prints how many
+cases hold. One process, one rank."""
 
 import collections
 import contextlib
@@ -90,12 +90,12 @@ def lacking(info, settings):
 
 
 def every_input(info):
-    """Settings that PyTorch ships, fresh ones, since schedulers write into tensors."""
+    """Returns settings that PyTorch ships, new ones in each call, since schedulers write into tensors."""
     return [(one.desc, dict(one.kwargs)) for one in info.optim_inputs_func(device="cpu")]
 
 
 def inputs():
-    """Those that nearstep takes, too."""
+    """Returns the settings of every_input() that nearstep takes, too."""
     return [
         (info, desc, settings) for info in INFOS for desc, settings in every_input(info) if not lacking(info, settings)
     ]
@@ -179,7 +179,7 @@ class Cases(Package):
         theirs=None,
         **tolerance,
     ):
-        """Both optimizers with the same schedulers; ``theirs``: other settings for PyTorch's."""
+        """Trains with both optimizers and the same schedulers. ``theirs``: other settings for PyTorch's."""
         lines = Line(contiguous), Line(contiguous)
         opts = (
             info.optim_cls(groups(lines[0]), **copy.deepcopy(settings if theirs is None else theirs)),

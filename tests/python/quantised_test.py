@@ -94,7 +94,8 @@ class Quantised(Package):
             self.make(model, stream=nearstep.Stream(slots=2))
 
     def in_float8(self, **settings):
-        """The same Llama, whose products but the head's are in float8 and are computed with fp32 numbers here."""
+        """Returns the same Llama, whose products but the head's are in float8 and are computed with fp32 numbers
+        here."""
         model = networks.make("llama")
         return convert_to_float8_training(
             model,

@@ -16,7 +16,7 @@ PATHS = FOLDER / "paths"
 
 
 def same_bits_twice():
-    """Also with other devices, codecs and clipping than the default."""
+    """Checks that two runs have the same bits, also with other devices, codecs and clipping than the default."""
     for settings in ({}, {"codec": "q4", "state": "compact", "clip_norm": 0.5, "devices": 2}):
         digests = []
         for turn in range(2):
@@ -140,7 +140,8 @@ def _refused(what, *facts):
 
 
 def other_settings():
-    """Those of one rank: arguments and groups are refused at the start, and a change in a step by that step."""
+    """Checks that settings which one rank alone has are refused: arguments and groups are refused at the start, and a
+    change in a step by that step."""
     last = RANK == RANKS - 1
 
     def begun(cls=nearstep.AdamW, **settings):
@@ -206,7 +207,7 @@ def _trained(steps, **settings):
 
 
 def ranks_divide_the_paths():
-    """Also when the state was divided by another rule."""
+    """Checks that ranks divide the paths, also when the state was divided by another rule."""
 
     def lie(name):
         return sorted(

@@ -1,4 +1,4 @@
-"""What docs/pytorch-reference.md says of other recipes: AdaLoRA is compared with torch.optim, on one and on two
+"""Tests what docs/pytorch-reference.md says of other recipes: AdaLoRA is compared with torch.optim, on one and on two
 ranks."""
 
 import launcher
@@ -50,7 +50,7 @@ def rows_of(step, rank):
 
 
 def cut_of(model):
-    """Which singular values AdaLoRA has cut."""
+    """Returns which singular values AdaLoRA has cut."""
     return [(p == 0).flatten().tolist() for name, p in model.named_parameters() if "lora_E" in name]
 
 

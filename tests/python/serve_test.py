@@ -15,7 +15,7 @@ TRAINING = 2
 
 class Serve(launcher.FolderTest):
     def trained(self, serving, steps, *words, folder="run", script="serve_worker.py"):
-        """What rank 0 prints at the end."""
+        """Trains and returns the line that rank 0 prints at the end."""
         (self.folder / folder).mkdir(exist_ok=True)
         worker = launcher.Process(TRAINING + serving, script, self.folder / folder, serving, steps, *words)
         code = worker.wait()

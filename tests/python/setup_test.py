@@ -1,5 +1,5 @@
-"""What launch/setup does for a user who cannot become root. A user namespace gives such a user; dpkg-query, sudo and
-the Python of the virtual environment are stand-ins, so nothing is installed. Standard library only."""
+"""Tests what launch/setup does for a user who cannot become root. A user namespace gives such a user; dpkg-query, sudo
+and the Python of the virtual environment are stand-ins, so nothing is installed. Standard library only."""
 
 import os
 import pathlib
@@ -32,7 +32,7 @@ class Setup(unittest.TestCase):
         path.chmod(0o755)
 
     def setup(self, *options, absent="", build=0):
-        """What the script answers: its exit code and its lines."""
+        """Runs the script. Returns its exit code and its lines."""
         environment = {
             **os.environ,
             "PATH": f"{self.root}/bin:{os.environ['PATH']}",

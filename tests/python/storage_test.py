@@ -28,7 +28,7 @@ from nearstep._streaming import activations, spill, streaming, window
 
 
 def resident_bytes_at(address):
-    """Of the mapping that has the address."""
+    """Returns the resident bytes of the mapping that has the address."""
     is_it = False
     with open("/proc/self/smaps") as maps:
         for line in maps:
@@ -89,8 +89,8 @@ class FromStorage(stream_test.Runs):
         return weights
 
     def test_any_number_of_places_has_the_bits_of_a_resident_model(self):
-        """In fp32 and in bf16, whose compact master is the parameter itself; state on a drive, once in memory, or
-        there with logs on a drive."""
+        """Compares in fp32 and in bf16, whose compact master is the parameter itself, with state on a drive, in memory,
+        and in memory with logs on a drive."""
         in_memory = self.folder_in_memory()
         for name, micro_batches, dtype, state in (
             ("gpt2", 2, torch.float32, "fp32"),
@@ -256,7 +256,7 @@ class FromStorage(stream_test.Runs):
         opt.close()
 
     def test_start_values_take_no_memory_of_the_hosts(self):
-        """Those of a model in memory go straight into the state, and drawn ones wait in a file."""
+        """Start values of a model in memory go straight into the state, and drawn ones wait in a file."""
         seen = []
         take = parameters.Parameters.take_start
 

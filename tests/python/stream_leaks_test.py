@@ -1,6 +1,6 @@
-"""What a streamed layer does beside computing its return value from its arguments: what leaves it otherwise, several
-uses, and parameters that others have, too. Training has the losses of a resident model, or is refused. One process, one
-rank."""
+"""Tests what a streamed layer does beside computing its return value from its arguments: what leaves it otherwise,
+several uses, and parameters that others have, too. Training has the losses of a resident model, or is refused. One
+process, one rank."""
 
 import contextlib
 
@@ -249,7 +249,8 @@ class Streamed(Package):
                 self.assert_as_resident(lambda: Model(order=order))
 
     def test_two_forwards_before_a_backward(self):
-        """Of both at once, and one after the other; what an earlier step left unused does not count."""
+        """Backward takes both forwards at once, and one after the other; what an earlier step left unused does not
+        count."""
 
         def pair(model, step):
             return (model(batch(step)) - model(batch(step + 10))).square().mean() + model(batch(step)).square().mean()
@@ -278,7 +279,7 @@ class Streamed(Package):
             self.assertAlmostEqual(one, other, delta=1e-6)
 
     def test_gradients_of_a_backward_that_failed_are_not_in_the_next_one(self):
-        """Those of a layer that waits for its other uses."""
+        """The gradients are those of a layer that waits for its other uses."""
 
         def fail(gradient):
             raise KeyError("a bad batch")

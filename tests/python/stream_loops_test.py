@@ -1,5 +1,5 @@
-"""What an ordinary PyTorch loop does to a streamed model: the same as under torch.optim, or an error at that line.
-Layers are in the host's memory or in storage. One process, one rank."""
+"""Tests that what an ordinary PyTorch loop does to a streamed model has the same effect as under torch.optim, or raises
+at that line. Layers are in the host's memory or in storage. One process, one rank."""
 
 import copy
 import pickle

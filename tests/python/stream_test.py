@@ -71,7 +71,7 @@ class Runs(Package):
 
 class Streamed(Runs):
     def test_any_number_of_slots_has_the_bits_of_a_resident_model(self):
-        """With a tied head, micro-batches, and two architectures."""
+        """The models have a tied head, micro-batches, and two architectures."""
         for name, micro_batches in (("gpt2", 2), ("llama", 1)):
             model = self.model(name)
             resident = self.trained(copy.deepcopy(model), f"resident-{name}", micro_batches=micro_batches)
@@ -83,7 +83,7 @@ class Streamed(Runs):
                     self.assert_equal_runs(streamed, resident)
 
     def test_gradients_leave_in_backward_also_after_a_dropped_step(self):
-        """Those of all layers have no room together, unless sums of several passes are counted."""
+        """The gradients of all layers have no room together, unless sums of several passes are counted."""
         for passes, wait in ((1, False), (2, True)):
             digests = set()
             for stream in (None, nearstep.Stream(slots=2)):

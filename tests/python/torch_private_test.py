@@ -22,7 +22,7 @@ LIMIT_S = 600
 
 
 def in_backward(private):
-    """What autograd says within and after backward passes."""
+    """Tries what autograd says within and after backward passes."""
     import torch
 
     numbers, is_valid, ended, asked = [], [], [], []
@@ -55,7 +55,7 @@ def in_backward(private):
 
 
 def in_transforms(private):
-    """What torch.func, torch.jit.trace() and modes for dispatch say."""
+    """Tries what torch.func, torch.jit.trace() and modes for dispatch say."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -92,7 +92,7 @@ def in_transforms(private):
 
 
 def on_tensors(private):
-    """What is done with tensors, and whose class is asked."""
+    """Tries what is done with tensors, and whose class is asked."""
     import torch
 
     asked = []
@@ -125,7 +125,7 @@ def on_tensors(private):
 
 
 def in_compiled(private):
-    """What torch.compile() makes, and whether it describes tensors."""
+    """Tries what torch.compile() makes, and whether it describes tensors."""
     import inspect
 
     import torch
@@ -139,7 +139,7 @@ def in_compiled(private):
 
 
 def of_objects(private):
-    """Attributes."""
+    """Tries the attributes of objects."""
     import torch
 
     layer = torch.nn.Linear(1, 1)

@@ -58,7 +58,7 @@ def move(model, opt, number):
 
 
 def swap(model, opt, number):
-    """As an average of parameters is evaluated."""
+    """Swaps parameters for others and back, as the evaluation of an average of parameters does."""
     backward(model, number)
     opt.step()
     kept = [p.data.clone() for p in model.parameters()]

@@ -131,7 +131,7 @@ def wheels():
 
 
 def wheel_for(version):
-    """That of the Python, or the newest, which has the stable interface."""
+    """Returns the wheel for that Python, or the newest wheel, which has the stable interface."""
     tag = f"cp{version.replace('.', '')}"
     return next((wheel for wheel in wheels() if f"-{tag}-{tag}-" in wheel.name), wheels()[-1])
 
@@ -174,7 +174,7 @@ class InEnvironment(FolderTest):
         )
 
     def train(self, name, *start, killed_at=-1, code=0):
-        """What the snippet says, in lines."""
+        """Runs the snippet and returns the lines that it prints."""
         script = self.folder / f"{name}.py"
         script.write_text(snippet(self.folder / f"{name}-run"))
         done = self.run_here(*start, script, KILLED_AT=str(killed_at))

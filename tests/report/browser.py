@@ -21,7 +21,8 @@ def find():
 
 
 class Browser:
-    """One tab. Commands and answers are JSON objects with a zero byte behind each, on descriptors 3 and 4."""
+    """A tab of the browser. Commands and answers are JSON objects with a zero byte behind each, on descriptors 3 and
+    4."""
 
     def __init__(self):
         self._profile = tempfile.TemporaryDirectory(prefix="nearstep-browser-", ignore_cleanup_errors=True)
@@ -106,7 +107,7 @@ class Browser:
         return answer["result"].get("value")
 
     def errors(self):
-        """What the page reported since it was opened."""
+        """Returns the errors that the page has reported since it was opened."""
         return [
             event["params"] for event in self.events if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")
         ]

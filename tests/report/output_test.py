@@ -1,4 +1,4 @@
-"""What Python programs write to a name of the user's: files are replaced, all else is written through."""
+"""Tests what Python programs write to a name of the user's: files are replaced, all else is written through."""
 
 import os
 import pathlib

@@ -157,7 +157,7 @@ class Doctor(program.Scenario):
 
 class Progress(program.Scenario):
     def on_a_terminal(self, columns, command, **variables):
-        """What the command writes to a terminal of that width."""
+        """Returns what the command writes to a terminal of that width."""
         ours, its = pty.openpty()
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         environment = dict(program.environment(), TERM="xterm", **variables)

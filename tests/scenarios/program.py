@@ -156,7 +156,7 @@ def padding_of(summary):
 
 
 def evaluation_starts(length, rows, context):
-    """Where the held-out rows begin: spread evenly over the text."""
+    """Returns where the held-out rows begin: spread evenly over the text."""
     return [(length - context) * row // rows for row in range(rows)]
 
 

@@ -75,7 +75,7 @@ class Resume(program.Scenario):
                 self.assertEqual(other["losses"][:2], whole["losses"][:2])  # both look at the step before
 
     def test_other_ranks_go_on_with_the_same_loss(self):
-        """Their sums have another order; the gather and the placement of devices change nothing."""
+        """Sums of other ranks have another order; the gather and the placement of devices change nothing."""
         keys = {**KEYS_OF_CODES, "compress__codec": "q4", "placement__gradients": "replicated"}
         whole = self.whole(keys)
         self.train(state="parts", train__stop_at=10, **keys)

@@ -1,5 +1,5 @@
-"""What must not change the masters does not: modes, devices, formats of what is gathered, storage nodes and times give
-the bits of mode su on one device per rank; and every link carries the bytes that the design states."""
+"""Tests that what must not change the masters does not: modes, devices, formats of what is gathered, storage nodes and
+times give the bits of mode su on one device per rank; and every link carries the bytes that the design states."""
 
 import json
 import shutil

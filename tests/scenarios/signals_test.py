@@ -1,5 +1,5 @@
-"""After a notice to stop, a run saves first and does not evaluate. Only nearstep's own files are deleted. Exit codes
-say whether to continue."""
+"""Tests that, after a notice to stop, a run saves first and does not evaluate. Only nearstep's own files are deleted.
+Exit codes say whether to continue."""
 
 import json
 import os
@@ -250,7 +250,8 @@ class Launchers(program.Scenario):
         self.assertRegex(done.stderr, r"nearstep-run: (A rank|Rank \d) ended with code 255")
 
     def test_mpiruns_share_no_folder(self):
-        """Else one that ends removes the folder in which another that starts is about to make its own."""
+        """With a shared folder, one mpirun that ends removes it while another that starts is about to make its own in
+        it."""
         for base in ("TMPDIR", "OMPI_MCA_orte_tmpdir_base"):
             with self.subTest(base=base):
                 folder = self.folder / base

@@ -133,7 +133,7 @@ class Transport(program.Scenario):
             self.assertEqual("warning: the site says that a node sends" in done.stdout, is_warned, done.stdout)
 
     def started(self, interface='""', **variables):
-        """What launch/mpirun gives mpirun: variables, and words."""
+        """Returns the variables and arguments that launch/mpirun gives mpirun."""
         site = self.folder / "site"
         site.mkdir(exist_ok=True)
         (site / "site.toml").write_text(

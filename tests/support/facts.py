@@ -1,4 +1,4 @@
-"""What a message states, in whichever words and order. Standard library only."""
+"""Tests what a message states, in whichever words and order. Standard library only."""
 
 import re
 
@@ -9,7 +9,7 @@ def _is_stated(fact, said):
 
 
 class States:
-    """For a unittest.TestCase."""
+    """Adds assert_states() to a unittest.TestCase."""
 
     def assert_states(self, said, *facts):
         """Facts are keys, arguments, paths, names and numbers: a whole word each, or several."""

@@ -74,7 +74,7 @@ def name_of_forks(session):
 
 
 def process_of(connection):
-    """That of start_fork."""
+    """Returns the process of start_fork at the other end of the connection."""
     return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
 
 

@@ -12,9 +12,9 @@ _numbers = itertools.count()
 
 
 def environment():
-    """For one process. Without mpirun it starts no daemon of Open MPI's, and it looks for no networks, which takes
-    longer than many a run. Such processes give their folders the same names and remove each other's, so each gets a
-    folder."""
+    """Returns the environment of one process. Without mpirun the process starts no daemon of Open MPI's and looks for
+    no networks, which takes longer than many a run. Such processes give their folders the same names and remove each
+    other's, so each gets a folder."""
     if not _folders:
         _folders.append(tempfile.TemporaryDirectory(prefix="nearstep-mpi-"))
     return {

@@ -1,4 +1,4 @@
-"""What a test program in Python may read of the checkout, and how it ends. Standard library only.
+"""Says what a test program in Python may read of the checkout, and how it ends. Standard library only.
 
 Each skipped test has a line like GoogleTest's, which tests/run_tests lists: "[  SKIPPED ] NAME: REASON". If nothing
 ran, the exit code is 77, for which ctest says "Skipped".

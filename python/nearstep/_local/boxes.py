@@ -30,7 +30,7 @@ class Range:
 
 
 def range_of(found) -> Range:
-    """From JSON. Raises ValueError for what is none."""
+    """Reads a range from JSON. Raises ValueError for anything else."""
     try:
         lists = {key: tuple(map(_whole, found[key])) for key in ("shape", "offset", "size", "order")}
         one = Range(name=found["name"], begin=_whole(found["begin"]), end=_whole(found["end"]), **lists)

@@ -28,7 +28,7 @@ class Carried:
     program: bytes
 
     def of(self, tensors: list) -> CarriedTensors:
-        """In the order of these."""
+        """Returns the state of these tensors, in their order."""
         return CarriedTensors(
             self.position,
             [self.arrays[id(one)] for one in tensors],
@@ -49,7 +49,7 @@ class CarriedTensors:
         return [master for master, _, _ in self.arrays]
 
     def tell(self, conductor) -> None:
-        """Before the engine begins, which reads the arrays until its start is over."""
+        """Gives the state to an engine that has not begun. The engine reads the arrays until its start is over."""
         both = zip(self.arrays, self.updates)
         conductor.carry(
             self.position, [(one.data_ptr(), two.data_ptr(), updates) for (_, one, two), updates in both], self.program
@@ -135,7 +135,7 @@ class _Chunk:
 
 
 def _chunks(told: dict) -> list:
-    """The same on all ranks."""
+    """Returns the chunks in which old states are sent, in an order that is the same on all ranks."""
     found, seen = [], set()
     for old in sorted(told):
         for i, place in enumerate(told[old]["part"].ranges):

@@ -60,7 +60,8 @@ def _kind_of(module) -> str:
 
 
 def engine_of(part: folders.Part, optimizer, paths: list, rank: int, layout):
-    """To read or write the state of a part, as if this process were alone. ``layout``: of the model."""
+    """Makes an engine that reads or writes the state of a part, as if this process were alone. ``layout``: the
+    model's."""
     given = given_to_part(optimizer._given, part.within(paths), part.name, rank, False)
     module = optimizer._module
     is_whole = isinstance(part, folders.Whole)

@@ -47,7 +47,7 @@ class Part:
 
     @property
     def layout(self) -> tuple:
-        """The same of all ranks of a state."""
+        """Returns the number, ranks and run of the state, which all its parts share."""
         return self.number, self.ranks, self.run
 
     @property
@@ -93,7 +93,7 @@ class Whole(Part):
 
 
 def write_json(path: str, about: dict) -> None:
-    """After a crash the file is whole or as it was. A link in its place is not followed."""
+    """Replaces a file of JSON: after a crash it is the new one or the old one. A link in its place is not followed."""
     with contextlib.suppress(FileNotFoundError):
         os.remove(path + ".partial")
     with open(path + ".partial", "x") as file:
@@ -118,13 +118,13 @@ def read_json(path: str):
 
 
 def forget(folder: str) -> None:
-    """What the folder holds is no state to go on from."""
+    """Removes the description of the part, so that no run goes on from the folder's state."""
     with contextlib.suppress(FileNotFoundError):
         os.remove(os.path.join(folder, _FILE))
 
 
 def part_of(about: dict) -> Part:
-    """From JSON. Raises ValueError, KeyError, TypeError or RecursionError for what is none."""
+    """Reads a part from JSON. Raises ValueError, KeyError, TypeError or RecursionError for anything else."""
     part = Part(
         about["run"],
         about["number"],

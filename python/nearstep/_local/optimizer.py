@@ -87,7 +87,7 @@ class Local:
         return self._done
 
     def begin_from(self, carried) -> None:
-        """In place of what it has. ``carried``: makes what the state goes on from, see Carried, of the parts."""
+        """Replaces the state. ``carried``: a function of the parts that returns the new state, see Carried."""
         if self._own is not None:
             self._waits.close()
             self._own.close()
@@ -135,7 +135,7 @@ class Local:
         return layout
 
     def lay_out_whole(self):
-        """As one process lays the parameters out."""
+        """Returns the layout of the whole parameters, as one process has it."""
         return lay_out(self.param_groups, self._module)
 
     def make_own(self, path: list, name: str, is_fresh: bool):
@@ -256,7 +256,7 @@ class Local:
         return {**found, "norm": self._norms.get(found["step"], found["norm"])} if found else {}
 
     def masters_digest(self) -> int:
-        """Of the digests of all ranks: equal for equal states that are divided alike."""
+        """Returns a digest of the digests of all ranks. States that are equal and divided alike have the same one."""
         self._begin()
         self.synchronize()
         return zlib.crc32(repr(self._world.gather_objects(self._own.masters_digest())).encode())

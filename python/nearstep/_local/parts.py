@@ -31,7 +31,7 @@ def is_sharded(p) -> bool:
 
 
 def local(tensor):
-    """What this rank has of a parameter or of its gradient."""
+    """Returns this rank's part of a parameter or of its gradient."""
     return tensor._local_tensor if is_sharded(tensor) else tensor.detach()
 
 
@@ -121,8 +121,8 @@ class Parts:
     # --- Who holds what ---
 
     def _holders(self, p) -> tuple:
-        """What tells those that hold the tensor alike from others; their groups, this rank's place among them, and
-        their number."""
+        """Returns a key that tells tensors which the same ranks hold from others; the groups of these ranks, this
+        rank's place among them, and their number."""
         if not is_sharded(p):
             return ("all",), [dist.group.WORLD] if self._world.is_several else [], self._world.rank, self._world.size
         mesh, here = p.device_mesh, p.device_mesh.get_coordinate()
@@ -181,7 +181,7 @@ class Parts:
                 piece.tensor.data = now
 
     def enter_groups(self) -> None:
-        """From here on values are gathered in process groups of the optimizer's own. All ranks call it."""
+        """Makes process groups of the optimizer's own, in which values are gathered from here on. Collective."""
         groups = self._world.own_groups([group for bucket in self.buckets for group in bucket.groups])
         for bucket in self.buckets:
             bucket.groups = [groups[tuple(dist.get_process_group_ranks(group))] for group in bucket.groups]
@@ -192,7 +192,7 @@ class Parts:
             leave_group(group)
 
     def alike(self) -> list:
-        """What must be the same on all ranks: the parameters that all hold alike."""
+        """Returns name, shape and format of the parameters that all ranks hold whole, which must be the same on all."""
         return [(name, tuple(p.shape), str(p.dtype)) for name, p in zip(self.names, self.params) if not is_sharded(p)]
 
     def count_holders(self) -> None:
@@ -237,7 +237,7 @@ class Parts:
 
     @torch.no_grad()
     def gather(self) -> None:
-        """What the ranks have updated comes to all that hold it."""
+        """Gathers the updated elements on all ranks that hold them."""
         for bucket in self.buckets:
             if bucket.count > 1:
                 bucket.gather([self.flat(number) for number in bucket.numbers])
@@ -248,8 +248,8 @@ class Parts:
         return [p.grad is not None for p in self.params]
 
     def gradients(self, present: list) -> list:
-        """Of the pieces, as the ranks have them together; None: no rank has one. ``present``: whether any rank has one
-        of the parameter."""
+        """Returns the gradient of each piece, averaged over the ranks where they average it; None if no rank has one.
+        ``present``: whether any rank has one of the parameter."""
         whole: dict = {}
         for number, p in enumerate(self.params):
             if present[number]:
@@ -321,7 +321,7 @@ def _digest(tensor) -> int:
 
 
 def squares(pieces: list, gradients: list) -> list:
-    """This rank's part of the sum of the squares of all elements."""
+    """Returns this rank's part of the sum of the squares of all elements."""
     here = [(piece.holders, gradient) for piece, gradient in zip(pieces, gradients) if gradient is not None]
     if not here:
         return [0.0]
@@ -330,7 +330,7 @@ def squares(pieces: list, gradients: list) -> list:
 
 
 def clip_factor(norm: float, clip_norm: float) -> float:
-    """By which gradients are multiplied; not a number where the step shall not take place."""
+    """Returns the factor by which clipping multiplies gradients; NaN if the step shall not take place."""
     if not math.isfinite(norm):
         return math.nan
     return clip_norm / norm if clip_norm and norm > clip_norm else 1.0

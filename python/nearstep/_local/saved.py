@@ -50,7 +50,7 @@ def _remove_stale(folder: str) -> None:
 
 
 class Saved:
-    """What ``path`` names: the checkpoints of ranks, or one of the whole state. Raises ValueError for anything
+    """A checkpoint that ``path`` names: one of each rank, or one of the whole state. Raises ValueError for anything
     else. ``whole``: makes the part of a whole state."""
 
     def __init__(self, path: str, whole):
@@ -98,7 +98,7 @@ class Saved:
         return carry(world, folder, len(self.parts), here, lambda part: _State(self._paths[part.rank], part), pieces)
 
     def extra(self):
-        """What save() was given, on the first rank that has a part."""
+        """Returns the argument ``extra`` of save(), as the first rank that has a part gave it."""
         return extra.read(os.path.dirname(next(filter(None, self._paths))), self.step)
 
 

@@ -1,5 +1,5 @@
-"""What ``opt.state_dict()`` has of a state that several ranks hold, and how a program's own moments become it. Used
-by optimizer.py.
+"""Makes ``opt.state_dict()`` of a state that several ranks hold, and takes moments that a program loads. Used by
+optimizer.py.
 
 Where all parameters are DTensors it has real moments, as torch.distributed.checkpoint wants them. Plain parameters, of
 whose moments a rank has a part, leave it at where the state is."""
@@ -36,7 +36,8 @@ def _as_parameter(p, values):
 
 
 def _moments(optimizer) -> dict:
-    """By the parameters' ids: zeros before the first use, so that there is something to load into."""
+    """Returns the moments by the parameters' ids. Before the first use they are zeros, for a checkpoint to be loaded
+    into."""
     found = {}
     flats = [
         {name: torch.zeros(local(p).numel(), device=local(p).device) for _, name in _names(optimizer)}
@@ -67,8 +68,8 @@ def _moments(optimizer) -> dict:
 
 
 def _settings_of_torch(optimizer) -> dict:
-    """What a group of PyTorch's optimizer of that name has, and its values if the program gives none: a checkpoint of
-    one has all of it."""
+    """Returns the settings of a group of PyTorch's optimizer of that name, with their defaults: a checkpoint of that
+    one has them all."""
     return {} if optimizer._like is None else optimizer._like([torch.nn.Parameter(torch.empty(0))]).defaults
 
 

@@ -79,7 +79,8 @@ def is_awaited(p) -> bool:
 
 
 def _modules_of(module) -> list:
-    """What fully_shard() was called with: in the module, or, if only tensors are known, in the program."""
+    """Returns the modules that fully_shard() was called with: those in the module, or in the program if only tensors
+    are known."""
     if FSDPModule is None or _PLACE is None:
         return []
     found = gc.get_objects() if module is None else module.modules()
@@ -87,8 +88,8 @@ def _modules_of(module) -> list:
 
 
 def outermost(params: list):
-    """What fully_shard() was called with and has some of these parameters: the module, a list of several modules, or
-    None."""
+    """Returns the outermost module that fully_shard() was called with and that has some of these parameters; a list if
+    there are several, None if there is none."""
     ids = set(map(id, params))
     found = [one for one in _modules_of(None) if not ids.isdisjoint(map(id, one.parameters()))]
     inner = {id(child) for one in found for child in one.modules() if child is not one}
@@ -97,7 +98,8 @@ def outermost(params: list):
 
 
 def _groups_of(module) -> list:
-    """What fully_shard() gathers together: the object that does it, and its parameters."""
+    """Returns the groups of parameters that fully_shard() gathers together: the object that gathers, and the
+    parameters."""
     found = []
     for one in _modules_of(module):
         state = one._get_fsdp_state()

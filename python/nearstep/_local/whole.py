@@ -62,7 +62,7 @@ def _pieces(layout) -> list:
 
 
 def _write(optimizer, paths: list, carried) -> None:
-    """What was carried becomes the state of this process."""
+    """Writes the carried state as that of this process alone."""
     layout = optimizer._session.layout
     of_tensors = carried.of(layout.params)
     engine = engine_of(whole_of(layout), optimizer, paths, 0, layout)

@@ -56,13 +56,13 @@ class World:
 
     @classmethod
     def alone(cls) -> World:
-        """This process, whatever others there are."""
+        """Returns a world of this process alone, whatever others there are."""
         one = object.__new__(cls)
         one.is_several, one.rank, one.size = False, 0, 1
         return one
 
     def _device(self) -> torch.device:
-        """Where the default group takes tensors: on the host if it can."""
+        """Returns the device on which the default group takes tensors: the host if it can."""
         if "cpu:" in str(dist.get_backend_config()):
             return torch.device("cpu")
         return torch.device("cuda", torch.cuda.current_device())
@@ -104,7 +104,7 @@ class World:
         return {ranks: made[ranks] for ranks in mine}
 
     def together(self, work):
-        """What ``work`` returns on this rank. What it raises on one rank ends it on all."""
+        """Returns the result of ``work`` on this rank. An exception on one rank is raised on all."""
         failure, result = None, None
         try:
             result = work()

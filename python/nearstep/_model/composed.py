@@ -51,7 +51,7 @@ def rebuild(module: torch.nn.Module) -> None:
 
 
 def _again(tensor):
-    """The same tensor of the same tensors, where they are now."""
+    """Composes the tensor again from its inner tensors, on their present device."""
     if not is_traceable_wrapper_subclass(tensor):
         return tensor
     names, context = tensor.__tensor_flatten__()

@@ -48,7 +48,7 @@ def _state(facts: dict, is_beside: bool) -> str:
 
 
 def of_run(conductor, params: list, device, is_beside: bool) -> str:
-    """For the user."""
+    """Returns the sentence that describes the run to the user."""
     facts = conductor.facts()
     count = _elements(params)
     how_many = f"{count / 1e6:.2f} M" if count >= 1e5 else str(count)

@@ -30,7 +30,7 @@ def _on_host(p) -> int:
 
 
 def _by_pytorch(p, out) -> None:
-    """For a build without CUDA kernels."""
+    """Computes the digest by PyTorch, for a build without CUDA kernels."""
     words = (
         _memory_of(p)
         .view(-1)

@@ -13,7 +13,7 @@ from .._starting.suggestions import suggests
 
 
 class _Values(enum.Enum):
-    """Where those of an empty parameter are."""
+    """Where the values of an empty parameter are."""
 
     nowhere = 0
     in_a_state = 1  # of an optimizer that is closed, or has them in storage

@@ -11,8 +11,7 @@ from .departed import Departed
 from .digests import Digests
 from .empty import fill, is_empty, make_empty
 from .groups import DTYPES
-from .._pinned import padded, views
-from .._storage import memory_of_file, pages_of, read
+from .stored_values import StoredValues
 from .._weakly import weakly
 
 _FEW = 3  # names in a message
@@ -47,8 +46,9 @@ class Parameters:
             self._offsets.append(at)
             at += p.numel()
         self.is_from_storage = streaming is not None and streaming.is_from_storage
-        self._loaded: set[int] = set()  # of those in storage
-        self._in_file: dict = {}  # start values on their way there, by number
+        self.stored = StoredValues(
+            conductor, vector, self.values, self._offsets, self._streamed if self.is_from_storage else None
+        )
         self._was_empty = [is_empty(p) for p in params]
         self._is_brought = [True] * len(blocks)
         self._is_fetched = [True] * len(blocks)
@@ -94,63 +94,18 @@ class Parameters:
 
     # --- Values in storage ---
 
-    def range_of(self, i: int) -> tuple:
-        """The parameter's elements in the vector."""
-        return self._offsets[i], self._offsets[i] + self.values[i].numel()
-
     @property
     def kept_bytes(self) -> int:
         """Bytes of the parameters that are read into the vector in every step."""
-        return (
-            sum(value.numel() for i, value in enumerate(self.values) if i not in self._streamed) * self.dtype.itemsize
-        )
-
-    def is_loaded(self, i: int) -> bool:
-        return i in self._loaded
-
-    def _load(self, numbers) -> None:
-        """Reads parameters of blocks that were awaited into the vector."""
-        for i in numbers if self.is_from_storage else ():
-            if i not in self._loaded:
-                begin, end = self.range_of(i)
-                pages, values = pages_of(begin, end, self.dtype)
-                read(self._conductor, begin, end, pages)
-                self._vector[begin:end].copy_(values)
-                self._loaded.add(i)
+        kept = sum(value.numel() for i, value in enumerate(self.values) if i not in self._streamed)
+        return kept * self.dtype.itemsize
 
     def _load_kept(self, block: int) -> None:
-        self._load(i for i in self._blocks[block] if i not in self._streamed)
-
-    def _unload(self) -> None:
-        """The vector takes no memory for what is in storage."""
-        if self.is_from_storage:
-            self._loaded.clear()
-            self._conductor.drop_parameters(0, len(self._vector))
-
-    def start_value(self, i: int):
-        """Host memory for it, until the state has it."""
-        return self._in_file.get(i, self.values[i])
-
-    def wait_in_file(self, numbers: list) -> None:
-        """Start values that these parameters of nearstep.empty() are about to get may take more memory than the host
-        has, if they are to be in storage."""
-        numbers = [i for i in numbers if self.is_from_storage and i in self._streamed]
-        if not numbers:
-            return
-        size, folder = sum(padded(self.values[i].nbytes) for i in numbers), self._conductor.paths[0]
-        try:
-            self._in_file = dict(zip(numbers, views(memory_of_file(folder, size), [self.values[i] for i in numbers])))
-        except OSError as error:
-            raise OSError(
-                error.errno,
-                f"{size / 1e9:.3g} GB of start values wait beside the state until they are in it ({error.strerror}): "
-                "free space there",
-                folder,
-            ) from error
+        self.stored.load(i for i in self._blocks[block] if i not in self._streamed)
 
     def _memory(self, i: int):
-        """For a parameter that was empty."""
-        p, value = self._params[i], self.start_value(i)
+        """Returns memory for a parameter that was empty."""
+        p, value = self._params[i], self.stored.start_value(i)
         if i in self._streamed or (self.device.type == "cpu" and p.dtype == value.dtype):
             return value
         return torch.empty_like(p, memory_format=torch.contiguous_format)
@@ -179,8 +134,8 @@ class Parameters:
     @torch.no_grad()
     def take_start(self) -> None:
         """Gives the parameters the values that training starts from, which the state has."""
-        self._unload()
-        self._in_file.clear()
+        self.stored.unload()
+        self.stored.forget_files()
         for block in range(len(self._blocks)):
             self._load_kept(block)
         for i, (p, value) in enumerate(zip(self._params, self.values)):
@@ -246,8 +201,9 @@ class Parameters:
 
     @torch.no_grad()
     def places(self) -> tuple:
-        """Where the GPU may write the values of the step that ends: numbers and addresses, a CUDA event that is over
-        when nobody reads the old ones, and where it says then, on the GPU, whether the program has changed any."""
+        """Returns where the GPU may write the values of the step that ends: numbers and addresses; a CUDA event that is
+        over when nobody reads the old values; and the address of a flag on the GPU, set by then if the program has
+        changed any value."""
         if self.device.type != "cuda" or self._streaming is not None or not self._conductor.is_alone:
             return [], 0, 0
         with DisableTorchFunctionSubclass():
@@ -308,9 +264,7 @@ class Parameters:
             stream.wait_event(self._copied[block])
 
     def await_sent(self) -> None:
-        """Before the program may write values: until the step is finished, this rank may send them to others from
-        there.
-        """
+        """Waits until this rank sends no values from the vector, so that the program may write them."""
         if self._may_send and not any(self._is_put):
             self._may_send = False
             if self.are_values:
@@ -338,7 +292,7 @@ class Parameters:
         self.await_sent()
         if i in self._streamed:
             self._conductor.await_start()  # the program may write
-            self._load([i])
+            self.stored.load([i])
             self._streaming.empty()
             self._give_own_memory(i)
             if not self._digests.is_known(i):  # else what the program wrote since would be the last step's value
@@ -346,13 +300,13 @@ class Parameters:
             self.release([i])
 
     def _give_own_memory(self, i: int) -> None:
-        """For a streamed parameter that the program may write, until the end of the step. In a vector that ranks share,
-        the others would see the change and make it once more."""
+        """Gives a streamed parameter memory of its own until the end of the step, if ranks share the vector: the others
+        would see a change that the program makes there, and make it once more."""
         if self._may_share and self._params[i].data_ptr() == self.values[i].data_ptr():
             self._params[i].data = self.values[i].clone()
 
     def _refuse_put(self, i: int, advice: str = "") -> None:
-        """For a parameter that is to be used."""
+        """Raises RuntimeError if the parameter is to be used between two steps."""
         block = self._block_of[i]
         if self._is_put[block] and self.is_value(i):
             self.give_up_dropped()
@@ -363,9 +317,8 @@ class Parameters:
             )
 
     def refuse_between_steps(self, numbers) -> None:
-        """Before a layer that has these in its slot computes a forward. An evaluation may read those of the last step
-        from storage.
-        """
+        """Refuses the forward of a layer with these parameters between two steps. An evaluation may read the last
+        step's values from storage."""
         if current_graph_task_id() == -1 and (torch.is_grad_enabled() or not self.is_from_storage):
             for i in numbers:
                 self._refuse_put(
@@ -391,7 +344,7 @@ class Parameters:
         self._is_brought, self._is_fetched, self._is_put = [False] * count, [False] * count, [False] * count
         self._said_lost = self.is_looked = False
         self._may_send = not self._conductor.is_alone
-        self._unload()
+        self.stored.unload()
         self._digests.forget(self._streamed)
         self.watch(range(len(self._params)))
         if self.device.type == "cuda":
@@ -407,6 +360,7 @@ class Parameters:
                 p.grad = None
         if self.is_from_storage:
             make_empty([self._params[i] for i in range(len(self._params)) if self.is_value(i)], self.device)
+        self.stored.close()
         self.values, self._vector, self._places = [], None, {}
 
     # --- What the program writes ---
@@ -427,7 +381,7 @@ class Parameters:
             self._digests.note([i for i in found if i not in self._written and i not in self._streamed])
 
     def _equals_value(self, i: int) -> bool:
-        """For a parameter that never was the value itself, which the program may have written then."""
+        """Whether a parameter that is a copy has the value of the last step."""
         self._conductor.await_start()
         p, value = self._params[i], self.values[i]
         if i in self._were_places:  # the vector may have older values

@@ -66,7 +66,8 @@ class _Watched:
 
 
 def _using(function):
-    """For a function of PyTorch that computes with tensors without asking their class."""
+    """Wraps a function of PyTorch that computes with tensors without asking their class, so that it uses watched
+    ones."""
 
     @functools.wraps(function)
     def use_first(*arguments, **named):

@@ -220,7 +220,7 @@ class Program:
             )
 
     def line(self, has_state: bool) -> str:
-        """What the user has to know when a run goes on; empty: nothing."""
+        """Returns a sentence for the user of a run that goes on; empty if there is nothing to say."""
         if self._module is None:
             return (
                 "the optimizer was made from parameters and does not know the model's buffers, such as running "
@@ -344,7 +344,7 @@ def _numpy_state():
 
 
 def _checked_numpy(state):
-    """What NumPy's set_state() takes; None if nothing was kept or NumPy is not here."""
+    """Returns the argument of NumPy's set_state(); None if nothing was kept or NumPy is not installed."""
     try:
         import numpy
     except ImportError:

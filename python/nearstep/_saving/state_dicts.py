@@ -30,9 +30,8 @@ def _place_of(session) -> dict:
 
 
 def place_of(state_dict: dict) -> dict:
-    """Where the state is that the dictionary names. Empty if it is from before the first step. Raises ValueError if it
-    names none.
-    """
+    """Returns the path of the state that the dictionary names; empty if the dictionary was made before the first step.
+    Raises ValueError if it names none."""
     groups = state_dict["param_groups"]
     place = next(
         (group[KEY] for group in groups if KEY in group), state_dict.get(KEY)

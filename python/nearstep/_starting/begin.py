@@ -30,7 +30,7 @@ def begin_state(
     drawn = [params[i] for i in were_empty]
     if weights is None:
         refuse_to_draw(drawn)
-    parameters.wait_in_file([i for i in were_empty if weights is None or weights.is_made(params[i])])
+    parameters.stored.wait_in_file([i for i in were_empty if weights is None or weights.is_made(params[i])])
     filled = parameters.fill_empty()
     try:
         for p in frozen:
@@ -95,7 +95,7 @@ def _fill_state(conductor, parameters, params, weights, needs_values, carried) -
         if names[-1]:
             pieces.append((0, DTYPES[parameters.values[i].dtype]))
             continue
-        value = parameters.start_value(i)
+        value = parameters.stored.start_value(i)
         if weights is not None and weights.is_made(p):
             weights.fill(p, value)
         elif i not in were_empty and (parameters.is_from_storage or p.dtype != value.dtype):

@@ -74,7 +74,7 @@ _LARGE_ELEMENTS, _LARGE_SUBGROUP_TILES = 1 << 28, 64
 
 
 def as_text(value) -> str:
-    """The same for equal numbers of any type."""
+    """Returns a text that is the same for equal numbers of any type."""
     if isinstance(value, (list, tuple)):
         return ", ".join(map(as_text, value))
     is_number = hasattr(value, "__float__") and not isinstance(value, bool)

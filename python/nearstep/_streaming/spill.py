@@ -88,7 +88,7 @@ def rooms_bytes(size: int) -> int:
 
 
 class Spill:
-    """One thread of the program puts and takes; a few threads move the bytes."""
+    """Moves activations to files and back. One thread of the program puts and takes; a few threads move the bytes."""
 
     def __init__(self, folders: list, device: torch.device):
         self._device = device

@@ -116,9 +116,8 @@ class Streaming:
         return set(self._numbers.values()) - {None}
 
     def devices(self, params: list) -> set:
-        """Those where layers compute. ``params``: the trained ones. An earlier stream may have left layers in host
-        memory.
-        """
+        """Returns the devices on which layers compute. ``params``: the trained parameters. An earlier stream may have
+        left layers in host memory."""
         outside = {p.device for p in self._module.parameters() if id(p) not in self._numbers}
         of_layers = {p.device for p in params if id(p) in self._numbers and p.device.type != "cpu"}
         return outside | of_layers or {p.device for p in params}
@@ -198,9 +197,8 @@ class Streaming:
         return gb * 1e9 - taken - kept - sums_bytes - slots
 
     def _first_slots(self) -> int:
-        """Their number at the start. Without a GPU they are in host memory, of which layers from storage leave no more
-        than two.
-        """
+        """Returns the number of slots at the start. Without a GPU, slots are in host memory, and layers from storage
+        get no more than two."""
         if self._settings.slots is not None:
             count = self._settings.slots
         elif self._device.type == "cuda" or self.is_from_storage:
@@ -324,7 +322,7 @@ class Streaming:
             self._watch(layer)
 
     def _trained(self, layer: Layer) -> list:
-        """Numbers of its trained parameters."""
+        """Returns the numbers of the layer's trained parameters."""
         return [number for number in layer.numbers if number is not None]
 
     def _watch(self, layer: Layer) -> None:

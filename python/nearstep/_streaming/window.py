@@ -63,12 +63,13 @@ class State(Vector):
     def take(self, layer) -> list:
         super().take(layer)
         return [
-            home if i is None or self._parameters.is_loaded(i) else None for i, home in zip(layer.numbers, layer.homes)
+            home if i is None or self._parameters.stored.is_loaded(i) else None
+            for i, home in zip(layer.numbers, layer.homes)
         ]
 
     def copy(self, i: int, view, stream) -> None:
         """Copies a parameter that take() gave no memory of, in the order of ``stream``; None: at once."""
-        begin, end = self._parameters.range_of(i)
+        begin, end = self._parameters.stored.range_of(i)
         order = None if stream is None else stream.cuda_stream
         self._conductor.copy_parameters(begin, end, view.data_ptr(), view.nbytes, order)
 
@@ -86,7 +87,7 @@ class _Room:
 def _runs_of(layer, parameters) -> list:
     """Ranges of the vector, in whole pages, that have the layer's parameters."""
     runs: list = []
-    for begin, end in sorted(parameters.range_of(i) for i in layer.numbers if i is not None):
+    for begin, end in sorted(parameters.stored.range_of(i) for i in layer.numbers if i is not None):
         first, last = whole_pages(begin, end)
         if runs and first <= runs[-1][1]:
             runs[-1] = (runs[-1][0], max(last, runs[-1][1]))
@@ -170,13 +171,13 @@ class Window(Vector):
             raise
         self._seconds["awaited_s"] += time.perf_counter() - began
         return [
-            home if i is None or self._parameters.is_loaded(i) else self._view(room, layer, i)
+            home if i is None or self._parameters.stored.is_loaded(i) else self._view(room, layer, i)
             for i, home in zip(layer.numbers, layer.homes)
         ]
 
     def _view(self, room, layer, i: int):
         """The parameter in the room, where runs lie one behind the other."""
-        begin, end = self._parameters.range_of(i)
+        begin, end = self._parameters.stored.range_of(i)
         itemsize, at = self._parameters.dtype.itemsize, 0
         for first, last in self._runs[layer]:
             if first <= begin < last:

@@ -1,4 +1,4 @@
-"""What a layer computes in its slot. Used by streaming.py."""
+"""Computes a layer in its slot. Used by streaming.py."""
 
 from __future__ import annotations
 
