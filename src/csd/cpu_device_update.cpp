@@ -148,6 +148,9 @@ void CpuDevice::update(int slot, std::size_t subgroup, const StepScalars& scalar
     if (is_cached()) {
         cached_[subgroup] = kChanging;
     }
+    if (settings_.delivery == Delivery::none) {  // the vector is not written, so not pinned either
+        destination = {};
+    }
     const bool is_on_gpu = gpu_ && gpu_->takes(static_cast<std::size_t>(slot), destination);
     s.waits_for_place =
         is_mapped() && has_spare() && is_on_gpu && gpu_->was_read(static_cast<std::size_t>(slot));
@@ -161,9 +164,8 @@ void CpuDevice::update(int slot, std::size_t subgroup, const StepScalars& scalar
         update_to_deltas(s, subgroup, scalars);
     } else {
         const std::span<std::byte> parameters =
-            settings_.delivery == Delivery::none
-                ? std::span<std::byte>()
-                : place_of(destination, subgroup, parameter_bytes(subgroup));
+            destination.empty() ? destination
+                                : place_of(destination, subgroup, parameter_bytes(subgroup));
         std::vector<std::size_t> tiles(layout().tiles_in(subgroup));
         std::iota(tiles.begin(), tiles.end(), std::size_t{0});
         if (is_on_gpu) {

@@ -45,7 +45,9 @@ GpuTiles part_of(const GpuTiles& all, std::size_t tile, std::size_t tiles) {
     part.old = state_from(all.format, all.old, element);
     part.updated = state_from(all.format, all.updated, element);
     part.payloads = all.payloads + tile * all.sources * all.payload_stride;
-    part.parameters = all.parameters + element * size_bytes(all.parameter_dtype);
+    if (all.parameters != nullptr) {
+        part.parameters += element * size_bytes(all.parameter_dtype);
+    }
     part.first_tile = all.first_tile + tile;
     part.tiles = tiles;
     return part;

@@ -4,6 +4,7 @@
 
 #include "codec/sample_tiles.hpp"
 #include "csd/device_fixture.hpp"
+#include "csd/gpu_tiles.hpp"
 #include "csd/payload_memory.hpp"
 #include "csd/update_engine_fixture.hpp"
 #include "memory/buffer.hpp"
@@ -269,6 +270,7 @@ struct HelpCase {
     std::size_t lanes = 0;
     bool has_client = false;
     std::size_t spare = 0;
+    Delivery delivery = Delivery::parameters;
 };
 
 class GpuDevices : public testing::TestWithParam<HelpCase> {};
@@ -278,8 +280,8 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
     if (memory::gpus() == 0) {
         GTEST_SKIP() << "there is no GPU here";
     }
-    // The second subgroup has tiles that two groups share, and one of a skipped group.
-    constexpr std::size_t kEdge = 4 * shard::kTileElems + 777;
+    // The second subgroup has a tile that two groups share, and one of a skipped group.
+    constexpr std::size_t kEdge = 3 * shard::kTileElems + 777;
     const std::array runs{GroupRun{kEdge, 0}, GroupRun{5 * shard::kTileElems, 1},
                           GroupRun{6 * shard::kTileElems, 2}, GroupRun{kParameters, 1}};
     StepScalars scalars(test_scalars());
@@ -287,6 +289,7 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
     scalars.is_skipped[2] = true;
     SmallDeviceSettings settings{.codec = "q4",
                                  .state = StateFormat::compact,
+                                 .delivery = GetParam().delivery,
                                  .groups = GroupMap(runs),
                                  .parent = "/dev/shm"};
     HandledDevice on_host(settings);
@@ -294,7 +297,10 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
     settings.gpu_read_ahead_bytes = GetParam().lanes * kLaneBytes;
     settings.spare = GetParam().spare;
     HandledDevice with_gpu(settings);
-    const memory::PinnedRange pinned{std::span<const std::byte>(with_gpu.vector)};
+    std::optional<memory::PinnedRange> pinned;
+    if (GetParam().delivery == Delivery::parameters) {
+        pinned.emplace(std::span<const std::byte>(with_gpu.vector));
+    }
     Client client;
     std::uint64_t gpu_bytes = 0;
     // The first steps pin the memory meanwhile.
@@ -340,13 +346,33 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
     }
 }
 
+// The kernel and the copies to the host leave out parameters that are null.
+TEST(GpuTilesTest, APartOfTilesWithoutParametersHasNone) {
+    std::vector<std::byte> state(state_bytes(StateFormat::compact, 2));
+    std::vector<std::byte> parameters(2 * kTileElems * size_bytes(Dtype::bf16));
+    GpuTiles all;
+    all.format = StateFormat::compact;
+    all.old = state_of_tile(all.format, state, 2, 0);
+    all.updated = all.old;
+    all.payloads = state.data();
+    all.tiles = 2;
+    EXPECT_EQ(part_of(all, 1, 1).parameters, nullptr);
+    all.parameters = parameters.data();
+    EXPECT_EQ(part_of(all, 1, 1).parameters, parameters.data() + parameters.size() / 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(LanesOnGpu, GpuDevices,
                          testing::Values(HelpCase{0}, HelpCase{2}, HelpCase{5}, HelpCase{0, true},
                                          HelpCase{2, true}, HelpCase{5, true},
                                          HelpCase{0, false, 1}, HelpCase{2, true, 1},
-                                         HelpCase{5, true, 2}),
+                                         HelpCase{5, true, 2},
+                                         HelpCase{0, false, 0, Delivery::none},
+                                         HelpCase{2, false, 0, Delivery::none},
+                                         HelpCase{0, false, 1, Delivery::none},
+                                         HelpCase{5, false, 2, Delivery::none}),
                          [](const auto& of) {
                              return std::to_string(of.param.lanes) +
+                                    (of.param.delivery == Delivery::none ? "_in_state" : "") +
                                     (of.param.has_client ? "_to_a_client" : "") +
                                     (of.param.spare > 0 ? "_with_spare_places" : "");
                          });
