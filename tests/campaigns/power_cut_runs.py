@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import ctypes
 import dataclasses
 import json
 import os
@@ -22,11 +23,13 @@ PYTHON = program.ROOT / os.environ.get("NEARSTEP_VENV", ".venv") / "bin/python"
 PYTORCH_PROGRAM = pathlib.Path(__file__).with_name("power_cut_program.py")
 DISKS = ("state", "log")
 LAST = 18  # of the recorded steps
-# Inodes are written at once, so that nothing but the run writes to the disk.
+NEW_NAMESPACE, RECURSIVE, PRIVATE = 0x00020000, 1 << 14, 1 << 18  # of linux/sched.h and linux/mount.h
+# The disk's size, what a power cut leaves whole, and the command that makes the file system. btrfs cannot be mounted
+# if its superblock of 4096 bytes is torn. ext4 writes inodes at once, so that nothing but the run writes to the disk.
 FILE_SYSTEMS = {
-    "ext4": ("64M", ["mkfs.ext4", "-q", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
-    "xfs": ("320M", ["mkfs.xfs", "-q"]),
-    "btrfs": ("192M", ["mkfs.btrfs", "-q"]),
+    "ext4": ("64M", 512, ["mkfs.ext4", "-q", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
+    "xfs": ("320M", 512, ["mkfs.xfs", "-q"]),
+    "btrfs": ("192M", 4096, ["mkfs.btrfs", "-q"]),
 }
 
 
@@ -62,6 +65,14 @@ FORMS = {
 def tool(*words):
     """The output of a command that must succeed."""
     return subprocess.run([*map(str, words)], text=True, capture_output=True, check=True).stdout.strip()
+
+
+def take_own_mounts():
+    """Keeps mounts from processes that others start in namespaces of their own: XFS refuses to mount a second disk with
+    the same UUID while a copy of the first mount is left anywhere."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(NEW_NAMESPACE) or libc.mount(b"none", b"/", None, RECURSIVE | PRIVATE, None):
+        raise OSError(ctypes.get_errno(), "cannot take a mount namespace")
 
 
 def unmount(folder):
@@ -132,7 +143,7 @@ class Recording:
         point = self.folder / "recorded"
         point.mkdir(parents=True)
         images = [self.folder / f"{disk}.image" for disk in DISKS]
-        size, make = FILE_SYSTEMS[system]
+        size, self.sector, make = FILE_SYSTEMS[system]
         for image in images:
             tool("truncate", "--size", size, image)
             tool(*make, image)
@@ -182,7 +193,8 @@ def replay(recording, instant, draw):
     copies = [folder / f"{disk}.cut" for disk in DISKS]
     counts = collections.Counter(cuts=1)
     for number, copy in enumerate(copies):
-        counts.update(dict(zip(("kept", "dropped", "torn"), recording.record.cut(number, instant, draw, copy))))
+        fates = recording.record.cut(number, instant, draw, copy, recording.sector)
+        counts.update(dict(zip(("kept", "dropped", "torn"), fates)))
     ranks = form.ranks if form.is_program else draw.choice([form.ranks, form.ranks, 3 - form.ranks])
     # Other ranks add gradients in another order, so what they go on from is compared, and no later step.
     stop_at = min(durable + 3, STEPS) if ranks == form.ranks else 1

@@ -18,7 +18,7 @@ LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, RELEASE, FSYNC = 1, 2, 3, 4
 FLUSH, INIT, OPENDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET = 25, 26, 27, 29, 36, 42
 BIG_WRITES, MAX_PAGES, SIZE_IS_SET = 1 << 5, 1 << 22, 1 << 3
 ENOENT, ENOSYS = 2, 38
-MOST_BYTES, SECTOR = 1 << 20, 512
+MOST_BYTES, BLOCK = 1 << 20, 512  # of st_blocks
 VALID_S = 86400  # the kernel may keep attributes, for nobody else changes the files
 ENTRY = struct.Struct("<BBQI")  # of a record: what, number of the file, offset and bytes; then the bytes
 A_WRITE, A_FLUSH = 1, 2
@@ -41,7 +41,7 @@ class Server:
         """Node 1 is the folder, and the files are 2 and more."""
         size = 0 if node == 1 else os.fstat(self.files[node - 2]).st_size
         mode = stat.S_IFDIR | 0o755 if node == 1 else stat.S_IFREG | 0o600
-        return struct.pack("<6Q10I", node, size, -(-size // SECTOR), 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+        return struct.pack("<6Q10I", node, size, -(-size // BLOCK), 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
     def answer(self, code, node, body):
         """The reply to a request, or the number of an error."""
@@ -121,10 +121,10 @@ class Record:
             if what == A_WRITE and file == disk:
                 yield offset, self.bytes[at : at + size]
 
-    def cut(self, disk, instant, draw, copy):
+    def cut(self, disk, instant, draw, copy, sector):
         """Makes a copy of a disk that lost its power at an instant, later than the last one: of the writes since the
-        last flush some are there, some are not, and of some a few sectors are. Returns how many are whole, missing and
-        torn."""
+        last flush some are there, some are not, and of some a few sectors of this size are. Returns how many are
+        whole, missing and torn."""
         flushed = max(flush for flush in self.flushes[disk] if flush <= instant)
         with open(self.images[disk], "rb+", buffering=0) as file:
             for offset, data in self.writes(disk, self.applied[disk], flushed):
@@ -138,9 +138,9 @@ class Record:
                 fate = draw.choices([0, 1, 2], [kept, 1 - kept, 0.3])[0]
                 fates[fate] += 1
                 share = [1, 0, draw.random()][fate]
-                for at in range(0, len(data), SECTOR):
+                for at in range(0, len(data), sector):
                     if draw.random() < share:
-                        os.pwrite(file.fileno(), data[at : at + SECTOR], offset + at)
+                        os.pwrite(file.fileno(), data[at : at + sector], offset + at)
         return fates
 
 

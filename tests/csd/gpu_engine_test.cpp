@@ -361,21 +361,19 @@ TEST(GpuTilesTest, APartOfTilesWithoutParametersHasNone) {
     EXPECT_EQ(part_of(all, 1, 1).parameters, parameters.data() + parameters.size() / 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(LanesOnGpu, GpuDevices,
-                         testing::Values(HelpCase{0}, HelpCase{2}, HelpCase{5}, HelpCase{0, true},
-                                         HelpCase{2, true}, HelpCase{5, true},
-                                         HelpCase{0, false, 1}, HelpCase{2, true, 1},
-                                         HelpCase{5, true, 2},
-                                         HelpCase{0, false, 0, Delivery::none},
-                                         HelpCase{2, false, 0, Delivery::none},
-                                         HelpCase{0, false, 1, Delivery::none},
-                                         HelpCase{5, false, 2, Delivery::none}),
-                         [](const auto& of) {
-                             return std::to_string(of.param.lanes) +
-                                    (of.param.delivery == Delivery::none ? "_in_state" : "") +
-                                    (of.param.has_client ? "_to_a_client" : "") +
-                                    (of.param.spare > 0 ? "_with_spare_places" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    LanesOnGpu, GpuDevices,
+    testing::Values(HelpCase{0}, HelpCase{2}, HelpCase{5}, HelpCase{0, true}, HelpCase{2, true},
+                    HelpCase{5, true}, HelpCase{0, false, 1}, HelpCase{2, true, 1},
+                    HelpCase{5, true, 2}, HelpCase{0, false, 0, Delivery::none},
+                    HelpCase{2, false, 0, Delivery::none}, HelpCase{0, false, 1, Delivery::none},
+                    HelpCase{5, false, 2, Delivery::none}),
+    [](const auto& of) {
+        return std::to_string(of.param.lanes) +
+               (of.param.delivery == Delivery::none ? "_in_state" : "") +
+               (of.param.has_client ? "_to_a_client" : "") +
+               (of.param.spare > 0 ? "_with_spare_places" : "");
+    });
 
 }  // namespace
 }  // namespace nearstep::csd
