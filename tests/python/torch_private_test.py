@@ -6,6 +6,7 @@ torch_private_test.py --here    tries the names with this interpreter's PyTorch
 """
 
 import ast
+import contextlib
 import os
 import pathlib
 import re
@@ -150,6 +151,7 @@ def of_objects(private):
     for one, kind in ((layer.weight, torch.Tensor), (layer, torch.nn.Module), (optimizer, torch.optim.Optimizer)):
         for name in private.ATTRIBUTES[kind]:
             yield f"{kind.__name__}.{name}", hasattr(one, name)
+    yield "_overloadpacket", torch.ops.aten.add.Tensor._overloadpacket is torch.ops.aten.add
     yield "EXTRA_STATE_KEY_SUFFIX", list(extra.state_dict()) == [private.EXTRA_STATE_KEY_SUFFIX]
     for home, name in private.TAKERS_OF_TENSORS:
         yield f"{home.__name__}.{name}", callable(getattr(home, name, None))
@@ -159,6 +161,10 @@ def of_objects(private):
             "_local_tensor" in private.DTensor.__dict__ or hasattr(private.DTensor, "_local_tensor"),
         )
         yield "compute_local_shape_and_global_offset", callable(private.compute_local_shape_and_global_offset)
+    with contextlib.suppress(ImportError):  # fully_shard() is public since PyTorch 2.6
+        from torch.distributed.fsdp import FSDPModule
+
+        yield "FSDPModule._get_fsdp_state", callable(getattr(FSDPModule, "_get_fsdp_state", None))
 
 
 def used_attributes(private):

@@ -12,14 +12,14 @@ class StoredValues:
     def __init__(self, conductor, vector, values: list, offsets: list, streamed):
         """``values``, ``offsets``: of all parameters, in the vector. ``streamed``: numbers of those that pass through
         slots, or None if no parameter stays in storage."""
-        self._conductor, self._vector, self._values, self._offsets = conductor, vector, values, offsets
+        self._conductor, self._vector, self._vector_parts, self._offsets = conductor, vector, values, offsets
         self._streamed = streamed
         self._loaded: set[int] = set()  # numbers of those that the vector has
         self._in_file: dict = {}  # start values on their way to storage, by number
 
     def range_of(self, i: int) -> tuple:
         """Returns the range of the parameter's elements in the vector."""
-        return self._offsets[i], self._offsets[i] + self._values[i].numel()
+        return self._offsets[i], self._offsets[i] + self._vector_parts[i].numel()
 
     def is_loaded(self, i: int) -> bool:
         return i in self._loaded
@@ -42,7 +42,7 @@ class StoredValues:
 
     def start_value(self, i: int):
         """Returns host memory for the parameter's start value, until the state has it."""
-        return self._in_file.get(i, self._values[i])
+        return self._in_file.get(i, self._vector_parts[i])
 
     def wait_in_file(self, numbers: list) -> None:
         """Puts into a file the start values that these parameters of nearstep.empty() are about to get, if they are to
@@ -50,9 +50,11 @@ class StoredValues:
         numbers = [i for i in numbers if self._streamed is not None and i in self._streamed]
         if not numbers:
             return
-        size, folder = sum(padded(self._values[i].nbytes) for i in numbers), self._conductor.paths[0]
+        size, folder = sum(padded(self._vector_parts[i].nbytes) for i in numbers), self._conductor.paths[0]
         try:
-            self._in_file = dict(zip(numbers, views(memory_of_file(folder, size), [self._values[i] for i in numbers])))
+            self._in_file = dict(
+                zip(numbers, views(memory_of_file(folder, size), [self._vector_parts[i] for i in numbers]))
+            )
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -67,4 +69,4 @@ class StoredValues:
 
     def close(self) -> None:
         """Lets go of the vector."""
-        self._values, self._vector = [], None
+        self._vector_parts, self._vector = [], None
