@@ -68,10 +68,10 @@ class Jobs(cluster.Cluster):
         )
         return self.submitted(out)
 
-    def quick_python(self):
+    def quick_python(self, python=sys.executable):
         """A Python that need not read nearstep and PyTorch when it is asked about them."""
         return cluster.program.make_script(
-            self.folder / "python", f'[[ "$*" != "-m nearstep digest" ]] || exec echo 0\nexec {sys.executable} "$@"'
+            self.folder / "python", f'[[ "$*" != "-m nearstep digest" ]] || exec echo 0\nexec {python} "$@"'
         )
 
     def submitted(self, said):

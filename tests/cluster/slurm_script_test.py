@@ -9,21 +9,37 @@ import sys
 import tempfile
 
 import cluster
+import forked
 import program
+import programs
 import slurm_jobs
 
 
 class Scripts(slurm_jobs.Jobs):
-    @staticmethod
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.python = sys.executable
+        if start_fork := programs.find("start_fork"):
+            loaded = forked.Loaded(
+                "python", sys.executable, "torch", "torch._dynamo", environment=cluster.environment()
+            )
+            cls.addClassCleanup(loaded.close)
+            cls.python = program.make_script(
+                cluster.scratch() / "python",
+                f'NEARSTEP_FORKS={loaded.environment["NEARSTEP_FORKS"]} exec {start_fork} "$@"',
+            )
+
+    @classmethod
     @functools.cache
-    def digest_of_one_machine():
+    def digest_of_one_machine(cls):
         with tempfile.TemporaryDirectory(dir=cluster.scratch()) as folder:
             cluster.must(
-                "launch/ranks", 2, sys.executable, cluster.SCRIPT, folder, *(f"{folder}/state{i}" for i in range(4))
+                "launch/ranks", 2, cls.python, cluster.SCRIPT, folder, *(f"{folder}/state{i}" for i in range(4))
             )
             return pathlib.Path(folder, "digest").read_text()
 
-    def check_notice(self, *options, python=sys.executable, environment=()):
+    def check_notice(self, *options, python, environment=()):
         """Runs the script, stopped by a notice after some steps, on the site; returns the job and what it said."""
         job = self.submit_script(
             "script",
@@ -55,7 +71,7 @@ code=$?
 exit "$code\"""",
         )
         _, said = self.check_notice(
-            python=self.quick_python(), environment=[f"PATH={srun.parent}:{os.environ['PATH']}"]
+            python=self.quick_python(self.python), environment=[f"PATH={srun.parent}:{os.environ['PATH']}"]
         )
         self.assertIn(
             "all ranks have ended, but srun does not, so it is ended\nslurm_job: this start ended with code 75", said
@@ -70,7 +86,7 @@ exit "$code\"""",
     def test_a_script_goes_on_after_a_notice_with_the_result_of_one_machine(self):
         site = self.site / "site.toml"
         site.write_text(site.read_text().replace("ranks = 2", "ranks = 1"))
-        job, said = self.check_notice("-n", 2)
+        job, said = self.check_notice("-n", 2, python=self.python)
         self.assertRegex(said, rf"start 1 of job {job} on nst\[1-2\], devices nst1=0-1 nst2=0-1")
         self.assertNotIn("failures", slurm_jobs.on_head("scontrol", "show", "job", job))
         starts = [tuple(map(int, line.split())) for line in (self.folder / "slurm/starts").read_text().splitlines()]
