@@ -194,6 +194,9 @@ def load_modules(*names):
     gc.freeze()  # so that forks share it
 
     def main(words):
+        # The server's streams have noted whether its own files can seek.
+        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", buffering=1, closefd=False)
+        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
