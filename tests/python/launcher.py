@@ -43,6 +43,8 @@ def gpus():
 # checks how fast it is.
 WORKERS_LIMIT_S = 1100
 NEEDED = ("torch", "nearstep")
+# Whether in_turn.py runs this test, and has started a process whose forks are this one and its workers.
+IS_IN_TURN = "NEARSTEP_FORKS" in os.environ
 COMPILER = "torch._dynamo.backends.common"  # what compile() imports, for start_forks()
 
 
@@ -75,8 +77,8 @@ def environment(**more):
 def start_forks(*modules, **variables):
     """A process that has imported these modules, if they are installed; workers are forks of it
     (tests/support/forked.py). PyTorch's first optimizer imports torch._dynamo, which would take each worker 1.2 CPU
-    seconds. `variables` are for what the process loads at its own start."""
-    if programs.find("start_fork") and not missing(*NEEDED):
+    seconds. `variables` are for what the process loads at its own start. Under in_turn.py it is there already."""
+    if programs.find("start_fork") and not IS_IN_TURN and not missing(*NEEDED):
         server = forked.Loaded(
             "python", sys.executable, *modules, "torch._dynamo", environment=environment(**variables)
         )
