@@ -188,7 +188,7 @@ class Sessions(Cores, slurm_jobs.Jobs):
         )
 
     def test_a_step_finds_the_devices_of_its_job(self):
-        done = self.srun("-n2", "--gres=csd:sata:2", "--mpi=pmix", cluster.program.PROGRAM, *self.trained())
+        done = self.srun("-n2", "--gres=csd:sata:2", "--mpi=pmix", cluster.program.PROGRAM_FORKED, *self.trained())
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(
             self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)]
@@ -201,7 +201,7 @@ class Sessions(Cores, slurm_jobs.Jobs):
             "checkpoint__path": f'"{self.folder}/TASK"',
         }
         step = shlex.join(
-            map(str, [*self.ENVIRONMENT, "srun", "--mpi=pmix", cluster.program.PROGRAM, *self.trained(**own)])
+            map(str, [*self.ENVIRONMENT, "srun", "--mpi=pmix", cluster.program.PROGRAM_FORKED, *self.trained(**own)])
         )
         step = step.replace("TASK", "'$SLURM_ARRAY_TASK_ID'")
         both = (
@@ -240,14 +240,14 @@ class Sessions(Cores, slurm_jobs.Jobs):
         )
 
     def test_a_job_without_devices_is_refused(self):
-        done = self.srun("-n1", "--mpi=pmix", cluster.program.PROGRAM, *self.trained())
+        done = self.srun("-n1", "--mpi=pmix", cluster.program.PROGRAM_FORKED, *self.trained())
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         self.assert_states(done.stderr, "Slurm", "nst1", "--gres=csd:N")
         self.assertEqual(self.state_files(), [])
 
     def test_tasks_that_cannot_find_each_other_are_refused(self):
         for pmi in ("pmi2", "none"):
-            done = self.srun("-n2", f"--mpi={pmi}", cluster.program.PROGRAM, "doctor")
+            done = self.srun("-n2", f"--mpi={pmi}", cluster.program.PROGRAM_FORKED, "doctor")
             if pmi == "pmi2" and done.returncode == 0:
                 continue  # this Open MPI knows it
             said = [line for line in done.stderr.splitlines() if line.startswith("nearstep")]
@@ -255,7 +255,7 @@ class Sessions(Cores, slurm_jobs.Jobs):
             self.assert_states(said[0], "srun", "2 tasks", "PMI")
 
     def test_single_processes_run_in_any_allocation(self):
-        doctor = f"{cluster.program.PROGRAM} doctor >/dev/null"
+        doctor = f"{cluster.program.PROGRAM_FORKED} doctor >/dev/null"
         on_host = [cluster.SITE / "vhosts", "exec", "nst1", *self.ENVIRONMENT]
         for pmi in ("pmix", "pmi2", "none"):
             for options in (f"-n1 --mpi={pmi}", f"-n1 --mpi={pmi} --pty", f"-n2 --mpi={pmi} --pty"):

@@ -22,7 +22,7 @@ class Experiments(program.Scenario):
             key: value for key, value in program.environment().items() if key not in ("OMPI_MCA_pml", "OMPI_MCA_btl")
         }
         done = subprocess.run(
-            [EXPERIMENTS / name, "--quick", "--out", self.out, "--program", program.PROGRAM, *options],
+            [EXPERIMENTS / name, "--quick", "--out", self.out, "--program", program.PROGRAM_FORKED, *options],
             cwd=program.ROOT,
             env=environment,
             text=True,
@@ -141,7 +141,9 @@ class Experiments(program.Scenario):
 
     def test_llama_makes_its_page_again_and_explains_each_miss(self):
         page = self.folder / "llama.md"
-        done = program.call(EXPERIMENTS / "llama", "--page", page, "--out", self.out, "--program", program.PROGRAM)
+        done = program.call(
+            EXPERIMENTS / "llama", "--page", page, "--out", self.out, "--program", program.PROGRAM_FORKED
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(page.read_text(), (program.ROOT / "docs/results/llama.md").read_text())
         rows = json.loads((self.out / "llama.json").read_text())["rows"]
@@ -179,7 +181,7 @@ class Experiments(program.Scenario):
             (["--site", "cluster/nowhere"], "cluster/nowhere"),
         ):
             done = program.call(
-                EXPERIMENTS / "devices", "--quick", "--out", self.out, "--program", program.PROGRAM, *options
+                EXPERIMENTS / "devices", "--quick", "--out", self.out, "--program", program.PROGRAM_FORKED, *options
             )
             self.assert_refusal(done, sentence)
         for name in ("restart_time", "unequal_drives"):
