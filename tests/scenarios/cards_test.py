@@ -35,8 +35,10 @@ class Cards(program.Scenario):
             **keys,
         }
 
-    def emulated(self, **keys):
-        return self.on_cards(**{"csd__device": '"emulated"', "state": "emulated", **keys})
+    def train_emulated(self, **options):
+        """Trains as on_cards() says, but on devices of hosts, whose processes need not end."""
+        with unittest.mock.patch.object(self, "starts_anew", False):
+            return self.train(**self.on_cards(**{"csd__device": '"emulated"', "state": "emulated", **options}))
 
     def with_faults(self, faults):
         os.environ["NEARSTEP_CARD_FAULTS"] = faults
@@ -48,9 +50,8 @@ class Cards(program.Scenario):
     def test_the_quickstart_has_the_bits_of_the_emulated_device(self):
         keys = {"train__steps": 6, "train__global_batch": 4, "train__evaluate_batches": 2}
         cards = self.train(config="configs/quickstart.toml", **self.on_cards(**keys))
-        emulated = self.train(
-            config="configs/quickstart.toml", **self.emulated(csd__slots=4, **keys)
-        )  # so few keep no state
+        # So few slots keep no state.
+        emulated = self.train_emulated(config="configs/quickstart.toml", csd__slots=4, **keys)
         self.assert_same_bits(cards, emulated)
         self.assertEqual(cards["bytes_per_parameter"], emulated["bytes_per_parameter"])
 
@@ -66,11 +67,11 @@ class Cards(program.Scenario):
                 keys = {"train__steps": 4, **keys}
                 self.assert_same_bits(
                     self.train(flags=["--fresh"], **self.on_cards(**keys)),
-                    self.train(flags=["--fresh"], **self.emulated(**keys)),
+                    self.train_emulated(flags=["--fresh"], **keys),
                 )
 
     def test_a_run_moves_from_cards_to_the_host_and_back(self):
-        whole = self.train(**self.emulated(train__steps=6))
+        whole = self.train_emulated(train__steps=6)
         self.train(**self.on_cards(train__steps=6, train__stop_at=2))
         # One card is too hot, so its device uses the host's engine. Then all devices are emulated.
         self.train(flags=["--resume"], **self.on_cards(train__steps=6, train__stop_at=3, csd__host_engine=[3]))
@@ -89,7 +90,7 @@ class Cards(program.Scenario):
         self.assertIn("rank 1", done.stderr)
 
     def test_a_run_that_was_lost_goes_on_where_it_was(self):
-        whole = self.train(**self.emulated(train__steps=4))
+        whole = self.train_emulated(train__steps=4)
         self.with_faults("lost_completion=1:20")
         self.assertNotEqual(self.run_cards(train__steps=4, exchange__timeout_s=20).returncode, 0)
         self.with_faults("")
@@ -111,7 +112,7 @@ class Cards(program.Scenario):
         ):
             self.assert_refused("XRT cannot be loaded", broken.name, 'csd.device = "emulated"')
             self.assertIn("no XRT, no cards", program.succeed(0, "doctor").stdout)
-            self.train(**self.emulated(train__steps=1))
+            self.train_emulated(train__steps=1)
 
     def test_the_doctor_lists_the_cards_and_warns_of_a_hot_one(self):
         self.with_faults("temperature=1:93")
