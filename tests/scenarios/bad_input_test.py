@@ -167,7 +167,7 @@ class BadInput(program.Scenario):
         arguments = self.arguments(config=config, csd__path="state", train__steps=2, **program.SHORT_ROWS)
         done = subprocess.run(
             [
-                program.PROGRAM,
+                program.PROGRAM_FORKED,
                 *map(str, arguments),
                 "--json",
                 config.with_suffix(".json"),

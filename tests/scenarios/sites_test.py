@@ -32,7 +32,7 @@ class Sites(program.Scenario):
             site,
             "--dry-run",
             *options,
-            NEARSTEP_PROGRAM=str(program.PROGRAM),
+            NEARSTEP_PROGRAM=str(program.PROGRAM_FORKED),
             NEARSTEP_PYTHON=sys.executable,
         )
         self.assertEqual(done.returncode, 0, f"{launcher} {site}\n{done.stdout}\n{done.stderr}")
@@ -88,7 +88,7 @@ class Sites(program.Scenario):
                 f"data.train={self.text}",
                 "--set",
                 f"csd.path={self.folder / 'state'}",
-                NEARSTEP_PROGRAM=str(program.PROGRAM),
+                NEARSTEP_PROGRAM=str(program.PROGRAM_FORKED),
                 **variables,
             )
             self.assertEqual(done.returncode, 2, done.stderr)
@@ -100,7 +100,7 @@ class Sites(program.Scenario):
             {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "once"},
             {"SLURM_JOB_ID": "7", "SLURM_HET_SIZE": "a[b]"},
         ):
-            for words in ((), ("--", program.PROGRAM, "train", "configs/tiny.toml")):
+            for words in ((), ("--", program.PROGRAM_FORKED, "train", "configs/tiny.toml")):
                 done = program.call(program.ROOT / "launch/slurm_job", *words, **variables)
                 self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
                 self.assertIn("launch/slurm", done.stderr)
@@ -126,7 +126,7 @@ class Sites(program.Scenario):
                     f"data.train={self.text}",
                     "--set",
                     f"csd.path={self.folder / 'state'}",
-                    NEARSTEP_PROGRAM=str(program.PROGRAM),
+                    NEARSTEP_PROGRAM=str(program.PROGRAM_FORKED),
                 )
                 self.assertFalse(ran.exists(), done.stderr)
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
@@ -137,7 +137,7 @@ class Sites(program.Scenario):
     def test_names_are_those_of_the_users_folder_also_for_a_launcher_called_by_a_link(self):
         shutil.copy(program.ROOT / "configs/tiny.toml", self.folder / "my.toml")
         (self.folder / "train").symlink_to(program.ROOT / "launch/mpirun")
-        python = {"PYTHONPATH": str(program.ROOT / "python"), "NEARSTEP_PROGRAM": str(program.PROGRAM)}
+        python = {"PYTHONPATH": str(program.ROOT / "python"), "NEARSTEP_PROGRAM": str(program.PROGRAM_FORKED)}
         environment = {**program.environment(), **python}
         site, options = (
             program.ROOT / "cluster/localhost",
@@ -178,7 +178,7 @@ class Sites(program.Scenario):
                 "--set",
                 f"data.train={self.text}",
                 *words,
-                NEARSTEP_PROGRAM=str(program.PROGRAM),
+                NEARSTEP_PROGRAM=str(program.PROGRAM_FORKED),
             )
             self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
             self.assert_states(done.stderr, "--time", "notice")
@@ -230,7 +230,7 @@ class Sites(program.Scenario):
                     self.assertIn(f"OMPI_MCA_btl_tcp_if_include={hosts['interface']}", words)
                 if "cores_per_rank" in hosts:
                     self.assertIn(f"slot:PE={hosts['cores_per_rank']}", words)
-                start = words.index(str(program.PROGRAM))
+                start = words.index(str(program.PROGRAM_FORKED))
                 self.assertEqual(words[start + 1 : start + 5], ["train", "configs/tiny.toml", "--site", str(site)])
 
     def test_storage_hosts_take_the_last_ranks(self):

@@ -56,7 +56,7 @@ def name_of(pid):
 class Transport(program.Scenario):
     def launched(self, ranks, *words, **variables):
         return subprocess.run(
-            [program.ROOT / "launch/ranks", str(ranks), program.PROGRAM, *map(str, words)],
+            [program.ROOT / "launch/ranks", str(ranks), program.PROGRAM_FORKED, *map(str, words)],
             cwd=program.ROOT,
             text=True,
             env={**free_environment(), **variables},
@@ -157,7 +157,7 @@ class Transport(program.Scenario):
             capture_output=True,
             timeout=program.HANG_S,
             check=True,
-            env={**free_environment(), "NEARSTEP_PROGRAM": str(program.PROGRAM), **variables},
+            env={**free_environment(), "NEARSTEP_PROGRAM": str(program.PROGRAM_FORKED), **variables},
         )
         before, after = done.stdout.split(" mpirun ")
         return dict(word.split("=", 1) for word in shlex.split(before) if "=" in word), shlex.split(after)
