@@ -62,10 +62,10 @@ class Machine(program.Scenario):
         """The arguments of a short run on one rank."""
         return self.arguments(train__global_batch=4, train__evaluate_batches=1, **keys)
 
-    def start(self, *words, env=None, **options):
+    def start(self, *words, file=program.PROGRAM, env=None, **options):
         """Starts the program itself, not a fork of it."""
         return subprocess.Popen(
-            [program.PROGRAM, *map(str, words)],
+            [file, *map(str, words)],
             cwd=program.ROOT,
             env=dict(program.environment(), **(env or {})),
             text=True,
@@ -75,8 +75,9 @@ class Machine(program.Scenario):
             **options,
         )
 
-    def run_one(self, *words, env=None, **options):
-        process = self.start(*words, env=env, **options)
+    def run_one(self, *words, **options):
+        """Runs the program, or a fork of it if the process has neither limits nor variables of its own."""
+        process = self.start(*words, file=program.PROGRAM if options else program.PROGRAM_FORKED, **options)
         said, _ = process.communicate(timeout=program.HANG_S)
         return process.returncode, said
 
