@@ -80,7 +80,7 @@ def float8_trace():
     )
 
 
-# By the file of the lines, each row with nearstep, and its words.
+# The rows with nearstep and their texts, by the file of their lines.
 OTHER_MODELS = {
     "models": {"qwen2": "Qwen2.5 1.5B", "vit": "ViT-H/14, images of 224 by 224 pixels"},
     "models_later": {

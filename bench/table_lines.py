@@ -10,8 +10,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs/results/data"
 UNSTEADY = 2  # first steps, which compile and allocate
-# What is of another commit than large, since it measures what was made after that; a measurement of all takes it out of
-# this list.
+# Files of lines that were measured at another commit than `large`, because they measure later work. A file leaves the
+# list when all are measured again.
 LATER = "large_later"
 OTHER_COMMITS = {
     LATER,
@@ -36,7 +36,7 @@ OTHER_COMMITS = {
     "export",
 }
 # Lines of losses alone, whose machine is not asked for: the masters of a run are the same bits on an H100 and an H200.
-# And rows that are compared with nothing, each with its machine.
+# Likewise files of rows that are compared with nothing, each with its machine.
 OF_SEVERAL_MACHINES = {"gpt2", "quarter"}
 
 

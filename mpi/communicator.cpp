@@ -204,7 +204,7 @@ void Communicator::barrier() const {
     }
 }
 
-// Not MPI_IN_PLACE: with SimGrid as the MPI library, the result is then no rank's value.
+// MPI_IN_PLACE is not used: with SimGrid as the MPI library the result would be no rank's value.
 int Communicator::smallest(int value, const Patience& patience) const {
     if (!has_mpi()) {
         return value;

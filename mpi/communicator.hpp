@@ -71,7 +71,7 @@ public:
     // All ranks of MPI if it runs, else this process alone; `limit` is the time limit of every
     // wait.
     static Communicator world(std::chrono::seconds limit);
-    // This process alone, also if MPI runs.
+    // Returns a communicator of this process alone, also while MPI runs.
     static Communicator alone(std::chrono::seconds limit);
 
     Communicator(Communicator&&) noexcept;
@@ -86,7 +86,8 @@ public:
     // The group of ranks with the same colour, in their rank order here.
     Communicator split(int colour) const;
 
-    // For each rank, the lowest rank on the same node (ranks that share memory). MPI is asked once.
+    // Returns for each rank the lowest rank on the same node (ranks that share memory). MPI is
+    // asked once.
     std::vector<int> first_ranks_of_nodes() const;
 
     void barrier() const;

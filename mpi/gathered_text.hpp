@@ -22,7 +22,7 @@ public:
     void add_packed(std::string_view bytes);
 
     std::size_t size() const { return size_; }
-    // In the order in which they were added.
+    // Returns the texts in the order in which they were added.
     std::vector<std::string> all() const;
 
 private:

@@ -31,7 +31,7 @@ constexpr int kRounds = 20;
 // Several are queued at once, as in training, where the GPU does not wait for the host.
 constexpr int kQueued = 4;
 
-// This rank's GPU. Throws if some rank has none of its own.
+// Returns this rank's GPU. Throws if some rank has none of its own.
 int own_gpu(const mpi::Communicator& world) {
     const int local_rank = mpi::discover_nodes(world).rank_in_group(world.rank());
     const std::optional<int> gpu =

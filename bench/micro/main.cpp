@@ -17,7 +17,7 @@ namespace nearstep::bench {
 
 namespace {
 
-// What ranks other than 0 report: nothing.
+// A reporter that prints nothing, for ranks other than 0.
 class Silence : public benchmark::BenchmarkReporter {
     bool ReportContext(const Context&) override { return true; }
     void ReportRuns(const std::vector<Run>&) override {}

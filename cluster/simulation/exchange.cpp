@@ -45,7 +45,7 @@ struct Block {
     double encode = 0;
 };
 
-// What a traced run took, with seconds of a device for one of its subgroups.
+// The seconds of a traced run: read, update and write are those of a device for one subgroup.
 struct Operations {
     double read = 0;
     double update = 0;

@@ -52,7 +52,7 @@ void read_temperature(const std::string& answer, CardFacts& facts) {
     }
 }
 
-// Not every card answers every query; facts without an answer stay empty.
+// Runs a query, which not every card answers. Facts without an answer stay empty.
 template <typename Action>
 void try_to(const Action& action) {
     try {

@@ -51,7 +51,8 @@ void* open_library() {
                : ::dlopen(text(root, "/lib/", kFile).c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-// From the name of its file, such as libxrt_coreutil.so.2.13.0.
+// Returns the version of the library that has the function, from its file's name, such as
+// libxrt_coreutil.so.2.13.0.
 std::string version_of(const void* function) {
     Dl_info found{};
     ::dladdr(function, &found);

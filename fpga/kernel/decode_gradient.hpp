@@ -151,7 +151,8 @@ inline void merge_entries(GradientCodec codec, std::uint32_t kept, KernelStream<
 
 // --- All payloads --------------------------------------------------------------------------------
 
-// By tile, then by source. topk uses `entries`; other codecs use `codes` and `scales`.
+// Decodes the payloads of each tile, source by source. topk uses `entries`; other codecs use
+// `codes` and `scales`.
 inline void decode_payloads(const Job& job, TileSpan span, KernelStream<Word>& codes,
                             KernelStream<Word>& scales, KernelStream<Entry>& entries,
                             KernelStream<Word>& out) {

@@ -77,8 +77,8 @@ public:
     Run& operator=(Run&&) noexcept;
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
-    // Not collective. Finishes an accepted update, which waits for other ranks as all calls do, and
-    // cancels any other. Committed state stays intact.
+    // Finishes an accepted update, which waits for other ranks as all calls do, and cancels any
+    // other. Committed state stays intact. Not collective.
     ~Run();
 
     // Whether the run continues no existing state, so that begin() needs start values.
@@ -107,8 +107,9 @@ public:
 
     // --- The parameter vector ---
 
-    // In layout.dtype, in host memory, in whole tiles. Blocks are final once they were awaited.
-    // With ParameterHome::state it takes memory only where the client writes. Not collective.
+    // Returns the parameters in layout.dtype, in host memory, in whole tiles. Blocks are final once
+    // they were awaited. With ParameterHome::state it takes memory only where the client writes.
+    // Not collective.
     std::span<const std::byte> parameters() const;
     // With ParameterHome::state: reads these parameters, which were awaited, from storage. The
     // range and `to` are whole pages of csd::Device::kReadElems elements. Any thread may call.
@@ -151,13 +152,13 @@ public:
     void expect_backward();
     // The previous step must be finished and committed.
     void begin_backward(const StepSettings& step);
-    // This rank's gradient of the block, times loss_scale(), where the client has it: in host
-    // memory or, if trace::RunFacts::encodes_on_gpu, in GPU memory, where it is read in the order
-    // of EngineOptions::gradient_stream. Otherwise it is read before the call returns. Each block
-    // once, in an order of the rank's choice: see puts_in_any_order. Last block first is fastest
-    // and needs no memory for waiting blocks. The bits do not depend on the order.
+    // Takes this rank's gradient of the block, times loss_scale(), from host memory or, if
+    // trace::RunFacts::encodes_on_gpu, from GPU memory, where it is read in the order of
+    // EngineOptions::gradient_stream. Otherwise it is read before the call returns. Call it once
+    // for each block, in an order of the rank's choice: see puts_in_any_order. Last block first is
+    // fastest and needs no memory for waiting blocks. The bits do not depend on the order.
     void put_gradient(std::size_t block, const shard::Gradient& gradient);
-    // Puts what the next two calls made of the block.
+    // Puts the block's gradient, which gradient_space() or add_gradient() made.
     void put_gradient(std::size_t block);
     // Lends memory for the block's gradient in fp32, of the GPU if trace::RunFacts::encodes_on_gpu,
     // until the block is put. Not collective.
@@ -183,7 +184,7 @@ public:
     // Whether update() makes the step durable before it writes the state. commit() then has nothing
     // to do after a step that took place. Not collective.
     bool commits_early() const;
-    // On return all steps done survive any crash, with csd.durability "step".
+    // Makes all steps done survive any crash, with csd.durability "step".
     void commit();
     // Ends a step whose update backward may have begun: on return this rank's own parameters are
     // those of the step before. Throws IoError if its state cannot be read. Only

@@ -1,5 +1,5 @@
 // Adds gradients within groups, encodes the sums and sends the payloads to the tiles' owners, round
-// by round. Used by offload's step.
+// by round. Used by offload's step_pipeline.cpp.
 #include "mpi/exchange/gradient_scatter.hpp"
 
 #include "base/error.hpp"

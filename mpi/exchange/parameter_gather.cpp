@@ -141,7 +141,7 @@ std::span<std::byte> ParameterGather::place(const GatherPiece& piece) const {
     return vector_.subspan(piece.tiles.begin * tile_bytes, piece.tiles.size() * tile_bytes);
 }
 
-// Where the piece arrives.
+// Returns the memory in which the piece arrives.
 std::span<std::byte> ParameterGather::room_of(const RelaySlot& slot,
                                               const GatherPiece& piece) const {
     return are_deltas_ ? slot.room : place(piece);

@@ -93,7 +93,8 @@ public:
     // Seconds in which this rank only waited for parameters, since the last call.
     struct Waits {
         double all = 0;
-        // By the rank that owns them: while those of most other ranks had come already.
+        // The part of these seconds in which parameters of most other ranks had come already, by
+        // the rank that was waited for.
         std::map<int, double> for_late = {};
     };
     Waits take_waits() { return std::exchange(waits_, {}); }
@@ -116,7 +117,7 @@ private:
         std::span<const std::byte> bytes;
         std::optional<codec::DeltaReader> deltas = std::nullopt;
     };
-    // Where this rank's piece, or its delta, is; empty until it is ready.
+    // Returns this rank's piece or its delta; empty until it is ready.
     using Find = std::function<std::span<const std::byte>(const GatherPiece& piece)>;
     struct Arrival {
         GatherPiece piece;

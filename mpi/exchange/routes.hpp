@@ -54,7 +54,7 @@ private:
     std::vector<std::size_t> firsts_ = {0};  // by rank, and the end
 };
 
-// This rank's part in the way of neighbouring tiles.
+// The messages that this rank sends and receives for a range of tiles.
 struct Route {
     struct Owned {
         std::size_t tile = 0;
@@ -74,12 +74,13 @@ struct Route {
     ByRank passed_here;  // the same by the rank that passes them
 };
 
-// Who sends which payloads to whom. All ranks compute the same routes; each asks for its own part.
+// The routes of payloads from slicers to owners. All ranks compute the same routes; each asks for
+// its own part.
 class Routes {
 public:
-    // For `rank`. `owners` outlives this. Groups are ranks whose gradients are added before they
-    // are encoded. The last `storage_ranks` have no gradients, and groups and nodes of
-    // their own.
+    // The routes that `rank` asks for. `owners` outlives this. Groups are ranks whose gradients are
+    // added before they are encoded. The last `storage_ranks` have no gradients, and groups and
+    // nodes of their own.
     Routes(const shard::Ownership& owners, mpi::Topology groups, mpi::Topology nodes, int rank,
            int storage_ranks = 0);
 

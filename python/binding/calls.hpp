@@ -1,5 +1,6 @@
 // The calls that all ranks of an optimizer make together, also those that serve: a struct for each,
-// whose `told` lists what rank 0 tells the ranks that serve. These leave the rest as it is here.
+// whose `told` lists the members that rank 0 sends to the ranks that serve. On these ranks the
+// other members have their defaults. Used by the session and by server.cpp.
 #pragma once
 
 #include "python/binding/mpi_thread.hpp"
@@ -13,13 +14,13 @@
 
 namespace nearstep::python {
 
-// Which tensors have values, and in which format.
+// The format of each tensor's values; null for a tensor without values.
 using Formats = std::vector<std::optional<Dtype>>;
 Formats formats_of(std::span<const StartValues> values);
 
 // Initialises or resumes the state.
 struct PrepareCall {
-    static constexpr Command command = Command::prepare;
+    static constexpr Command kCommand = Command::prepare;
     Formats formats = {};
     std::span<const StartValues> values = {};
 
@@ -31,14 +32,14 @@ struct PrepareCall {
 
 // Gradients of another step will come.
 struct ExpectCall {
-    static constexpr Command command = Command::expect;
+    static constexpr Command kCommand = Command::expect;
 
     template <typename Archive>
     void told(Archive& /*archive*/) {}
 };
 
 struct BeginStepCall {
-    static constexpr Command command = Command::begin_step;
+    static constexpr Command kCommand = Command::begin_step;
     engine::StepSettings step = {};
     std::vector<std::size_t> absent = {};  // tensors without a gradient on this rank
     bool is_given_up = false;
@@ -50,7 +51,7 @@ struct BeginStepCall {
 };
 
 struct PutCall {
-    static constexpr Command command = Command::put;
+    static constexpr Command kCommand = Command::put;
     std::size_t block = 0;
     std::span<const TensorMemory> pieces = {};  // of a rank that computes
     float factor = 1;
@@ -63,7 +64,7 @@ struct PutCall {
 };
 
 struct EndStepCall {
-    static constexpr Command command = Command::end_step;
+    static constexpr Command kCommand = Command::end_step;
     std::vector<std::size_t> absent = {};
     bool is_given_up = false;
     GpuPlaces places = {};
@@ -73,7 +74,7 @@ struct EndStepCall {
 };
 
 struct ChangeMastersCall {
-    static constexpr Command command = Command::change;
+    static constexpr Command kCommand = Command::change;
     Formats formats = {};
     std::span<const StartValues> values = {};
 
@@ -84,7 +85,7 @@ struct ChangeMastersCall {
 };
 
 struct ClaimFolderCall {
-    static constexpr Command command = Command::claim;
+    static constexpr Command kCommand = Command::claim;
     std::string folder = {};
 
     template <typename Archive>
@@ -94,7 +95,7 @@ struct ClaimFolderCall {
 };
 
 struct SaveCall {
-    static constexpr Command command = Command::save;
+    static constexpr Command kCommand = Command::save;
     std::string folder = {};
     std::string program = {};  // what the program of this rank keeps
 
@@ -105,7 +106,7 @@ struct SaveCall {
 };
 
 struct DigestCall {
-    static constexpr Command command = Command::digest;
+    static constexpr Command kCommand = Command::digest;
 
     template <typename Archive>
     void told(Archive& /*archive*/) {}

@@ -15,17 +15,17 @@ namespace nearstep::python {
 
 class CheckpointState {
 public:
-    // `path`: of an index, as save() returned it. Throws ConfigError.
+    // `path`: the path of an index, as save() returned it. Throws ConfigError.
     explicit CheckpointState(const std::string& path);
 
     const store::Commit& position() const { return about(); }
-    // Names and shapes, in the order of the parameter vector.
+    // Returns names and shapes in the order of the parameter vector.
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> tensors() const;
     // The updates that each tensor has had.
     std::vector<std::int64_t> updates() const;
-    // What the first rank's program kept. Throws ConfigError.
+    // Returns what the first rank's program kept. Throws ConfigError.
     std::string program() const;
-    // A tensor's master weights and both moments. Throws ConfigError.
+    // Returns a tensor's master weights and both moments. Throws ConfigError.
     std::array<std::vector<float>, 3> read_state(std::size_t tensor);
 
 private:

@@ -13,19 +13,23 @@ namespace nearstep::python {
 
 Conductor::Conductor(OptimizerPlan plan) : session_(std::move(plan), queue_) {}
 
-Conductor::~Conductor() { close(); }
+Conductor::~Conductor() { end(false); }
 
 void Conductor::close(bool keeps_vector) {
+    if (const std::exception_ptr unread = end(keeps_vector)) {
+        std::rethrow_exception(unread);
+    }
+}
+
+std::exception_ptr Conductor::end(bool keeps_vector) {
+    std::exception_ptr unread;
     if (MpiThread::instance().is_of_parent()) {
         session_.leave_to_parent();
         queue_.leave_to_parent();
-        return;
+    } else {
+        queue_.close([&] { unread = session_.close(keeps_vector, queue_.has_failed()); });
     }
-    std::exception_ptr unread;
-    queue_.close([&] { unread = session_.close(keeps_vector, queue_.has_failed()); });
-    if (unread) {  // the destructor keeps no vector
-        std::rethrow_exception(unread);
-    }
+    return unread;
 }
 
 // --- Begin ---
@@ -144,7 +148,8 @@ std::string Conductor::do_in_folder(const std::function<std::string()>& work) {
         session_.match_calls(CollectiveCall::save);
         try {
             path = work();
-            // Both kinds of errors come on all ranks, and nothing has changed: training may go on.
+            // ConfigError and IoError come on all ranks alike, and nothing has changed: training
+            // may go on.
         } catch (const ConfigError&) {
             refused = std::current_exception();
         } catch (const IoError&) {

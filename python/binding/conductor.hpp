@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <span>
 #include <string>
@@ -152,11 +153,13 @@ public:
     double loss_scale(const Poll& poll);
     StepStats stats() const;
 
-    // Drops unfinished work; durable state stays. Called by the destructor. vector() stays valid
-    // if `keeps_vector`.
+    // Drops unfinished work; durable state stays. vector() stays valid if `keeps_vector`; throws if
+    // it cannot be completed then. Only the first call, or the destructor, does anything.
     void close(bool keeps_vector = false);
 
 private:
+    // Does what close() does. Returns its error.
+    std::exception_ptr end(bool keeps_vector);
     std::string do_in_folder(const std::function<std::string()>& work);
 
     WorkQueue queue_;

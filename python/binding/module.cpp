@@ -423,7 +423,7 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("found_checkpoint", &Conductor::found_checkpoint)
         .def_prop_ro("checkpoint_folder",
                      [](const Driver& self) { return config::checkpoint_folder(self.run()); });
-    // With `shard_bytes` a folder of safetensors, else one HDF5 file.
+    // Writes a folder of safetensors if `shard_bytes` is given, else one HDF5 file.
     m.def(
         "export_weights",
         [](const std::string& checkpoint, const std::string& path, const std::string& dtype,

@@ -1,4 +1,4 @@
-// Runs posted work on the thread that calls MPI. Used by Conductor.
+// Runs posted work on the thread that calls MPI. Used by WorkQueue and Server.
 #include "python/binding/mpi_thread.hpp"
 
 #include "base/error.hpp"
@@ -34,7 +34,6 @@ void MpiThread::refuse_fork() const {
 }
 
 void MpiThread::post(std::function<void()> work) {
-    refuse_fork();
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
     if (!thread_.joinable()) {

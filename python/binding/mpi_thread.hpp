@@ -21,7 +21,7 @@ namespace nearstep::python {
 // The operation that all ranks call together.
 enum class CollectiveCall { end, close, open, begin, step, change, save, digest };
 
-// What a rank that serves does next, together with the other ranks.
+// The next operation of a rank that serves, which it does together with the other ranks.
 enum class Command : std::uint8_t {
     match_calls,
     open,
@@ -65,12 +65,13 @@ public:
     // Throws an Error in such a fork.
     void refuse_fork() const;
 
-    // Adds work, which runs in the order of the calls and must not throw. Starts the thread.
+    // Adds work, which runs in the order of the calls and must not throw. Starts the thread. Not
+    // for a fork of its process: see refuse_fork().
     void post(std::function<void()> work);
 
-    // For posted work, which it comes before: waits until all ranks are here, and returns whether
-    // any of them `raises` its flag. Throws MpiError if one makes another call, such as end(),
-    // or not within the limit. Collective.
+    // Waits until all ranks are here, and returns whether any of them `raises` its flag. Collective
+    // work calls it first, on this thread. Throws MpiError if a rank makes another call, such as
+    // end(), or none within the limit. Collective.
     bool match_calls(CollectiveCall call, bool raises, std::chrono::seconds limit);
 
     // Makes this rank one that serves: hear() says what it does. For posted work, before all else.

@@ -40,9 +40,9 @@ struct TensorMemory {
     Dtype dtype = Dtype::fp32;
 };
 
-// Where a GPU may write new parameters, for one rank alone: numbers of tensors, ascending, and
-// their memory in the vector's format, which stays until their blocks were awaited or the engine is
-// closed. `unused` (a cudaEvent_t) is over when nobody reads the old values.
+// The tensors in GPU memory to which the update of a rank that is alone may write new parameters:
+// ascending numbers, and memory in the vector's format, which stays until their blocks were awaited
+// or the engine is closed. `unused` (a cudaEvent_t) is over when nobody reads the old values.
 struct GpuPlaces {
     std::vector<std::pair<std::size_t, std::byte*>> tensors = {};
     CUevent_st* unused = nullptr;
@@ -80,7 +80,7 @@ struct OptimizerPlan {
     engine::ProgramUse program = engine::ProgramUse::optional;
     std::string checkpoint_folder = {};  // empty: as the settings say
     std::string below_path = {};         // of a rank that serves: a folder in each of csd.path
-    // What else all ranks must have alike, and only the program uses.
+    // Values that only the program uses, and that all ranks must have alike, too.
     mpi::NamedValues of_program = {};
 };
 

@@ -60,11 +60,11 @@ public:
     OptimizerSession& operator=(const OptimizerSession&) = delete;
     ~OptimizerSession() = default;
 
-    // Waits until all ranks that compute are here for the same.
+    // Waits until all ranks that compute make the same call.
     void match_calls(CollectiveCall call) const;
     // Decides what the run goes on from, and opens the state without changing it, on all ranks.
     void open_with_others(const engine::StartRequest& request);
-    // What a rank that serves does of it.
+    // Does the part of open_with_others() that a rank that serves does.
     void open(const engine::StartRequest& request);
     bool is_open() const { return opened_.has_value(); }
     // After the PrepareCall of a new state: writes its values.
@@ -78,7 +78,7 @@ public:
     auto on_all(Call call) {
         Packer told;
         call.told(told);
-        send(Call::command, std::move(told.bytes));
+        send(Call::kCommand, std::move(told.bytes));
         return run(call);
     }
     // Does the call on this rank, as all ranks do.
@@ -107,8 +107,8 @@ public:
     std::exception_ptr close(bool keeps_vector, bool has_failed);
     // Ends the run and its communicators. Not collective.
     void let_go();
-    // In a fork of the process: the parent's files, connections and memory stay as they are. Any
-    // thread.
+    // Leaves the parent's files, connections and memory as they are, in a fork of the process. Any
+    // thread may call.
     void leave_to_parent();
 
     // The calls below come from any thread, after open().
@@ -144,7 +144,7 @@ private:
     bool match_calls(CollectiveCall call, bool raises, std::chrono::seconds limit) const;
     void check_parameter_home() const;
 
-    // --- Values of tensors: session_values.cpp ---
+    // --- Values of tensors: optimizer_session_values.cpp ---
     engine::Carried carried_state() const;
     void share_start_values(std::span<const StartValues> values) const;
     void pass_to_servers(std::span<const StartValues> values) const;
@@ -157,18 +157,18 @@ private:
     void change(std::span<const StartValues> values, std::size_t first,
                 std::span<float> masters) const;
 
-    // --- A step: session_step.cpp ---
+    // --- A step: optimizer_session_step.cpp ---
     void use_places(const GpuPlaces& places);
     void pass_blocks();
     void keep_program(std::int64_t step);
     void make_durable(std::int64_t step);
     void end_void_step(bool is_given_up);
 
-    // --- What ranks must have alike: session_agreement.cpp ---
+    // --- What ranks must have alike: optimizer_session_agreement.cpp ---
     mpi::NamedValues values_of_all(const engine::StartRequest& request) const;
     static std::uint64_t digest_of(const engine::StepSettings& step);
     [[noreturn]] void refuse_unequal(const engine::StepSettings& step) const;
-    // What all ranks know of a step's gradients.
+    // The presence of a step's gradients on all ranks.
     struct Presence {
         std::vector<std::size_t> skipped;  // tensors without a gradient on any rank
         bool is_given_up = false;          // by any rank

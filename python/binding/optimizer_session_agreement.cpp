@@ -1,5 +1,5 @@
-// What all ranks of an optimizer must have alike: at the start, and in each step. Called by the
-// session's other files.
+// Checks what all ranks of an optimizer must have alike, at the start and in each step. Called by
+// the session's other files.
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/packed.hpp"

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <exception>
 #include <future>
+#include <latch>
 #include <string_view>
 #include <utility>
 
@@ -34,7 +35,7 @@ struct Follower {
 
 template <typename... Calls>
 constexpr auto followers_of() {
-    return std::array{Follower{Calls::command, &follow_call<Calls>}...};
+    return std::array{Follower{Calls::kCommand, &follow_call<Calls>}...};
 }
 
 // All calls that a session opened by rank 0 takes part in.
@@ -48,15 +49,16 @@ Server::~Server() {
     if (sessions_.empty() || MpiThread::instance().is_of_parent()) {
         return;
     }
-    std::promise<void> over;
+    std::latch over(1);
     MpiThread::instance().post([&] {
         sessions_.clear();
-        over.set_value();
+        over.count_down();
     });
-    over.get_future().wait();
+    over.wait();
 }
 
 void Server::run(const Poll& poll) {
+    MpiThread::instance().refuse_fork();
     std::promise<void> over;
     std::future<void> ended = over.get_future();
     MpiThread::instance().post([this, &over] {

@@ -20,7 +20,7 @@ public:
     // Runs `work`, which may refer to the caller's variables, and returns when it is done.
     void do_and_wait(std::function<void()> work);
     bool is_done(std::uint64_t work) const;
-    // These wait until the work is done, or all work is. They rethrow its failure.
+    // Both functions wait until the work is done, or all work is, and rethrow its failure.
     void await(std::uint64_t work, const Poll& poll);
     void await_all(const Poll& poll);
     // Waits until `is_over`, which is called under the lock, or rethrows a failure.
@@ -45,7 +45,7 @@ public:
         changed_.notify_all();
     }
 
-    // In a fork of the process: its parent's threads may wait here.
+    // Makes a queue that is destroyed in a fork forget the threads of the parent that wait here.
     void leave_to_parent();
 
 private:

@@ -49,7 +49,7 @@ has_compatible_shallow_copy_type = torch._has_compatible_shallow_copy_type
 peek_interpreter_stack = torch._C._functorch.peek_interpreter_stack
 # Within this context, or in a function that it decorates, torch.func's transforms do not see what is computed.
 temporarily_clear_interpreter_stack = torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack
-# What torch.jit.trace() records into, and its replacement by None while the package works.
+# Gets what torch.jit.trace() records into, and sets it to None while the package works.
 get_tracing_state, set_tracing_state = torch._C._get_tracing_state, torch._C._set_tracing_state
 # Numbers of the modes for dispatch that the program is in, and the context that turns them off.
 len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack

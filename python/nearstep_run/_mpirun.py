@@ -10,7 +10,8 @@ from typing import NoReturn
 from . import _hosts, _machine, _open_mpi, _sites
 
 _USE = "use launch/mpirun CONFIG SITE [-n RANKS] [OPTIONS of nearstep train]"
-# What every host needs of XRT, if cards are used, and what the user says of networks. Open MPI forwards its own.
+# Variables that every host needs of XRT, if cards are used, and by which the user sets networks. Open MPI forwards its
+# own.
 _FORWARDED = ("XILINX_XRT", "XRT_INI_PATH", "NEARSTEP_EMULATED_CARDS", "UCX_", "NCCL_")
 
 
@@ -73,7 +74,7 @@ def main(words: list, caller: str = "mpirun", use: str = _USE) -> NoReturn:
     if stored:
         serve = [request.python, "-m", "nearstep", "serve"]
         parts += [":", *_ranks_that(plan, plan.ranks - stored, stored, options, serve)]
-    # As words, for another head.
+    # Variables become arguments of env, for a head that is another host.
     kept = ("OMPI_MCA_", "PRTE_MCA_", "OMPI_ALLOW_RUN_AS_ROOT", "UCX_", "NCCL_")
     variables = [f"{name}={given[name]}" for name in sorted(given) if name.startswith(kept)]
     variables = [f"OMP_NUM_THREADS={given['OMP_NUM_THREADS']}", f"{spinning}={given[spinning]}", *variables]

@@ -89,7 +89,7 @@ def _submit(words: list) -> NoReturn:
     signals = [re.fullmatch("(?:--signal=)?[RB:]*(?:SIG)?USR1@([0-9]+)", word) for part in parts for word in part]
     notice = int(next((found[1] for found in reversed(signals) if found), _NOTICE))
     _refuse(request, parts, notice)
-    # As arguments, because the job may have none of this environment (--export=NONE).
+    # Variables are passed as arguments, because the job may have none of this environment (--export=NONE).
     settings = _open_mpi.Settings()
     settings.set_start(is_oversubscribed=True)
     kept = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")

@@ -23,7 +23,7 @@ using Action = std::function<void(const mpi::Communicator& world)>;
 // Most of what an option counts: ranks, hosts, seconds.
 inline constexpr int kMostCount = 1'000'000'000;
 
-// What an option takes: a number in this range, and no NaN, which CLI::Range lets pass.
+// Returns a validator of a number in this range. NaN is refused, which CLI::Range lets pass.
 CLI::Validator number_in(double least, double most);
 CLI::Validator not_empty();
 

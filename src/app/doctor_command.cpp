@@ -40,7 +40,7 @@ struct DoctorArguments {
     bool prints_findings = false;
 };
 
-// What computes: the GPUs if PyTorch finds some, else the CPU in the host's memory.
+// Finds what computes: the GPUs if PyTorch finds some, else the CPU in the host's memory.
 void find_compute(doctor::HostFacts& facts) {
     const model::ComputeDevice device = model::choose_device(config::Processor::automatic, 0);
     if (!device.is_gpu() || memory::gpus() == 0) {
@@ -125,7 +125,7 @@ std::vector<std::string> named_folders(const config::RunSettings& run) {
     return run.csd.path == config::CsdSettings{}.path ? std::vector<std::string>() : run.csd.path;
 }
 
-// This host's findings in one line.
+// Returns this host's findings in one line.
 std::string findings_here(const config::RunSettings& run) {
     return doctor::to_json(find_host(named_folders(run)))
         .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -148,7 +148,8 @@ std::vector<doctor::HostFacts> find_hosts_of_ranks(const mpi::Communicator& worl
     return hosts;
 }
 
-// What other hosts call: this program, or the one that finds its libraries (NEARSTEP_PROGRAM).
+// Returns the command that other hosts call: this program, or the one that finds its libraries
+// (NEARSTEP_PROGRAM).
 std::vector<std::string> command_for_hosts(const config::RunSettings& run) {
     const char* named = std::getenv("NEARSTEP_PROGRAM");
     std::vector<std::string> command{

@@ -1,4 +1,4 @@
-// What options take. Used by the subcommands.
+// Checks the values of options. Used by the subcommands.
 #include "app/commands.hpp"
 #include "base/error.hpp"
 

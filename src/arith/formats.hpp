@@ -24,7 +24,7 @@ enum class StateFormat : std::uint8_t { fp32, bf16, q8, compact };
 // How codes of gradients are rounded.
 enum class Rounding : std::uint8_t { nearest, stochastic };
 
-// How a tile of a delta is written (docs/formats/delta.md).
+// How a tile of a delta is written (docs/formats/parameter-payload.md).
 enum class DeltaForm : std::uint32_t { dense, bitmap, units, codes, list };
 constexpr std::uint32_t kDeltaForms = 5;
 

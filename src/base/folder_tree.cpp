@@ -55,7 +55,8 @@ int flush_folder(const std::string& folder) {
     if (::fsync(opened.get()) == 0) {
         return 0;
     }
-    // From CIFS, shared folders of virtual machines, and FUSE.
+    // Errors by which CIFS, shared folders of virtual machines, and FUSE say that they do not offer
+    // an operation.
     constexpr std::array kNotOffered = {EINVAL, ENOSYS, EOPNOTSUPP, EBADF, ENOTTY, EISDIR};
     const int code = errno;
     if (std::ranges::find(kNotOffered, code) == kNotOffered.end()) {

@@ -16,7 +16,7 @@ bool is_present(const std::string& path);
 
 // True for a link whose target is missing, or that leads to itself.
 bool is_broken_link(const std::string& path);
-// Such a link among the path and the folders that it lies in; empty: none.
+// Returns such a link among the path and the folders that it lies in; empty if there is none.
 std::string broken_link_in(const std::string& path);
 
 // Makes the names in the folder survive a power cut. Where the filesystem cannot do that, a line of

@@ -15,8 +15,8 @@ using LogField = std::pair<std::string_view, std::string>;
 // says so. Any thread may call.
 void log_event(std::string_view event, const std::vector<LogField>& fields = {});
 
-// What happens on one rank often happens on all. So ranks from kMostNamed on write no events from
-// here on; others name them by silent_events().
+// An event of one rank often happens on all. So ranks from kMostNamed on write no events from here
+// on; others name them by silent_events().
 void write_log_of(int rank);
 
 // The names of events that this process has not written, ascending, each once.

@@ -34,7 +34,8 @@ struct Description : store::Commit, store::Lineage {
     std::string site;
     std::size_t parameters = 0;
     std::vector<TensorPlace> tensors;
-    // What the program of each rank that computes kept in a file of its own; empty: unknown.
+    // The record of what the program of each rank that computes kept in a file of its own; empty:
+    // unknown.
     std::vector<store::ProgramRecord> programs = {};
 };
 
@@ -78,8 +79,8 @@ public:
         const std::vector<shard::TileRange>& ranges,
         const std::vector<std::size_t>& residual_tiles = {});
     virtual ~RankFileWriter() = default;
-    // This and the next two throw IoError if the file cannot be written. `tiles` must lie within
-    // one of the ranges.
+    // Writes the state of these tiles, which must lie within one of the ranges. Throws IoError if
+    // the file cannot be written, as the next two calls do.
     virtual void write(shard::TileRange tiles, const StateView& state) = 0;
     // Writes a tile's residual, kTileElems values. Call it once for each of residual_tiles.
     virtual void write_residual(std::size_t tile, std::span<const float> residual) = 0;
@@ -120,8 +121,8 @@ public:
     static std::unique_ptr<Reader> open(const std::string& index_path);
     virtual ~Reader() = default;
     virtual const Description& description() const = 0;
-    // What the program of that rank kept, or of rank 0 if the index has none of that rank; without
-    // bytes: nothing.
+    // Returns what the program of that rank kept, or that of rank 0 if the index has none of that
+    // rank. Without bytes, nothing was kept.
     virtual store::ProgramState program(int rank) const = 0;
     // Reads tiles and verifies their checksums.
     virtual void read(shard::TileRange tiles, const StateSpans& state) = 0;

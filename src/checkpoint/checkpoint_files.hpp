@@ -74,7 +74,7 @@ void report_unwritten(const std::string& path, std::size_t bytes,
 // ConfigError tells that nothing was changed.
 void as_fault_of_run(const std::function<void()>& work);
 
-// Both functions throw refuse_write()'s errors.
+// Writes a file, or a folder's entries, through to the drive. Throws refuse_write()'s errors.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& folder);
 

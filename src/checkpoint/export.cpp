@@ -83,7 +83,7 @@ void make_file(const std::string& path, const Description& about,
     h5::close_file(std::move(file), path);
 }
 
-// What one rank does of an export.
+// The part of an export that one rank writes.
 class Share {
 public:
     // `path`: of the file that becomes `out_path`, which messages name.

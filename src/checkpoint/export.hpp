@@ -17,13 +17,13 @@
 
 namespace nearstep::checkpoint {
 
-// What a model knows of a tensor and its shape does not tell.
+// Facts about a tensor that its shape does not tell.
 struct TensorNote {
     std::string layout = {};             // names of the dimensions: "output, input"; may be empty
     std::vector<std::string> ties = {};  // other names of the same parameter
 };
 
-// What a model knows of itself. A text that is empty is not written.
+// Texts of a model that an export writes. An empty one is not written.
 struct ModelTexts {
     std::string config = {};                       // config.json
     std::string generation_config = {};            // generation_config.json
@@ -51,8 +51,8 @@ struct ExportSettings {
     Moments moments = Moments::left_out;
 };
 
-// Both exports are collective: the ranks write at once and see the same folders. `texts` is called
-// on rank 0. All ranks give the same `others`.
+// Both kinds of export are collective: the ranks write at once and see the same folders. `texts` is
+// called on rank 0. All ranks give the same `others`.
 
 // Streams the masters of the checkpoint at `index_path`, and after them `others` as they are, into
 // `out_path`: a dataset per tensor. Writes the texts into files beside it, of which none may be

@@ -13,7 +13,7 @@ namespace nearstep::checkpoint {
 // The paths of all datasets, in the order in which they were made.
 std::vector<std::string> datasets_of(h5::StoredFile& file);
 
-// Where the elements of all datasets lie: what the seal leaves out.
+// Returns where the elements of all datasets lie, which the seal leaves out.
 FileRanges elements_of(h5::StoredFile& file);
 
 // The digest of a dataset's elements as they are stored. Any thread may call.

@@ -42,7 +42,7 @@ class Source {
 public:
     Source(const InputFile& file, std::uint64_t base);
 
-    // Where `bytes` at `address` begin in the file, which has all of them.
+    // Returns where `bytes` at `address` begin in the file, which has all of them.
     std::uint64_t place(std::uint64_t address, std::uint64_t bytes) const;
     // Reads a part of the file's structure. All parts together may be a little larger than the
     // file, so that parts that lead to each other come to an end.

@@ -64,7 +64,7 @@ public:
 private:
     static constexpr std::uint64_t kNodeBytes = 10;  // of a node without records
 
-    // What nodes below a level can hold, and the width of a number of that size.
+    // The capacity of the nodes below a level, and the width of a number of that size.
     struct Below {
         std::uint64_t most = 0;
         std::size_t bytes = 0;

@@ -14,7 +14,7 @@
 
 namespace nearstep::h5 {
 
-// What a B-tree of version 2 holds.
+// The records of a B-tree of version 2.
 enum class Indexed : unsigned char { links = 5, attributes = 8 };
 
 // Calls `take` with the message of each link or attribute in a fractal heap, by the tree that lists

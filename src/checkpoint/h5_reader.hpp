@@ -20,7 +20,7 @@ namespace nearstep::h5 {
 
 enum class Kind : unsigned char { none, natural, integer, real, text };
 
-// What a file says of a dataset's or an attribute's elements.
+// The type and shape of a dataset's or an attribute's elements.
 struct Array {
     Kind kind = Kind::none;
     std::size_t elem_bytes = 0;

@@ -1,5 +1,5 @@
-// Where a run's newest checkpoint is. A run may write its checkpoints to any folder, so it leaves a
-// record beside its manifest. docs/formats/checkpoint.md describes the file.
+// Remembers where a run's newest checkpoint is. A run may write its checkpoints to any folder, so
+// it leaves a record beside its manifest. docs/formats/checkpoint.md describes the file.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,8 @@ namespace nearstep::checkpoint {
 
 namespace {
 
-// Without the type of the parameters, which exports of one model may differ in.
+// Returns the model's config without the type of the parameters, in which exports of one model may
+// differ.
 nlohmann::json model_in(const std::string& content) {
     nlohmann::json model = nlohmann::json::parse(content, nullptr, false);
     if (model.is_object()) {

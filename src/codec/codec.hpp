@@ -71,7 +71,8 @@ protected:
     const Kernels& kernels() const { return kernels_; }
 
 private:
-    // These two do the work of encode() and decode_add(), which have checked the arguments.
+    // encode_tile() and add_decoded() do the work of encode() and decode_add(), which have checked
+    // the arguments.
     virtual void encode_tile(std::span<const float> tile, std::byte* payload,
                              arith::TileKey key) const = 0;
     virtual void add_decoded(const std::byte* payload, std::size_t first,

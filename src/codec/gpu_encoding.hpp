@@ -24,8 +24,8 @@ struct GpuEncoding {
     // The payloads take tiles x payload_bytes() bytes.
     std::byte* payloads = nullptr;
 
-    // For stochastic rounding. Tile i's key is arith::tile_key(random_key, first_tile + places[i]);
-    // if `places` is null, i replaces places[i].
+    // Keys of stochastic rounding. Tile i's key is arith::tile_key(random_key, first_tile +
+    // places[i]); if `places` is null, i replaces places[i].
     std::uint64_t random_key = 0;
     std::uint64_t first_tile = 0;
     const std::uint32_t* places = nullptr;

@@ -186,7 +186,7 @@ __device__ inline void list_marked(const TopkEncoding& e, std::size_t first, Wor
         }
     }
     __syncthreads();
-    // In a second pass, so that neighbouring threads load values together.
+    // Values are loaded in a second pass, so that neighbouring threads load together.
     for (unsigned i = threadIdx.x; i < total; i += kThreads) {
         w.list.bits[i] = bits_of(load_value(e.source, first + w.list.index[i]));
     }

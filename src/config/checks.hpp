@@ -8,7 +8,7 @@
 
 namespace nearstep::config {
 
-// Where each key was set, for messages. Keys left at their default are not in it.
+// The places where keys were set, for messages. Keys left at their default are not in it.
 using Origins = std::map<std::string, std::string>;
 
 // Throws ConfigError.

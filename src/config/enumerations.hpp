@@ -20,7 +20,7 @@ enum class ProductFormat : std::uint8_t { automatic, bf16, fp32 };
 // Where backward finds the activations of a layer.
 enum class Activations : std::uint8_t { automatic, all, gpu, host };
 
-// Which parameters have weight decay; matrices: tensors of two or more dimensions.
+// The parameters that have weight decay. Matrices are tensors of two or more dimensions.
 enum class Decay : std::uint8_t { all, matrices };
 // Gradients are clipped by the norm of this step, or of the previous one.
 enum class Clipping : std::uint8_t { exact, delayed };
@@ -28,12 +28,12 @@ enum class Clipping : std::uint8_t { exact, delayed };
 // emulated: on the host's cores and, for state in memory, on the rank's GPU; host: on its cores
 // alone.
 enum class DeviceKind : std::uint8_t { emulated, host, xrt };
-// Which steps survive a crash.
+// The steps that survive a crash.
 enum class Durability : std::uint8_t { step, checkpoint, none };
 enum class IoKind : std::uint8_t { automatic, io_uring, threads };
 
-// Which transfers of GPUs cross a shaped host link: none, all of them once per rank, or all of them
-// once.
+// The transfers of GPUs that cross a shaped host link: none, all of them once per rank, or all of
+// them once.
 enum class GpuLinkUse : std::uint8_t { apart, whole, split };
 
 enum class PayloadCodec : std::uint8_t { dense, q8, q4, topk, automatic };

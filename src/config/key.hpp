@@ -43,11 +43,11 @@ using Target =
                  std::string*, std::vector<int>*, std::vector<double>*, std::vector<std::string>*,
                  GroupSize*, Enumeration>;
 
-// Which files may set a key. An override may set every key.
+// The files that may set a key. An override may set every key.
 enum class KeyPlace { config, config_or_site, site };
 
-// Who may have a value of its own. run: all ranks of a run have the same. rank: it says what a rank
-// or its host has, and changes no results.
+// The scope of a value. run: all ranks of a run have the same value. rank: the value says what a
+// rank or its host has, and changes no results.
 enum class KeyScope { run, rank };
 
 struct Key {
@@ -58,7 +58,7 @@ struct Key {
     Limits limits{};
     KeyPlace place = KeyPlace::config;
     KeyScope scope = KeyScope::run;
-    // For enumerations: words of earlier versions, and what to write instead.
+    // The words of earlier versions for an enumeration's values, and what to write instead.
     std::map<std::string, std::string> removed_words{};
 };
 

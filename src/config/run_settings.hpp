@@ -42,7 +42,8 @@ struct ModelSettings {
     int key_heads() const { return kv_heads > 0 ? kv_heads : heads; }
     int key_width() const { return width / heads * key_heads(); }
     int most_positions() const { return positions > 0 ? positions : context; }
-    // By default 4 times the width for gpt; for llama two thirds of that, up to a multiple of 256.
+    // Returns the hidden width: by default 4 times the width for gpt; for llama two thirds of that,
+    // up to a multiple of 256.
     int hidden_width() const {
         const int of_llama = (8 * width / 3 + 255) / 256 * 256;
         return hidden > 0 ? hidden : is_llama() ? of_llama : 4 * width;

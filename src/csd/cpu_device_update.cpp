@@ -120,7 +120,7 @@ void CpuDevice::take_place(Slot& slot, std::size_t subgroup) {
     slot.place = state_.new_place_of(subgroup, slot.generation + 1);
     if (is_mapped()) {
         slot.updated = state_.map(subgroup, slot.place);
-        // Also copies the zeros that pad the arrays to whole pages.
+        // The last page has zeros, too, which pad the arrays to whole pages.
         std::ranges::copy(slot.old.last(store::kPageBytes),
                           slot.updated.last(store::kPageBytes).begin());
     }

@@ -27,7 +27,7 @@ constexpr std::size_t kMostStride = std::size_t{1} << 20U;
 
 }  // namespace
 
-// What the log holds beside the payloads, and where it is. Digests are XXH3.
+// The sizes and the digest of what the log holds beside the payloads. Digests are XXH3.
 struct GradientLog::Directory {
     std::uint64_t payload_bytes = 0;  // in the file, from kPayloadsAt on
     std::uint64_t fact_bytes = 0;     // after them, in whole pages

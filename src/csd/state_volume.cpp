@@ -147,7 +147,8 @@ void StateVolume::refuse_at(std::int64_t offset, const std::string& fault,
                            "; if it happens again, replace the drive."));
 }
 
-// What comes in place of a damaged state would be written over the other one.
+// Throws ConfigError if the extent is of another state, over which the replacement of a damaged one
+// would be written.
 void StateVolume::refuse_other_state(std::span<const std::byte> extent, std::size_t subgroup,
                                      std::int64_t generation, std::int64_t offset) const {
     if (store::is_of_other_state(header_of(subgroup, generation), extent)) {

@@ -175,7 +175,7 @@ private:
     std::deque<GradientLog> logs_;
     std::mutex looking_;
     bool has_looked_ = false;  // for what the places hold
-    // What the logs were found to have, by generation.
+    // The updates that the logs were found to have, by generation.
     std::map<std::int64_t, std::optional<LoggedUpdate>> updates_;
     std::atomic<std::int64_t> most_repeated_ = 0;
     std::counting_semaphore<> calls_{kMostCalls};

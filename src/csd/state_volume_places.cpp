@@ -153,8 +153,8 @@ void StateVolume::move_back() {
     }
 }
 
-// What is read from the only log is stored in the place of older state, so all of it is verified
-// before. What is read from several is not stored.
+// Verifies the only log, because what is read from it is stored in the place of older state. What
+// is read from several logs is not stored.
 void StateVolume::check_log(std::int64_t generation) {
     if (!places_) {
         return;

@@ -27,7 +27,7 @@ using Bytes = std::vector<std::uint8_t>;
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-// What a file or a link is instead of text.
+// The kinds of files and links that are no text.
 enum class NoText { none, utf16, compressed, binary, broken_link, linked_folder, no_file };
 
 struct Passed {

@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-// What fpga/ builds kernels for. Shells end in _base_2, platforms in _2_202110_1.
+// The platform that fpga/ builds kernels for. Shells end in _base_2, platforms in _2_202110_1.
 constexpr const char* kPlatform = "xilinx_u2_gen3x4_xdma_gc";
 constexpr double kKernelGib = 4;  // of a bank of memory
 
@@ -48,7 +48,7 @@ std::optional<double> window_gib(const fpga::CardFacts& card) {
     return largest;
 }
 
-// What hinders the use of a card that can be opened, by topic, with what to do.
+// Returns what hinders the use of a card that can be opened, by topic, with what to do.
 Json hindrances_of(const fpga::CardFacts& card, const std::optional<double>& window) {
     Json found = Json::object();
     if (!card.shell.empty() && !card.shell.starts_with(kPlatform)) {

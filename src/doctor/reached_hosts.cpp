@@ -47,7 +47,7 @@ std::vector<std::string> lines_of(const std::string& output) {
     return lines;
 }
 
-// What the program said last, as " (...)"; empty if it said nothing.
+// Returns what the program said last, as " (...)"; empty if it said nothing.
 std::string last_words(const CommandEnd& end) {
     const std::vector<std::string> lines = lines_of(end.output);
     const auto last = std::find_if(lines.rbegin(), lines.rend(),

@@ -8,7 +8,7 @@
 
 namespace nearstep::doctor {
 
-// What precedes the line of a host's findings among all that it prints.
+// The word before a host's findings in the line that has them, among all that the host prints.
 inline constexpr const char* kFindings = "findings ";
 
 // Refuses names that a site or a command line would read as something else, and a name given twice.

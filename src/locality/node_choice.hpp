@@ -1,4 +1,4 @@
-// Which NUMA node each rank of a host is bound to: pure arithmetic.
+// Chooses the NUMA node that each rank of a host is bound to: pure arithmetic.
 #pragma once
 
 #include <vector>

@@ -75,7 +75,7 @@ constexpr int kPciDomain = 50;
 constexpr int kComputeMajor = 75;
 constexpr int kComputeMinor = 76;
 
-// What this process can use: the driver, or why not.
+// The driver, or the reason why this process cannot use it.
 struct CudaDriverState {
     const CudaDriver* driver = nullptr;  // null: no GPU can be used
     int version = 0;                     // of CUDA, as the driver has it

@@ -35,7 +35,8 @@ std::string name_of_gpu(int gpu);
 // Whether that is the name of a part of a GPU (MIG), of which a process sees one.
 bool is_part_of_gpu(std::string_view name);
 
-// At least this many thread blocks run at once, if each fits on one multiprocessor.
+// Returns the number of multiprocessors: at least as many thread blocks run at once, if each fits
+// on one.
 int multiprocessors_of_gpu(int gpu);
 
 struct GpuRoom {

@@ -61,7 +61,8 @@ std::vector<std::string> loaded_libraries() {
     return paths;
 }
 
-// Where packages of the Python index, conda and CUDA's own installer have it.
+// Returns the paths at which packages of the Python index, conda and CUDA's own installer have
+// NVRTC.
 std::vector<std::string> candidates(int cuda_major) {
     std::vector<std::string> paths;
     for (const std::string& loaded : loaded_libraries()) {

@@ -7,8 +7,8 @@
 
 namespace nearstep::memory {
 
-// What NVRTC compiles: one kernel of a file, and the headers that the file may include, as pairs of
-// path and text.
+// A program that NVRTC compiles: one kernel of a file, and the headers that the file may include,
+// as pairs of path and text.
 struct GpuProgram {
     std::string path;
     std::string source;

@@ -31,7 +31,8 @@ int block_of(const Geometry& geometry, std::size_t parameter);
 std::vector<feed::Visit> blocks_read(const Geometry& geometry,
                                      const std::vector<BlockFunction>& functions);
 
-// For describe functions: append a block to the geometry, and a parameter to the last block.
+// Functions by which describe functions append a block to the geometry, and a parameter to the last
+// block.
 void append_block(Geometry& geometry, std::string name);
 void append_parameter(Geometry& geometry, std::string name, std::vector<std::int64_t> shape,
                       StartRule start);

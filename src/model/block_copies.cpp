@@ -76,7 +76,7 @@ public:
     }
 
 private:
-    // Both return how many bytes were copied from host memory.
+    // copy_all() and copy_part() return the bytes that were copied from host memory.
     std::size_t copy_all(std::span<const std::byte> bytes, std::span<std::byte> room) const {
         copy_to_gpu(room.first(bytes.size()), bytes, copies_);
         return bytes.size();

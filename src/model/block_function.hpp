@@ -15,9 +15,9 @@ namespace nearstep::model {
 // sums too long for 16 bits, such as an embedding.
 enum class BlockFormat { compute, fp32 };
 
-// What the caller uses of a block's output: its values, or only its graph, where backward computes
-// the block again and has the output's gradient. Then the last product may be left out, a third of
-// a GPT layer's work: the values mean nothing.
+// The part of a block's output that the caller uses: its values, or only its graph, where backward
+// computes the block again and has the output's gradient. Then the last product may be left out, a
+// third of a GPT layer's work: the values mean nothing.
 enum class OutputUse { values, graph };
 
 struct BlockFunction {

@@ -49,7 +49,7 @@ struct Geometry {
     std::size_t elems = 0;
 };
 
-// What the dimensions of a matrix are, which its shape does not tell.
+// The names of a matrix's dimensions, which its shape does not tell.
 struct MatrixNote {
     std::string name;        // the parameter's
     std::string dimensions;  // in the order of the shape: "output, input"

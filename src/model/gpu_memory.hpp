@@ -18,8 +18,8 @@ struct GpuMemoryUse {
 // Peaks since begin_gpu_memory_use(). `device` is a GPU that torch has used.
 GpuMemoryUse gpu_memory_use(const ComputeDevice& device);
 
-// From now on torch throws instead of taking more than `bytes`. Does nothing if torch was built
-// without CUDA.
+// Makes torch throw instead of taking more than `bytes`. Does nothing if torch was built without
+// CUDA.
 void limit_gpu_memory(const ComputeDevice& device, std::size_t bytes);
 
 }  // namespace nearstep::model

@@ -1,4 +1,5 @@
-// Where a network keeps its parameters, block inputs, and what backward needs, and how many logits.
+// Says where a network keeps its parameters, block inputs and what backward needs, and how many
+// logits it computes at once.
 #pragma once
 
 #include <cstdint>

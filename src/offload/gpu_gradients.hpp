@@ -58,7 +58,8 @@ public:
     // `random_key` belongs to the step and this source. `codec` outlives the step.
     void begin_step(const codec::Codec& codec, std::uint64_t random_key);
 
-    // Where to write the block's gradient: fp32, on the GPU. Blocks come last first in every step.
+    // Returns the GPU memory for the block's gradient in fp32. Blocks come last first in every
+    // step.
     std::span<float> space(std::size_t block);
 
     // Writes the gradient there, if it has parts.
@@ -72,7 +73,7 @@ public:
     // Waits for them. `block` is one of the last two encoded, whose payloads stay until the next
     // but one is encoded.
     std::span<const std::byte> payloads(std::size_t block);
-    // For each of these payloads, the sum of squares of the values that it decodes to, see
+    // Returns for each of these payloads the sum of squares of the values that it decodes to, see
     // codec::square_on_gpu(); empty unless wanted. Call it after payloads() of the block.
     std::span<const double> squares(std::size_t block) const;
 

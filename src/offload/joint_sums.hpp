@@ -18,9 +18,10 @@ namespace nearstep::offload {
 
 struct PipelineSettings;
 
-// In each group, each tile has a slicer. The group's nodes add up their gradients and send it the
-// dense sums. It adds these up, in the order of the nodes, encodes the result, and sends that to
-// the tile's owners. So owners get one payload of each group. Collective, but for encode().
+// Adds up the gradients of groups of nodes. In each group, each tile has a slicer: the group's
+// nodes add up their gradients and send it the dense sums. The slicer adds these up, in the order
+// of the nodes, encodes the result, and sends that to the tile's owners. So owners get one payload
+// of each group. Collective, but for encode().
 class JointSums {
 public:
     // Builds the sums of the joint groups that `settings` names.

@@ -33,8 +33,8 @@
 
 namespace nearstep::offload {
 
-// Which parameters a rank's vector holds. `whole`: all of them. `parts`: some tiles permanently and
-// others while they are needed, because ranks of several nodes hold the parameters together.
+// The parameters that a rank's vector holds. `whole`: all of them. `parts`: some tiles permanently
+// and others while they are needed, because ranks of several nodes hold the parameters together.
 // `none`: they stay in the state.
 enum class VectorKind { whole, parts, none };
 
@@ -136,7 +136,8 @@ public:
     void begin_step(const exchange::StepEncoding& encoding, const codec::Codec* sum_codec = nullptr,
                     const codec::Codec* of_nodes = nullptr);
 
-    // With has_gpu(): where to write this rank's gradient of the block, in fp32. Not collective.
+    // Returns the memory for this rank's gradient of the block in fp32, if has_gpu(). Not
+    // collective.
     std::span<float> gradient_space(std::size_t block);
     bool has_gpu() const { return gpu_gradients_.has_value(); }
 
@@ -213,7 +214,7 @@ public:
     void accept() { accept(generation_); }
     // The ranks that hold a copy of the optimizer state together with this one.
     const mpi::Communicator& copy_ranks() const { return copy_ranks_; }
-    // This rank's, in the order of its copy's device map.
+    // This rank's devices, in the order of its copy's device map.
     const std::vector<std::unique_ptr<csd::Device>>& devices() const { return devices_; }
 
     // The residual that this rank feeds back; null without error feedback. Not collective.

@@ -1,4 +1,4 @@
-// Where a step is on a rank. Refuses what does not come next.
+// Tracks where a step is on a rank, and refuses what does not come next.
 #pragma once
 
 #include "base/error.hpp"

@@ -241,7 +241,7 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
     const double share = n.share();
     const bool is_serial = problem.work.is_serial;
     const int slots = problem.work.slots;
-    // What slots keep is not read, and is written while the next step computes.
+    // State that slots keep is not read, and is written while the next step computes.
     const double kept = problem.work.kept;
     t.csd = share * ((1 - kept) * device.per_parameter(is_serial, slots) + kept * device.engine);
     const TierSeconds tiers = tier_seconds(problem, choice, n);

@@ -34,7 +34,7 @@ KeptState kept_state(const Problem& problem, const Choice& choice, const Numbers
 // subgroup lacks half of the updates on average.
 double replay_seconds(const Problem& problem, const Choice& choice);
 
-// What csd::describe() says, and how long that takes: "..., in about 20 s".
+// Returns what csd::describe() says, and how long that takes: "..., in about 20 s".
 std::string describe(const csd::LoggedState& logged, double replay_s);
 nlohmann::json to_json(const csd::LoggedState& logged, double replay_s);
 

@@ -22,8 +22,8 @@ int ranks_of_sum(const Choice& choice, const Problem& problem) {
                : choice.gradients.size();
 }
 
-// What backward finds, as model.activations says it. The network keeps as many layers as really
-// fit, which may be fewer than the formulas say.
+// Returns the value of model.activations for what backward finds. The network keeps as many layers
+// as really fit, which may be fewer than the formulas say.
 std::string_view activations_of(const Choice& choice) {
     return choice.kept != Kept::inputs ? "auto" : name_of(choice.inputs);
 }

@@ -45,7 +45,7 @@ struct Workload {
 
     // Whether the state by csd.path lies in host memory.
     bool is_in_memory() const { return keeping != csd::Keeping::twice; }
-    // What all of it takes there.
+    // The bytes of host memory that this state takes.
     double bytes_in_memory() const {
         return is_in_memory() ? state_bytes * static_cast<double>(model.parameters) : 0;
     }

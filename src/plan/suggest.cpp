@@ -17,8 +17,8 @@ namespace {
 using arith::StateFormat;
 using csd::Keeping;
 
-// What a forward moves through memory beside matrix products, per layer, width and token: norms,
-// activations, attention and residuals. With kProductsOfPeak a fit of rows in memory in
+// Bytes that a forward moves through memory beside matrix products, per layer, width and token:
+// norms, activations, attention and residuals. With kProductsOfPeak a fit of rows in memory in
 // docs/results, of widths from 1,024 to 4,096.
 constexpr double kMovedBytes = 142;
 // A GPU multiplies by a vocabulary that is no multiple of 64 in five times the time
@@ -79,8 +79,8 @@ Site site_of(const Machine& machine, const Workload& work) {
     return site;
 }
 
-// What the planner knows of the way: layers on the GPU keep all, streamed ones as many as fit, and
-// sums of gradients that do not fit wait on the host.
+// Returns the way as the planner's choice: layers on the GPU keep all, streamed ones as many as
+// fit, and sums of gradients that do not fit wait on the host.
 Choice choice_of(const Problem& problem, const Way& way) {
     Choice choice;
     choice.codec = way.codec;

@@ -22,7 +22,7 @@ std::vector<std::string> path_lines(const RunRecord& record, const std::string& 
 // Three lines: the loss and where the state is; the speed and its bound; the bytes written.
 std::string closing_lines(const RunRecord& record, std::int64_t steps_done);
 
-// What this process did, for a batch system's accounts: lines of a name and a number.
+// The work of this process, for a batch system's accounts: lines of a name and a number.
 std::string account_lines(const RunRecord& record, std::int64_t steps_done);
 
 // The lines that --traffic adds: tables of the bytes on each link, guesses, deltas, the expected

@@ -38,8 +38,8 @@ struct RunDrives {
 // Whether --metrics names such a file: its name ends in .prom.
 bool is_prometheus(const std::string& path);
 
-// What the file has of each drive, written by earlier processes of the job: bytes by label. Lines
-// that are no such counters are ignored.
+// Returns the bytes of each drive in the file, by label, which earlier processes of the job wrote.
+// Lines that are no such counters are ignored.
 std::map<std::string, double> written_in(const std::string& text);
 
 // Replaces the file at the first and the last step, and at others at most every second. The

@@ -138,7 +138,7 @@ void add_optional_parts(json& summary, const RunRecord& record) {
     }
 }
 
-// In how many steps each rank was the slowest by far.
+// Returns in how many steps each rank was the slowest by far.
 std::vector<std::uint64_t> slow_steps(const RunRecord& record, Slowest StepReport::*slowest) {
     std::vector<std::uint64_t> steps(record.hosts.size());
     for (const StepReport& step : record.steps) {

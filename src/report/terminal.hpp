@@ -9,9 +9,10 @@ struct Terminal {
     int columns = 0;  // 0: not a terminal, or one that cannot rewrite a line
     bool has_colours = false;
 
-    // Where this process's stdout ends. Open MPI gives a rank a pseudo-terminal without a size and
-    // copies from there to its own stdout; then mpirun's stdout counts. Rewriting needs a TERM
-    // other than "dumb"; colours are off if NO_COLOR is set (no-color.org).
+    // Describes the terminal at the end of this process's stdout. Open MPI gives a rank a
+    // pseudo-terminal without a size and copies from there to its own stdout; then mpirun's stdout
+    // counts. Rewriting needs a TERM other than "dumb"; colours are off if NO_COLOR is set
+    // (no-color.org).
     static Terminal of_stdout();
 };
 

@@ -72,7 +72,7 @@ File::File(std::string path, Storage* storage)
     PlainFile opened = open_plain(path_, O_RDWR);
     const bool is_there = opened.file || opened.code != ENOENT;
     if (!is_there || !hold(std::move(opened))) {
-        // What is asked before claim() is answered for a file that will be in this folder.
+        // Before claim() the folder's filesystem answers for the file that will be in it.
         const std::string folder = folder_of(path_);
         lies_in_memory_ = store::lies_in_memory(folder);
         is_direct_ = examine_folder(folder).is_direct;

@@ -52,7 +52,8 @@ struct Manifest {
     std::vector<NumberRange> copy = {};   // ranks that together hold all state; empty: all ranks
     // "HOST FOLDER" of the manifests of a few other ranks: see ranks_placed_by(). For messages.
     std::map<int, std::string> places = {};
-    // What the rank's program kept with the commits, newest first: see record_at(). Empty: unknown.
+    // Records of what the rank's program kept with the commits, newest first: see record_at().
+    // Empty: unknown.
     std::vector<ProgramRecord> programs = {};
     // Newest first: at most two, of adjacent generations, which lie in different places.
     std::vector<Commit> commits = {};

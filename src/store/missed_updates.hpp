@@ -9,8 +9,8 @@
 
 namespace nearstep::store {
 
-// By tensor, in the order of the parameter vector. Zeros at the end are left out, so it is empty if
-// no update left out a tensor.
+// The updates that each tensor missed, in the order of the parameter vector. Zeros at the end are
+// left out, so it is empty if no update left out a tensor.
 using MissedUpdates = std::vector<std::int64_t>;
 
 // "0-5:3,7-7:2": tensors 0 to 5 missed three updates, tensor 7 two, and the others none. Returns

@@ -27,8 +27,8 @@ struct ProgramState {
     std::string path = {};  // of the file that holds them; empty: none
 };
 
-// What a manifest or the index of a checkpoint says of a program's state, so that no other one is
-// taken for it.
+// The record of a program's state in a manifest or the index of a checkpoint, by which no other
+// state is taken for it.
 struct ProgramRecord {
     std::int64_t step = 0;    // from which on it holds
     std::uint64_t bytes = 0;  // 0: the program kept nothing

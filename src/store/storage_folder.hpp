@@ -20,7 +20,7 @@ struct PlannedFile {
     std::size_t step_bytes = 0;  // that a step writes there, on average
 };
 
-// The folder, or its closest existing parent.
+// Returns the folder, or its closest existing parent.
 std::string nearest_present(const std::string& folder);
 
 // Makes the folder and its missing parents, whose names then survive a power cut. Returns 0, or an

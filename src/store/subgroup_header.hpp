@@ -58,8 +58,8 @@ bool is_of_other_state(const SubgroupHeader& expected, std::span<const std::byte
 // is no extent that this user may read.
 bool holds_other_state(const std::string& path, std::uint64_t state);
 
-// What a page says that it is the header of, if it is a whole one of this layout. The state that it
-// belongs to is not looked at.
+// The version that a page says that it is the header of, if it is a whole header of this layout.
+// The state that it belongs to is not looked at.
 struct StoredVersion {
     std::uint64_t subgroup = 0;
     std::int64_t generation = 0;

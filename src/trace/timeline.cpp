@@ -40,8 +40,7 @@ const char* name_of(Lane lane) {
 
 Timeline::Timeline(std::size_t most_spans)
     : most_spans_(most_spans),
-      // Not a vector, which would touch all pages at once.
-      // NOLINTNEXTLINE(modernize-avoid-c-arrays)
+      // A vector would touch all pages at once. NOLINTNEXTLINE(modernize-avoid-c-arrays)
       recorded_(std::make_unique_for_overwrite<Recorded[]>(most_spans)),
       origin_(Clock::now()) {}
 

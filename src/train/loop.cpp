@@ -216,7 +216,7 @@ void look_at_result(Trainer& trainer, report::Reporter& reporter, const RunOptio
     }
 }
 
-// In each step, the slowest rank, and whether the step took long because of it.
+// The slowest rank of a step, and whether the step took long because of it.
 struct Felt {
     Slowest slowest;
     bool is_felt = false;

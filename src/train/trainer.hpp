@@ -59,10 +59,11 @@ public:
     std::size_t parameters() const { return geometry_.elems; }
     // Whether this rank has a part of the batch.
     bool computes() const { return network_ != nullptr; }
-    // Where and with what this rank's model computes.
+    // Says where and with what this rank's model computes.
     std::string describe_model() const;
     const model::ComputeDevice& compute_device() const { return compute_device_; }
-    // This rank's; null: the model runs on the CPU, or the program has no CUDA.
+    // The part of the GPU that this rank uses; null if the model runs on the CPU, or if the program
+    // has no CUDA.
     const GpuShare* gpu() const { return gpu_ ? &*gpu_ : nullptr; }
     // Rank 0's, on rank 0, after `steps` steps of this process.
     std::optional<report::GpuUse> gpu_use(std::size_t steps) const {

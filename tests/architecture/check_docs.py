@@ -1,12 +1,12 @@
 """Checks that docs/source-index.md says what each source does, in the words of the source's first comment, which says
-who calls it; that no comment begins with a pronoun for what it speaks of; that the sources which docs/architecture.md
-names exist; that the targets of links in documents exist: files, and headings in them; that docs/environment.md has the
-variables that the code reads, and no more than are allowed; that lines of all files that people write have at most 120
-columns, except rows of tables in documents and pragmas, which have no second line; that cells of tables on the
-pages that a user reads first have at most 12 words; and that sources have at most 450 lines. With --write, writes the
-index first.
+who calls it; that no comment or docstring begins without its subject; that the files, options and keys that documents
+name, and the sources that comments name, exist; that the targets of links in documents exist: files, and headings in
+them; that docs/environment.md has the variables that the code reads, and no more than are allowed; that lines of all
+files that people write have at most 120 columns, except rows of tables in documents and pragmas, which have no second
+line; that cells of tables on the pages that a user reads first have at most 12 words; and that sources have at most 450
+lines. With --write, writes the index first.
 
-    check_docs.py ROOT [--write]
+    check_docs.py ROOT [--write] [--tests-of BUILD]     the second option also looks for the tests that documents name
 """
 
 import ast
@@ -31,8 +31,15 @@ CALLER = re.compile(
     r"\b(?:Called|Used|Chosen|Made|Exported|Launched|Imported|chosen by|chooses|calls?|compiles|Only \S+ includes)\b"
     r"|^The program|^The command|^For ``|^launch/|The part of"
 )
-# A comment that begins so has its subject somewhere else.
-NO_SUBJECT = re.compile(r"^\s*(?://|#)<? (Of|Those|It|Its|They|Theirs)\b")
+# A comment or docstring that begins so has its subject somewhere else.
+NO_SUBJECT = r"(Of|Those|It|Its|They|Theirs|As|And|Also|Else|The same|What)\b"
+# Folders that begin the name of a file, and names that belong to others or are examples.
+FOLDERS = "bench|cluster|configs|examples|fpga|include|launch|mpi|packaging|python|src|tests"
+OF_OTHERS = {
+    *("--config_file", "--local-dir", "--test-dir", "examples/accelerate/fsdp2_config.yaml"),
+    *("cluster/mine/site.toml", "xrt_calls.hpp", "engine_test.cpp"),
+    *("fpga/model", "tests/fpga/check_kernels.py"),  # of an older commit
+}
 HEAD = """# Source index
 
 What each source does, and who calls it, in the words of its own first comment. [architecture.md](architecture.md) tells
@@ -115,18 +122,84 @@ def check_index(writes):
     return text.count("\n* ")
 
 
-def check_named_sources():
-    named = set(
-        re.findall(
-            r"`((?:src|mpi|fpga|python|tests|launch|bench)/[\w./-]+\.\w+)`", (root / "docs/architecture.md").read_text()
-        )
-    )
-    faults.extend(
-        f"docs/architecture.md names {name}, which is not there."
-        for name in sorted(named)
-        if not (root / name).is_file()
-    )
-    return len(named)
+def exists(name, files):
+    """Whether a name in a document or comment is that of a file or folder: its whole path, its end, or its stem."""
+    if "/" not in name:
+        return name in files["names"]
+    return name in files["paths"] or name in files["stems"] or any(path.endswith(f"/{name}") for path in files["paths"])
+
+
+def check_named_files():
+    """Looks for the files, options and keys that documents name in backquotes, and for the sources that comments name.
+    Names in capitals stand for others. Returns the number of the documents' names."""
+    paths = set(tracked())
+    sources = [name for name in paths if not name.endswith(".md") and not name.startswith("docs/")]
+    files = {
+        "paths": paths | {str(folder) for path in paths for folder in pathlib.Path(path).parents},
+        "names": {pathlib.Path(path).name for path in paths},
+        "stems": {path.rsplit(".", 1)[0] for path in paths},
+    }
+    texts = {name: (root / name).read_text(errors="replace") for name in sources}
+    code = "\n".join(texts.values())
+    keys = set(re.findall(r"^\| `(\w+\.[\w.]+)`", (root / "docs/configuration.md").read_text(), re.MULTILINE))
+    sections = {key.split(".")[0] for key in keys}
+    found = 0
+    for document in tracked("*.md", ":!CHANGELOG.md", ":!docs/source-index.md"):
+        text = (root / document).read_text()
+        for quoted in re.finditer(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)):
+            words = quoted[1]
+            missing = [
+                name
+                for name in re.findall(
+                    rf"(?<![\w/.$-])(?:(?:{FOLDERS})/[\w./-]*\w|\w+(?:\.[ch]pp|\.cuh?|_test\.py)\b)", words
+                )
+                if not re.search("[A-Z]{3}", name) and not exists(name, files)
+            ]
+            missing += [
+                option
+                for option in re.findall(r"(?<![\w-])--[a-z][\w-]+", words)
+                if option not in code and option not in OF_OTHERS and option[2:].replace("-", "_") not in code
+            ]
+            missing += [
+                key
+                for key in re.findall(r"(?<![\w./-])([a-z_]+\.[a-z_]+)(?![\w(./])", words)
+                if key.split(".")[0] in sections
+                and not any(one == key or one.startswith(f"{key}.") for one in keys)
+                and key.split(".")[1] not in texts.get(f"tests/{key.split('.')[0]}/CMakeLists.txt", "")
+                and not key.endswith((".py", ".toml", ".json", ".cfg", ".safetensors"))
+            ]
+            found += 1
+            faults.extend(f"{document} names {one}, which is not there." for one in missing if one not in OF_OTHERS)
+    for name, text in texts.items():
+        for line in text.splitlines() if name.endswith((".py", ".cu", ".cuh", *HEADERS, *SOURCES)) else ():
+            comment = re.match(r"\s*(?://|# )(.*)|.*? // (.*)", line)
+            named = re.findall(r"(?<![\w/.{*-])[\w/-]+\.(?:cpp|hpp|cuh?|md)\b", comment[0]) if comment else []
+            faults.extend(
+                f"{name} names {one}, which is not there."
+                for one in named
+                if not exists(one, files) and one not in OF_OTHERS
+            )
+    return found
+
+
+def alternatives(pattern):
+    """The patterns of a pattern with |, which a table writes as \\|, outside and within one pair of parentheses."""
+    pattern = pattern.replace("\\|", "|").strip("'\"")
+    for part in re.split(r"\|(?![^(]*\))", pattern):
+        before, inner, after = re.match(r"([^(]*)\(?([^)]*)\)?(.*)", part).groups()
+        yield from (before + one + after for one in inner.split("|"))
+
+
+def check_tests(build):
+    listed = subprocess.run(["ctest", "--test-dir", build, "-N"], capture_output=True, text=True, check=True).stdout
+    tests = re.findall(r"Test +#\d+: (\S+)", listed)
+    for document in tracked("*.md", ":!CHANGELOG.md"):
+        for found in re.finditer(r"ctest\b[^`\n]*? -R ((?:'[^']+'|[^\s`])+)", (root / document).read_text()):
+            faults.extend(
+                f"{document} names the test {name}, which is not there."
+                for name in alternatives(found[1])
+                if not any(re.search(name, test) for test in tests) and name != "NAME"
+            )
 
 
 def anchors(path):
@@ -217,23 +290,31 @@ def check_lengths():
 
 def check_comments():
     for name in tracked("*.cpp", "*.hpp", "*.cu", "*.cuh", "*.py"):
-        before = ""
-        for number, line in enumerate((root / name).read_text().splitlines(), 1):
-            if (found := NO_SUBJECT.match(line)) and not before.lstrip().startswith(("//", "#")):
-                faults.append(f'{name}:{number} begins with "{found[1]}": say what it speaks of.')
-            before = line
+        before, text = "", (root / name).read_text()
+        beginnings = []
+        for number, line in enumerate(text.splitlines(), 1):
+            if (found := re.match(rf"\s*(?://|#)<? {NO_SUBJECT}", line)) and not before.startswith(("//", "#")):
+                beginnings.append((number, found[1]))
+            before = line.lstrip()
+        for node in ast.walk(ast.parse(text)) if name.endswith(".py") else ():
+            said = ast.get_docstring(node) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) else None
+            if found := re.match(NO_SUBJECT, said or ""):
+                beginnings.append((node.body[0].lineno, found[1]))
+        faults.extend(f'{name}:{number} begins with "{word}": say what it speaks of.' for number, word in beginnings)
 
 
 entries = check_index("--write" in sys.argv[2:])
-sources = check_named_sources()
+names = check_named_files()
 links, documents = check_links()
 variables = check_variables()
 files = check_columns()
 check_cells()
 check_lengths()
 check_comments()
+if "--tests-of" in sys.argv:
+    check_tests(sys.argv[sys.argv.index("--tests-of") + 1])
 print(
-    f"{variables} variables, {entries} entries of the index, {sources} sources in architecture.md, {links} links in "
+    f"{variables} variables, {entries} entries of the index, {names} names, {links} links in "
     f"{documents} documents, {files} files within 120 columns"
 )
 print("\n".join(faults))

@@ -1,4 +1,4 @@
-// What a process of many ranks writes to its log.
+// Tests what a process of many ranks writes to its log.
 #include "base/log.hpp"
 
 #include "base/number_list.hpp"

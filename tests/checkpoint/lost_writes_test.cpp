@@ -22,7 +22,7 @@ namespace {
 
 enum class Fault { none, lost, flipped, failed };
 
-// What the drive does. Off, everything passes.
+// A drive with faults. Everything passes while it is off.
 struct Drive {
     bool is_on = false;
     Fault fault = Fault::none;

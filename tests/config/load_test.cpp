@@ -41,7 +41,7 @@ TEST(Parse, GivesTheDefaultsForAnEmptyConfig) {
     EXPECT_EQ(print(parse_texts("")), print(defaults));
 }
 
-// What a host has may differ, what a run is may not.
+// Settings of a host may differ, those of the run may not.
 TEST(Parse, TellsWhichValuesAllRanksHaveAlike) {
     const auto values_with = [](const std::string& override) {
         return values_of_run(parse_overrides({override}));

@@ -185,7 +185,7 @@ inline UpdateScalars test_scalars() {
     return scalars;
 }
 
-// What some steps leave.
+// The state and parameters after some steps.
 struct Outcome {
     std::vector<State> states;
     std::vector<std::byte> vector;

@@ -35,7 +35,8 @@ struct JobSettings {
     int logs = 1;           // several: state is cached, and stored in turns
 };
 
-// What the program of a rank has at a step, over several sectors. It changes in two of three steps.
+// Returns what the program of a rank has at a step, over several sectors. It changes in two of
+// three steps.
 inline std::string program_of(int rank, std::int64_t step) {
     std::string content;
     while (step > 0 && content.size() < 3000) {
@@ -50,7 +51,8 @@ struct Rank {
           log(manifest, storage, programs),
           number_(number) {}
 
-    // What the files have of what the manifest names with the step; nullopt if that is not whole.
+    // Returns from the files the program's state that the manifest names with the step; nullopt if
+    // it is not whole.
     std::optional<store::ProgramState> program_at(std::int64_t step) const {
         const auto manifest = log.read();
         const store::ProgramRecord* record =

@@ -28,7 +28,7 @@ private:
     std::vector<float> words_;
 };
 
-// What is read of these values after they are in the payload.
+// Stores these values in the payload and returns them as they are read back.
 Values stored(StateFormat format, Values& state, Payload& payload) {
     narrow(format, state.arrays(), payload.bytes());
     Values seen;

@@ -66,7 +66,7 @@ TEST(SiteText, IsASiteOfWhatWasFound) {
     EXPECT_EQ(run.link.network_gb_s, 50);
     EXPECT_EQ(run.plan.gpu_tflops, 989);
     EXPECT_EQ(run.plan.device_memory_gb, 25);
-    // What no host tells is named at once, and nothing else is.
+    // Values that no host tells are named at once, and nothing else is.
     EXPECT_EQ(site.missing.size(), 2U);
     EXPECT_TRUE(says(site, "checkpoint.path: "));
     EXPECT_TRUE(says(site, "plan.gpu_to_gpu_gb_s: "));

@@ -188,8 +188,8 @@ protected:
         }
     }
 
-    // What another user or a broken disk may leave under a name of ours, of the first `kinds`
-    // kinds.
+    // Puts in the place of our file what another user or a broken disk may leave there, of the
+    // first `kinds` kinds.
     void replace_file(const fs::path& path, Draw& draw, std::size_t kinds = 6) {
         fs::remove_all(path);
         switch (draw.below(kinds)) {

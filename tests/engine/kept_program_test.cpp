@@ -1,5 +1,5 @@
-// What a client keeps beside the state comes back with its own step and to its own rank, or the
-// step does not count.
+// Tests that what a client keeps beside the state comes back with its own step and to its own rank,
+// or the step does not count.
 #include "engine/run_fixture.hpp"
 #include "store/names.hpp"
 

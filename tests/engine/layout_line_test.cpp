@@ -52,7 +52,7 @@ TEST(LayoutLine, NamesNodesIfThereAreSeveralAndDealsRunsOverThem) {
     EXPECT_THAT(first_owners({0, 0, 1, 1}), ElementsAre(0, 2, 0, 2, 1, 3, 1, 3));
 }
 
-// As all programs wrote them before lines named nodes.
+// Such lines are those of programs before lines named nodes.
 TEST(LayoutLine, WithoutNodesDealsRunsInTheOrderOfDevices) {
     EXPECT_THAT(line_of({}), Not(HasSubstr("nodes")));
     EXPECT_THAT(parse_layout(line_of({}))->nodes, IsEmpty());

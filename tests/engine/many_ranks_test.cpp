@@ -1,5 +1,5 @@
-// What a restart of many ranks sends, keeps and computes, with the exchange played in one process.
-// Prints a line for each number of ranks: those in docs/results/data/restart_texts.jsonl.
+// Counts what a restart of many ranks sends, keeps and computes, with the exchange played in one
+// process. Prints a line for each number of ranks: those in docs/results/data/restart_texts.jsonl.
 #include "engine/placement/layout_line.hpp"
 #include "engine/restart/decide.hpp"
 #include "engine/restart/shared_findings.hpp"
@@ -51,7 +51,8 @@ FoundManifest manifest_of(int rank, int ranks, int per_node, const std::string& 
             .files = {text(folder_of(rank), "/", name)}};
 }
 
-// What each rank would see where `lost` is the rank of a manifest that is gone; -1: none is.
+// Returns what each rank would see where `lost` is the rank of a manifest that is gone; -1: none
+// is.
 std::vector<SeenByRank> seen_by(int ranks, int lost, int per_node) {
     const std::string layout = layout_of(ranks, per_node);
     std::vector<SeenByRank> seen(static_cast<std::size_t>(ranks));

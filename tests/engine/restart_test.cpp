@@ -1,4 +1,4 @@
-// What decide() says of single findings.
+// Tests what decide() says of single findings.
 #include "engine/restart/programs.hpp"
 #include "engine/restart_cases.hpp"
 

@@ -45,7 +45,7 @@ inline config::EngineSettings settings_in(const std::string& folder, int devices
     return settings;
 }
 
-// For Run::begin: each master gets the value of its place.
+// Fills masters for Run::begin(): each gets the value of its place.
 template <typename Value>
 auto each_by(const Value& value_at) {
     return [value_at](std::size_t first, std::span<float> masters) {

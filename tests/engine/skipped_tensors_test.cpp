@@ -24,7 +24,8 @@ float drawn(std::uint64_t stream, std::uint64_t number) {
     return static_cast<float>(random_uniform(23, stream, number)) - 0.5F;
 }
 
-// Which tensors a step leaves out. Tensor 1 begins late, and tensor 3 is used in every third step.
+// Returns the tensors that a step leaves out. Tensor 1 begins late, and tensor 3 is used in every
+// third step.
 std::vector<std::size_t> skipped_in(std::int64_t step) {
     std::vector<std::size_t> skipped;
     if (step < 5) {
@@ -217,7 +218,8 @@ TEST_F(SkippedTensors, AreNotTouchedByStepsThatAreGivenUp) {
     expect_masters();
 }
 
-// What a program writes into parameters is durable, and Adam goes on as if it had been there.
+// Values that a program writes into parameters are durable, and Adam goes on as if they had been
+// there.
 TEST_F(SkippedTensors, KeepTheirMomentsWhenMastersChange) {
     open(StartRequest(), 2);
     change_masters();

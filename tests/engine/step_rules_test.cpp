@@ -1,5 +1,5 @@
-// What a step does to the masters and to the disk, against the rules written out here: clipping,
-// residuals under a changing loss scale, and flushes that fail.
+// Compares what a step does to the masters and to the disk with the rules written out here:
+// clipping, residuals under a changing loss scale, and flushes that fail.
 #include "codec/codec.hpp"
 #include "engine/run_fixture.hpp"
 #include "support/test.hpp"
@@ -119,7 +119,7 @@ TEST(ClippingTest, ByTheNormOfTheLastStepDividesByThatOne) {
     EXPECT_NEAR(used[2], 3, 3e-4) << "not clipped, since 0.5 is below the limit";
 }
 
-// What encoding loses is added to the next gradient, in units of the gradient without its scale:
+// The loss of encoding is added to the next gradient, in units of the gradient without its scale:
 // so a scale that doubles, or that a skipped step halves, changes nothing but roundings.
 TEST(ResidualTest, KeepsItsMeaningWhenTheLossScaleChanges) {
     config::EngineSettings settings = settings_for_rules("residual");

@@ -40,7 +40,7 @@ protected:
         return static_cast<std::ptrdiff_t>(tiles * shard::kTileElems);
     }
 
-    // By all ranks.
+    // Returns the traffic of all ranks.
     trace::TrafficSnapshot sent() const { return sent(traffic_); }
     trace::TrafficSnapshot sent(const trace::Traffic& traffic) const {
         auto sent = traffic.snapshot();

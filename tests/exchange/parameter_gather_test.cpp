@@ -31,7 +31,7 @@ protected:
         }
         return vector;
     }
-    // What this rank owns, as devices write it.
+    // Returns the parameters that this rank owns, as devices write them.
     Vector own() const {
         return with_tiles([this](std::size_t tile) { return owns(tile); });
     }

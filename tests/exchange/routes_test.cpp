@@ -66,8 +66,8 @@ struct RoutesCase {
 
 class RoutesOf : public testing::TestWithParam<RoutesCase> {};
 
-// What one rank sends is what the other expects, in the same order, and every payload reaches every
-// owner of its tile once.
+// One rank sends what the other expects, in the same order, and every payload reaches every owner
+// of its tile once.
 TEST_P(RoutesOf, AreTheSameSeenFromBothSides) {
     constexpr shard::TileRange kRange{5, kRoutedTiles};
     for (std::uint64_t seed = 0; seed < 5; ++seed) {

@@ -140,7 +140,7 @@ TEST(CardDeviceTest, SendsStateToTheCardWithoutSynchronisingIt) {
     EXPECT_EQ(card_counter(0, 1) - from_card, moved[Counter::host_parameters] + 3 * 3 * 64);
 }
 
-// As if the update began during backward: last tiles first, with waits in between.
+// Tiles come as if the update began during backward: the last ones first, with waits in between.
 TEST(CardDeviceTest, SendsEachPayloadOnceHoweverOftenItIsWaitedFor) {
     const Outcome expected = train_emulated({});
     SmallCard small({});

@@ -24,7 +24,7 @@ constexpr std::array<KernelLaunch, 11> kKernels = {{
     {.file = "model/gpu_loss.cu", .kernel = "model::cross_entropies<std::uint16_t>"},
 }};
 
-// For a version of CUDA. Its kernels are kept in a folder of the test.
+// Tests a version of CUDA, whose kernels are kept in a folder of the test.
 class GpuCodeTest : public testing::TestWithParam<int> {
 protected:
     void SetUp() override {

@@ -133,14 +133,14 @@ TEST(HuggingFaceConfig, KeepsTheTokenIds) {
     json["eos_token_id"] = {9, 10};
     json["pad_token_id"] = nullptr;
     const config::RunSettings run = config::parse(sources_of(json));
-    // As a checkpoint keeps its settings.
+    // A checkpoint keeps its settings as text.
     const config::ModelSettings again = config::stored_model("x", config::print(run));
     const Json written = Json::parse(hugging_face_config(again, Dtype::fp32));
     for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
         EXPECT_EQ(written.at(key), json.at(key)) << key;
     }
     EXPECT_FALSE(written.contains("sep_token_id"));
-    // What the published file leaves to transformers stays so; an own model has none.
+    // Keys that the published file leaves to transformers stay away; an own model has none of them.
     EXPECT_FALSE(Json::parse(hugging_face_config(settings_of(llama()), Dtype::fp32))
                      .contains("bos_token_id"));
     EXPECT_TRUE(Json::parse(hugging_face_config({}, Dtype::fp32)).at("eos_token_id").is_null());

@@ -25,7 +25,7 @@ struct Case {
 constexpr const char* kYarn =
     R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048)";
 
-// What LlamaRotaryEmbedding of transformers 5.23 computes for the same settings.
+// Values that LlamaRotaryEmbedding of transformers 5.23 computes for the same settings.
 std::vector<Case> cases() {
     const std::string llama3 =
         R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

@@ -201,8 +201,8 @@ std::string name_of_way(const testing::TestParamInfo<Way>& way) {
 
 INSTANTIATE_TEST_SUITE_P(AtAnyMoment, PipelineThatGoes, testing::ValuesIn(all_ways()), name_of_way);
 
-// Else a crash could leave a step that only some ranks hold. The rank that comes late only makes it
-// likely that a rank that does not wait is seen.
+// No rank lists a step before all have it: otherwise a crash could leave a step that only some
+// ranks hold. The rank that comes late only makes it likely that a rank that does not wait is seen.
 TEST(CommitOfAllRanks, ListsAStepOnNoRankBeforeAllRanksHaveIt) {
     const mpi::Communicator world = make_world();
     const ScratchFolder own;

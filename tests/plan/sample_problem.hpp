@@ -46,7 +46,7 @@ inline Choice usual(const Problem& problem) {
     return choice;
 }
 
-// What `nearstep train` trains.
+// The plans that `nearstep train` can train.
 inline Space space_of_program(const Problem& problem, const std::vector<Codec>& codecs) {
     Space space = space_of(problem, codecs);
     space.clients = {Client::program};

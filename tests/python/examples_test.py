@@ -28,7 +28,7 @@ def losses_in(text):
     return [float(loss) for loss in re.findall(r"\{'loss': '?([0-9.e+-]+)", text)]
 
 
-# What README's snippet leaves to the reader.
+# The lines that README's snippet leaves to the reader.
 README_BEFORE = """
 import itertools, os, sys, torch, nearstep
 class Network(torch.nn.Module):

@@ -100,7 +100,7 @@ class FineTuningPage(launcher.FolderTest):
         self.assertTrue(5 < len(of_answers) < 60, "the killed run did not go on")
         self.assertLess(sum(of_answers[-5:]) / 5, 3.5, "6.9 at the start")
         self.assertTrue((folder / "instructed/model.safetensors").exists())
-        # What a tiny model says next depends on every word of docs/.
+        # The words of a tiny model depend on every word of docs/.
         self.assertRegex(said, r"The state of the\s*\S")
 
 

@@ -22,7 +22,7 @@ import verdict
 # For tests that train in their own process.
 os.environ.update(open_mpi.environment())
 
-# What the tests train on; where there is no GPU, its tests end before they import anything.
+# The device that the tests train on; where there is no GPU, its tests end before they import anything.
 DEVICE = os.environ.get("NEARSTEP_TEST_DEVICE", "cpu")
 if DEVICE != "cpu" and not pathlib.Path("/dev/nvidiactl").exists():
     verdict.end_skipped("there is no GPU")

@@ -14,7 +14,7 @@ PROGRAMS = (
     "fsdp_lightning.py --ddp",
     "../tests/python/axolotl_stand_in.py",
 )
-# What a Trainer's own checkpoints need in the example; the optimizer by the other way that reaches each Trainer.
+# Changes of the example for a Trainer's own checkpoints; the optimizer reaches each Trainer in the other way.
 CHECKPOINTS = (
     ('"save_strategy": "no"', '"save_steps": 3'),
     ('"callbacks": [GoesOn()]', '"callbacks": []'),

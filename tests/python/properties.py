@@ -36,7 +36,8 @@ LACKS = {
     "maximize": "the loss is to be negated",
     "nesterov": "momentum is Polyak's",
 }
-# The same numbers in other ways: allowed in a parameter group, as groups of PyTorch's own optimizers have them.
+# Options that compute the same numbers in other ways: allowed in a parameter group, as groups of PyTorch's own
+# optimizers have them.
 ALIKE = ("capturable", "foreach", "fused")
 # Properties that cannot hold, and the error instead.
 DIFFERS = {

@@ -155,7 +155,7 @@ class BadInput(program.Scenario):
             "text that is not UTF-8": ({"data__train": f'"{latin}"'}, ["data.train", "not UTF-8"]),
         }.items():
             with self.subTest(name):
-                # Not in turn: the server of commands takes JSON, which has no such names.
+                # The program is started anew: the server of commands takes JSON, which has no such names.
                 self.assert_refused(program.run(1, *self.arguments(**keys)), words)
                 self.assertEqual(self.names(), before)
 

@@ -6,8 +6,8 @@ import json
 import program
 
 STEPS = 6
-# Where new parameters go: to vectors, as deltas, to a vector shared by a node, or only to owners, each of which is a
-# node.
+# The destinations of new parameters: to vectors, as deltas, to a vector shared by a node, or only to owners, each of
+# which is a node.
 WAYS = {
     "dense": {},
     "delta": {"gather__codec": "delta"},

@@ -7,7 +7,7 @@ import program
 BYTES = {"dense": 2, "topk": 4 * 656 / 65536, "q8": 1.03125, "q4": 0.53125}
 KEYS = {"mode": "su+o+c", "csd__durability": "checkpoint", "train__steps": 20, "csd__per_rank": 2}
 FORMATS = ("fp32", "bf16", "q8", "compact")
-# In nats, of the loss after 40 steps against fp32 state. Formats and modes differ only by rounding.
+# The tolerance of the loss after 40 steps, in nats, against fp32 state. Formats and modes differ only by rounding.
 TOLERANCE = 0.03
 
 

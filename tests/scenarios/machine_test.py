@@ -99,7 +99,7 @@ class Machine(program.Scenario):
             self.assertEqual(code, 0, said)
         self.assertEqual(len(indexes(self.shared)), 4)
         self.assertLessEqual(set(found), set(indexes(self.shared)))
-        # What a run replaces is its own: the state of its csd.path and its checkpoints.
+        # A run replaces only what is its own: the state of its csd.path and its checkpoints.
         code, said = self.run_one(*self.one("first", ["--fresh"], train__steps=3))
         self.assertEqual(code, 0, said)
         self.assertIn("step-00000003.h5", indexes(self.shared))

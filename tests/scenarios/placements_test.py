@@ -69,8 +69,8 @@ class Placements(program.Scenario):
             # state.
             ("network", "gradients"): size
             * (NODES - NODES / of_gradients + payloads * (NODES - of_gradients) / of_optimizer),
-            # To the copies of the parameters within each copy of the state; then, between the nodes of a copy of the
-            # parameters, for forward and for backward.
+            # Parameters go to the copies of the parameters within each copy of the state; then, between the nodes of a
+            # copy of the parameters, for forward and for backward.
             ("network", "parameters"): size
             * (NODES / of_parameters - NODES / of_optimizer + 2 * (NODES - NODES / of_parameters)),
             # Inside the nodes: to the ranks that have their own vectors.

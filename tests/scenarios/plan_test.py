@@ -238,7 +238,7 @@ class Plan(program.Scenario):
         self.assertGreater(min(held.values()), 0, "each tier takes a part")
         self.assertAlmostEqual(sum(held.values()) * 8 / (2 * 12 * row["parameters"]), 1, delta=1e-3)
         self.assertRegex(text, r" \S+ .B [^;]*\(T_gpu \S+ s\) [^;]* \S+ .B [^;]*\(T_memory \S+ s\) [^;]* \S+ .B ")
-        # As settings, they are the same plan.
+        # The settings of the tiers give the same plan.
         settings = [word for word in text.split() if word.startswith("csd.tiers.")]
         self.assertEqual(len(settings), 2)
         _, [again] = self.plan(*small, *(word for setting in settings for word in ("--set", setting)))

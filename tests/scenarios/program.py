@@ -29,7 +29,7 @@ SERVERS = command_server.CommandServers(str(ROOT / "launch/ranks"), ROOT)
 # may stand still for minutes.
 HANG_S = 1200
 TINY = "configs/tiny.toml"
-# As many parameters as in that config, but a third of its tokens: a step takes two thirds of the time.
+# Such a model has as many parameters as the config's, but a third of its tokens: a step takes two thirds of the time.
 SHORT_ROWS = {"model__context": 32, "model__vocabulary": 320}
 SHARED_DATA = pathlib.Path(os.environ.get("NEARSTEP_SHARED_DATA", ROOT / "../shared/data"))
 

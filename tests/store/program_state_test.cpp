@@ -39,7 +39,7 @@ protected:
     }
 };
 
-// What the records name at `step`, as the files have it.
+// Returns what the records name at `step`, as the files have it.
 std::string named(const std::vector<ProgramRecord>& records, std::int64_t step,
                   std::span<const std::string> paths) {
     const ProgramRecord* record = record_at(records, step);
@@ -102,7 +102,7 @@ TEST_F(ProgramStateFile, GoesOnBesideWhatARestartTook) {
     pair.write("b", 5, as_bytes("five"));
     EXPECT_EQ(text_of(read_program_state(paths_[1])), "four");
     EXPECT_EQ(named(pair.records(), 5, paths_), "five");
-    // What another rank or a checkpoint had becomes the rank's own.
+    // The state that another rank or a checkpoint had becomes the rank's own.
     ProgramStatePair other({folder_ + "/rank-1.program-0", folder_ + "/rank-1.program-1"});
     other.begin("b", 4, *read_program_state(paths_[1]));
     const auto own = read_program_state(folder_ + "/rank-1.program-0");

@@ -1,5 +1,5 @@
-// Where the tests find their files. Only one source knows the folders, so that all others compile
-// to the same object in every checkout and come from the compiler cache.
+// Says where the tests find their files. Only one source knows the folders, so that all others
+// compile to the same object in every checkout and come from the compiler cache.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What tests start in place of a program that forked.py has loaded: asks its server for a fork.
+// Runs in tests in place of a program that forked.py has loaded: asks its server for a fork.
 //   start_fork ARGUMENTS...
 // Passes its environment, folder, standard files and signals to the fork, ends as the fork ends,
 // and takes it along when it is killed itself. NEARSTEP_FORKS names the server's OMP_NUM_THREADS,

@@ -1,5 +1,5 @@
-// What most tests use: GoogleTest with its usual matchers, the standard library, the message of an
-// error, and files, limits and variables of one test.
+// Includes what most tests use: GoogleTest with its usual matchers, the standard library, the
+// message of an error, and files, limits and variables of one test.
 #pragma once
 
 #include "base/error.hpp"
@@ -68,7 +68,7 @@ MATCHER_P(StatesFact, fact, "") {
     return false;
 }
 
-// What a message says, in whichever words and order: all these facts.
+// Matches a message that states all these facts, in whichever words and order.
 template <typename... Facts>
 auto states(const Facts&... facts) {
     return AllOf(StatesFact(text(facts))...);

@@ -1,4 +1,4 @@
-// Which tensors of a published model may be left over.
+// Tests which tensors of a published model may be left over.
 #include "train/pretrained.hpp"
 
 #include "support/test.hpp"

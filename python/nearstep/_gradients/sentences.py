@@ -1,4 +1,4 @@
-"""What nearstep says about gradients. Used by intake.py."""
+"""Sentences of nearstep's about gradients. Used by intake.py."""
 
 NOTHING_CAME = (
     "no parameter of this optimizer has a gradient in this step. If the model was wrapped or got other parameters "

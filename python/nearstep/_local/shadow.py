@@ -7,7 +7,7 @@ import torch
 
 NAME = "Part"  # of each class of it
 
-# In the order in which a module's kind is looked for.
+# The classes of modules, in the order in which they are looked for.
 _KINDS = {
     kind: type(NAME, (kind,), {})
     for kind in (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential, torch.nn.Module)

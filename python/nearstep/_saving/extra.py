@@ -8,7 +8,7 @@ import os
 import stat
 
 
-_RUN = "nearstep_run"  # the file begins with it, by which src/checkpoint/folder.cpp knows it
+_RUN = "nearstep_run"  # the file begins with it, by which src/checkpoint/checkpoint_files.cpp knows it
 _MODE = 0o640  # less what the umask takes, as all of a checkpoint's files
 
 

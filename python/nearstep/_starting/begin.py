@@ -99,7 +99,7 @@ def _fill_state(conductor, parameters, params, weights, needs_values, carried) -
         if weights is not None and weights.is_made(p):
             weights.fill(p, value)
         elif i not in were_empty and (parameters.is_from_storage or p.dtype != value.dtype):
-            # From where they are, if the host need not have room for all.
+            # Values are read from where they are, if the host need not have room for all.
             value = (p.detach() if parameters.is_from_storage else p.detach().to("cpu")).contiguous()
             kept.append(value)
         elif p.data_ptr() != value.data_ptr():  # straight into the engine's memory, which a GPU copies to at full rate

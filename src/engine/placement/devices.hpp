@@ -118,8 +118,8 @@ struct DeviceSurroundings {
     std::vector<std::string> files = {};  // empty: the rank's state files
 };
 
-// This rank's devices, in the order of its copy's device map. Files are named after the rank and
-// the device. The codecs in `route` outlive the devices. Throws like csd::make_cpu_device.
+// Makes this rank's devices, in the order of its copy's device map. Files are named after the rank
+// and the device. The codecs in `route` outlive the devices. Throws like csd::make_cpu_device.
 std::vector<std::unique_ptr<csd::Device>> make_devices(
     const PlacedSettings& settings, const mpi::Communicator& world, const shard::Ownership& owners,
     const GradientRoute& route, const DeviceSurroundings& around, trace::Traffic& traffic);

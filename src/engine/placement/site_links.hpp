@@ -11,9 +11,9 @@
 
 namespace nearstep::engine {
 
-// This rank's links; the ranks of a node share its host link and its network. Null if no rate is
-// set. Collective. Throws ConfigError, on all ranks alike, if the ranks of a node cannot share
-// memory. The clock outlives the links.
+// Makes this rank's links; the ranks of a node share its host link and its network. Returns null if
+// no rate is set. Collective. Throws ConfigError, on all ranks alike, if the ranks of a node cannot
+// share memory. The clock outlives the links.
 std::unique_ptr<shaping::NodeLinks> make_links(const mpi::Communicator& world,
                                                const config::EngineSettings& settings,
                                                const shaping::Clock& clock);

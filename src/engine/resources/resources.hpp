@@ -43,8 +43,8 @@ struct Resources {
               Identity training, const EngineOptions& client);
     Resources(const Resources&) = delete;
     Resources& operator=(const Resources&) = delete;
-    // Not collective. Finishes an accepted update, which waits for other ranks as all calls do, and
-    // cancels any other. Committed state stays intact.
+    // Finishes an accepted update, which waits for other ranks as all calls do, and cancels any
+    // other. Committed state stays intact. Not collective.
     ~Resources() = default;
 
     // Whether this rank computes gradients; a storage rank does not.

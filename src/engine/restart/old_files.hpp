@@ -11,8 +11,8 @@
 
 namespace nearstep::engine {
 
-// What the decision abandoned: first the manifests of other states go, then the files that they
-// name. The first rank of each node removes them.
+// Removes the files that the decision abandoned: first the manifests of other states go, then the
+// files that they name. The first rank of each node does it.
 class OldFiles {
 public:
     // Both outlive this. Collective.

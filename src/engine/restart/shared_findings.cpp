@@ -95,7 +95,7 @@ private:
     int sign_;
 };
 
-// What was found alike of several ranks, with names of files that count from the rank.
+// A finding that several ranks have alike, with names of files that count from the rank.
 struct FoundAlike {
     std::string text = {};
     std::vector<NumberRange> ranks = {};

@@ -1,4 +1,4 @@
-// Assembles states from their ranks' manifests. Called by restart.cpp.
+// Assembles states from their ranks' manifests. Called by decide.cpp.
 #include "engine/restart/state_groups.hpp"
 
 #include "engine/restart/programs.hpp"

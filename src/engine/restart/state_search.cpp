@@ -41,7 +41,7 @@ bool is_first_of_node(const mpi::Communicator& world, const Findings& found) {
 
 namespace {
 
-// What this rank sees. The first rank of a node looks for all of its node.
+// Returns what this rank sees. The first rank of a node looks for all of its node.
 SeenByRank look_here(const PlacedSettings& settings, int rank, int ranks, bool is_first_of_node,
                      ProgramUse program) {
     SeenByRank seen;

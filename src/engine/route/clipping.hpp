@@ -1,4 +1,5 @@
-// By how much a gradient is clipped, and whether an update may begin before its norm is known.
+// Computes the factor by which a gradient is clipped, and whether an update may begin before the
+// norm is known.
 #pragma once
 
 #include <cstddef>

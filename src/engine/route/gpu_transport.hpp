@@ -50,7 +50,7 @@ public:
     // Whether the ranks of a node each copy a part of a block and exchange the parts between GPUs;
     // else every rank copies all over its own link. The same on all ranks.
     bool is_joint() const { return parameters_.is_needed && parameters_.obstacle.empty(); }
-    // This rank's part in the joint copy; valid as long as this.
+    // Returns this rank's part in the joint copy, which is valid as long as this.
     feed::JointCopy joint();
 
     // "nccl" or "mpi": how gradients are summed within a group, and how payloads travel between

@@ -36,7 +36,7 @@ public:
     void add(std::size_t block, std::span<const float> part);
     // Call when all parts of the block have come.
     void complete(std::size_t block);
-    // What waits of the block; no parts if it is not held. Valid until the block is released.
+    // Returns what waits of the block, until the block is released; no parts if it is not held.
     shard::Gradient gradient(std::size_t block) const;
     // The block whose turn it is was sent.
     void release();

@@ -1,5 +1,5 @@
 // Makes the memory of the parameter vector, which the ranks of a node may share. Used by
-// engine.cpp.
+// resources.cpp.
 #include "engine/route/parameter_vector.hpp"
 
 #include <optional>

@@ -22,7 +22,8 @@ struct ScalarSet {
     std::int64_t update = 1;  // number of the tensors' own update, from 1: corrects Adam's bias
 };
 
-// By how much the correction of bias scales a step, if epsilon is small. For Adam and AdamW.
+// Returns the factor by which the bias correction of Adam and AdamW scales a step, if epsilon is
+// small.
 double bias_correction(const Hyper& hyper, std::int64_t update);
 
 // The scalars of each set that devices get. `update`: number of the engine's update, for rounding
@@ -33,8 +34,8 @@ csd::StepScalars step_scalars(std::span<const ScalarSet> sets, std::uint64_t see
 // The sets that the run's devices take.
 std::size_t most_scalar_sets(const config::EngineSettings& settings);
 
-// Which tensors share a set of scalars in a step. All ranks compute the same sets; no call is
-// collective.
+// Groups the tensors that share a set of scalars in a step. All ranks compute the same sets; no
+// call is collective.
 class ScalarSets {
 public:
     // No tensor has missed an update. Until a step begins, sets are the layout's groups. `most`:

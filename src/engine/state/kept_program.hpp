@@ -11,8 +11,9 @@
 
 namespace nearstep::engine {
 
-// For this rank, at `step` of the line; without bytes: nothing. A file is read by a rank whose node
-// sees it. Collective. Throws IoError if a file changed since the search.
+// Returns what this rank's program kept at `step` of the line; without bytes, nothing was kept. A
+// file is read by a rank whose node sees it. Collective. Throws IoError if a file changed since the
+// search.
 store::ProgramState read_kept_program(const mpi::Communicator& world, const Start& start,
                                       const ProgramsAt& at, const store::Lineage& line,
                                       std::int64_t step);

@@ -54,10 +54,10 @@ private:
     void open(const std::vector<csd::StateVolumeSettings>& settings, std::uint64_t state);
     Exchange exchange_of(const std::vector<MovedPiece>& round,
                          const shard::Ownership& owners) const;
-    // This rank's pieces of a round, one after the other. Returns a sentence if one is damaged;
-    // else empty.
+    // Reads this rank's pieces of a round, one after the other. Returns a sentence if one is
+    // damaged; else empty.
     std::string read_pieces(const std::vector<MovedPiece>& round, std::int64_t generation);
-    // What is sent: master and moments tile by tile.
+    // Packs what is sent: master and moments tile by tile.
     void pack(const Exchange& tiles);
     std::optional<std::string> read_round(const std::vector<MovedPiece>& round,
                                           std::int64_t generation, const shard::Ownership& owners,

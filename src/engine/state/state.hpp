@@ -43,7 +43,8 @@ struct ReadState {
 // this knows no step.
 class State {
 public:
-    // Both outlive this. `start` says what was found and decided. Not collective.
+    // `resources` and `start` outlive this. `start` says what was found and decided. Not
+    // collective.
     State(Resources& resources, const Start& start) : resources_(resources), start_(start) {}
 
     // --- A run's begin ---
@@ -81,11 +82,12 @@ public:
     // Removes the files that this should have filled. It is unusable afterwards. Not collective.
     void remove_files();
     void remove_new_folders();
-    // The manifests name the position, where the devices are filled for any csd.durability, with
-    // what the client had kept there.
+    // Lists the position at which the devices were filled in the manifests, for any csd.durability,
+    // with what the client had kept there.
     void list_what_was_filled(store::ProgramState program, const store::Commit& position);
-    // For a csd.durability other than "step": the manifests list no steps from here on, because the
-    // next step will not be durable. Steps listed before must be in a checkpoint or given up.
+    // Makes the manifests list no steps from here on, because with a csd.durability other than
+    // "step" the next step will not be durable. Steps listed before must be in a checkpoint or
+    // given up.
     void forget_commits();
     // A run whose manifests were here cannot go on, so its checkpoint folder becomes this run's.
     void replace_runs();
@@ -97,7 +99,7 @@ public:
 
     // --- Between steps ---
 
-    // Not collective. `step`: the last one that was done.
+    // Keeps what the client has after `step`, the last one that was done. Not collective.
     void keep_program(std::int64_t step, std::span<const std::byte> bytes);
     void commit(const store::Commit& position);
     double commit_seconds() const { return commit_seconds_; }

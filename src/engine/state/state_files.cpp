@@ -131,7 +131,7 @@ void State::claim_files() {
     });
 }
 
-// What was not there must be this run's before it is decided that nobody else went on.
+// Claims files that were not there before it checks that no other run went on.
 void State::claim_unchanged_files() {
     claim_files();
     try {
@@ -210,7 +210,8 @@ store::ProgramState State::program_with(checkpoint::Reader& reader) const {
     }
 }
 
-// For every csd.durability: the files are complete now, and the next step has not begun.
+// The files are complete now, and the next step has not begun, so the position is listed for every
+// csd.durability.
 void State::list_what_was_filled(store::ProgramState program, const store::Commit& position) {
     program_ = std::move(program);
     kept_step_ = position.step;

@@ -48,8 +48,8 @@ public:
     void put_gradient(std::size_t block, const shard::Gradient& gradient);
     GradientFacts end_gradients(const StepEnd& end);
 
-    // Where devices keep the update, `commit` is called with the position behind it when all of
-    // them have.
+    // `commit` is called, if devices keep the update, with the position behind it when all of them
+    // have kept it.
     using Commit = std::function<void(const store::Commit& position)>;
     void update(const Commit& commit);
     bool is_under_way() const { return pipeline_.stage() == offload::Stage::ending; }
@@ -61,7 +61,7 @@ public:
     // Traffic is counted from here on.
     void count_from_here();
 
-    // Where the run is, as manifests and checkpoints list it.
+    // Returns the run's position as manifests and checkpoints list it.
     store::Commit position() const;
     std::int64_t done() const { return done_; }
     double loss_scale() const { return loss_scale_.value(); }

@@ -145,9 +145,10 @@ std::vector<BlockFunction> make_llama_functions(const config::ModelSettings& set
                                                                 settings, use);
                                      },
                                  .borrowed = {},
-                                 // Both norms' outputs, queries, keys and values (repeated for each
-                                 // head), the mixed values, the middle; the gate and the factor of
-                                 // the hidden layer. On a CPU torch's norms keep more.
+                                 // A block keeps both norms' outputs, queries, keys and values
+                                 // (repeated for each head), the mixed values, the middle; the gate
+                                 // and the factor of the hidden layer. On a CPU torch's norms keep
+                                 // more.
                                  .kept_elems = 7 * width + 2 * hidden,
                                  .most_elems = 16 * width + 8 * hidden};
     return decoder_functions(

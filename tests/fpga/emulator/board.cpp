@@ -97,7 +97,7 @@ void Board::make_units(const axlf& file) {
         refuse(EINVAL, "a file without compute units or their connections");
     }
     units_.clear();
-    // In the order of their addresses, as XRT counts them.
+    // Kernels are listed in the order of their addresses, as XRT counts them.
     for (std::int32_t ip = 0; ip < layout->m_count; ++ip) {
         std::set<Bank*> reached;
         for (std::int32_t i = 0; i < wires->m_count; ++i) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kUsualCelsius = 45;
 
-// In the order of FaultKind.
+// The names of faults, in the order of FaultKind.
 constexpr std::array<std::string_view, 7> kKinds = {
     "lost_completion", "run_error", "late_completion", "no_memory",
     "no_p2p",          "lost_sync", "temperature"};

@@ -1,5 +1,5 @@
-// What XRT asks an emulated card besides the C driver API: its index by name, the number of cards,
-// and its properties. The link step replaces functions of Debian's objects by these.
+// Answers what XRT asks an emulated card besides the C driver API: its index by name, the number of
+// cards, and its properties. The link step replaces functions of Debian's objects by these.
 #include "fpga/emulator/board.hpp"
 #include "fpga/emulator/xrt_glue.hpp"
 
