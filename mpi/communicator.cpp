@@ -219,21 +219,21 @@ int Communicator::smallest(int value, const Patience& patience) const {
 bool Communicator::agree(bool ok) const { return smallest(ok ? 1 : 0, patience_) != 0; }
 
 void Communicator::together(const std::function<void()>& work) const {
-    enum class Mistake { config, path, io };
+    enum class ErrorKind { config, path, io };
     std::string problem;
-    const auto note = [&](Mistake kind, const Error& error, int code = 0) {
+    const auto note = [&](ErrorKind kind, const Error& error, int code = 0) {
         problem = packed(kind, code, std::string(error.what()));
     };
     try {
         work();
     } catch (const PathError& error) {
-        note(Mistake::path, error, error.code());
+        note(ErrorKind::path, error, error.code());
     } catch (const ConfigError& error) {
-        note(Mistake::config, error);
+        note(ErrorKind::config, error);
     } catch (const IoError& error) {
-        note(Mistake::io, error);
+        note(ErrorKind::io, error);
     } catch (const Hdf5Error& error) {  // while a checkpoint is read or written
-        note(Mistake::io, error);
+        note(ErrorKind::io, error);
     }
     Patience of_all = patience_;
     of_all.limit *= kPatience;
@@ -241,16 +241,16 @@ void Communicator::together(const std::function<void()>& work) const {
     if (first == size_) {
         return;
     }
-    Mistake kind = Mistake::config;
+    ErrorKind kind = ErrorKind::config;
     int code = 0;
     std::string sentence;
     unpack(broadcast(problem, first), kind, code, sentence);
     switch (kind) {
-        case Mistake::io:
+        case ErrorKind::io:
             throw IoError(sentence);
-        case Mistake::path:
+        case ErrorKind::path:
             throw PathError(sentence, code);
-        case Mistake::config:
+        case ErrorKind::config:
             throw ConfigError(sentence);
     }
 }

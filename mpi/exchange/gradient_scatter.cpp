@@ -66,41 +66,41 @@ void GradientScatter::allocate(std::span<const Route> rounds) {
     const auto members = static_cast<std::size_t>(group_ranks_.size());
     const bool is_alone = members == 1;
     const bool sends = routes_.sends_payloads();
-    struct Parcel {
+    struct Message {
         std::vector<std::byte>& memory;
         std::size_t bytes;
         bool is_sent;
     };
     const std::array messages = {
-        Parcel{dense_out_, dense_bytes() * most([&](const Route& round) {
+        Message{dense_out_, dense_bytes() * most([&](const Route& round) {
+                                return is_alone || settings_.takes_payloads_alone
+                                           ? 0
+                                           : round.tiles.size();
+                            }),
+                !is_alone},
+        Message{dense_in_, dense_bytes() * members * most([&](const Route& round) {
                                return is_alone || settings_.takes_payloads_alone
                                           ? 0
-                                          : round.tiles.size();
+                                          : round.sliced.size();
                            }),
-               !is_alone},
-        Parcel{dense_in_, dense_bytes() * members * most([&](const Route& round) {
-                              return is_alone || settings_.takes_payloads_alone
-                                         ? 0
-                                         : round.sliced.size();
-                          }),
-               !is_alone},
-        Parcel{payloads_out_,
-               most_payload_bytes_ * most([](const Route& round) { return round.sent.size(); }),
-               sends},
-        Parcel{payloads_in_, most_payload_bytes_ * most([&](const Route& round) {
-                                 return sends ? round.received.size() : 0;
+                !is_alone},
+        Message{payloads_out_,
+                most_payload_bytes_ * most([](const Route& round) { return round.sent.size(); }),
+                sends},
+        Message{payloads_in_, most_payload_bytes_ * most([&](const Route& round) {
+                                  return sends ? round.received.size() : 0;
+                              }),
+                sends},
+        Message{passed_out_, most_payload_bytes_ * sources * most([](const Route& round) {
+                                 return round.passed.size();
                              }),
-               sends},
-        Parcel{passed_out_, most_payload_bytes_ * sources * most([](const Route& round) {
-                                return round.passed.size();
+                true},
+        Message{passed_in_, most_payload_bytes_ * sources * most([](const Route& round) {
+                                return round.passed_here.size();
                             }),
-               true},
-        Parcel{passed_in_, most_payload_bytes_ * sources * most([](const Route& round) {
-                               return round.passed_here.size();
-                           }),
-               true}};
+                true}};
     world_.together([&] {
-        for (const Parcel& message : messages) {
+        for (const Message& message : messages) {
             if (message.is_sent && message.bytes > kMostMessageBytes) {
                 throw ConfigError(text("A round of gradients would make one message of ",
                                        message.bytes, " bytes, and MPI takes ", kMostMessageBytes,
@@ -108,7 +108,7 @@ void GradientScatter::allocate(std::span<const Route> rounds) {
             }
         }
     });
-    for (const Parcel& message : messages) {
+    for (const Message& message : messages) {
         message.memory.resize(message.bytes);
     }
 }

@@ -44,14 +44,14 @@ public:
         }
         const std::uint64_t in_leaf = (node_bytes_ - kNodeBytes) / record_bytes_;
         count_bytes_ = width_of(in_leaf);
-        below_.push_back({.most = in_leaf, .bytes = 0});
+        capacities_.push_back({.most = in_leaf, .bytes = 0});
         for (std::uint64_t level = 1; level <= depth_; ++level) {
-            const Below& last = below_.back();
+            const LevelCapacity& last = capacities_.back();
             const std::uint64_t pointer = kAddressBytes + count_bytes_ + last.bytes;
             const std::uint64_t used = std::min(node_bytes_, kNodeBytes + pointer);
             const std::uint64_t in_node = (node_bytes_ - used) / (record_bytes_ + pointer);
             const std::uint64_t most = (in_node + 1) * last.most + in_node;
-            below_.push_back({.most = most, .bytes = width_of(most)});
+            capacities_.push_back({.most = most, .bytes = width_of(most)});
         }
     }
 
@@ -65,7 +65,7 @@ private:
     static constexpr std::uint64_t kNodeBytes = 10;  // of a node without records
 
     // The capacity of the nodes below a level, and the width of a number of that size.
-    struct Below {
+    struct LevelCapacity {
         std::uint64_t most = 0;
         std::size_t bytes = 0;
     };
@@ -85,7 +85,7 @@ private:
         for (std::uint64_t i = 0; level > 0 && i <= records; ++i) {
             const std::uint64_t child = node.address();
             const std::uint64_t of_child = node.number(count_bytes_);
-            node.skip(below_[level - 1].bytes);
+            node.skip(capacities_[level - 1].bytes);
             visit(child, of_child, level - 1, take);
         }
     }
@@ -98,7 +98,7 @@ private:
     std::uint64_t root_ = 0;
     std::uint64_t root_records_ = 0;
     std::size_t count_bytes_ = 0;
-    std::vector<Below> below_;  // by level, the leaves first
+    std::vector<LevelCapacity> capacities_;  // by level, the leaves first
 };
 
 // Objects lie in direct blocks. The root is one, or an indirect block that leads to them: rows of

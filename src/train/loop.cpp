@@ -217,19 +217,19 @@ void look_at_result(Trainer& trainer, report::Reporter& reporter, const RunOptio
 }
 
 // The slowest rank of a step, and whether the step took long because of it.
-struct Felt {
+struct Straggler {
     Slowest slowest;
-    bool is_felt = false;
+    bool delays_step = false;
 };
 
 // Names a rank that was the slowest in most of the steps; empty if there is none. `words` go on
 // behind its name, and `end` behind how often that was and how much longer it took than `others`.
-std::string slow_rank_line(const Trainer& trainer, const std::vector<Felt>& in_steps,
+std::string slow_rank_line(const Trainer& trainer, const std::vector<Straggler>& in_steps,
                            const char* what, const char* words, const char* end,
                            const char* others = "the median rank") {
     std::map<int, std::vector<double>> slow;  // how slow each rank was, where it was the slowest
-    for (const Felt& one : in_steps) {
-        if (one.is_felt && one.slowest.times > report::kSlow) {
+    for (const Straggler& one : in_steps) {
+        if (one.delays_step && one.slowest.times > report::kSlow) {
             slow[one.slowest.rank].push_back(one.slowest.times);
         }
     }
@@ -249,28 +249,28 @@ std::string slow_rank_line(const Trainer& trainer, const std::vector<Felt>& in_s
 // link. What comes late from a rank that is slow by itself says nothing of its link.
 std::vector<std::string> slow_rank_lines(const Trainer& trainer,
                                          const std::vector<StepReport>& steps) {
-    constexpr double kFelt = 0.1;  // of a step
-    std::vector<Felt> computed;
-    std::vector<Felt> devices;
-    std::vector<Felt> drives;
-    std::vector<Felt> nccl;
-    std::vector<Felt> senders;
-    std::vector<Felt> receivers;
+    constexpr double kLeastDelay = 0.1;  // of a step
+    std::vector<Straggler> computed;
+    std::vector<Straggler> devices;
+    std::vector<Straggler> drives;
+    std::vector<Straggler> nccl;
+    std::vector<Straggler> senders;
+    std::vector<Straggler> receivers;
     for (const StepReport& step : steps) {
-        const double least = kFelt * step.seconds.total();
-        const bool is_update_felt = step.seconds.update - step.seconds.hidden > least;
-        const bool is_network_felt = is_update_felt && step.network_s > least;
+        const double least = kLeastDelay * step.seconds.total();
+        const bool update_delays = step.seconds.update - step.seconds.hidden > least;
+        const bool network_delays = update_delays && step.network_s > least;
         const auto is_slow = [&](const Slowest& slowest, int rank) {
             return slowest.times > report::kSlow && slowest.rank == rank;
         };
         const int sender = step.sender.rank;
         computed.push_back({step.computed, true});
-        devices.push_back({step.devices, is_update_felt});
-        drives.push_back({step.drives, is_update_felt});
+        devices.push_back({step.devices, update_delays});
+        drives.push_back({step.drives, update_delays});
         nccl.push_back({step.nccl, (step.nccl.times - 1) * step.nccl_s > least});
-        senders.push_back({step.sender, is_network_felt && !is_slow(step.computed, sender) &&
+        senders.push_back({step.sender, network_delays && !is_slow(step.computed, sender) &&
                                             !is_slow(step.devices, sender)});
-        receivers.push_back({step.receiver, is_network_felt});
+        receivers.push_back({step.receiver, network_delays});
     }
     constexpr const char* kLink = ": measure its link with nearstep bench network";
     std::vector<std::string> lines{

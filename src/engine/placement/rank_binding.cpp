@@ -21,15 +21,16 @@ namespace {
 using locality::MachineNodes;
 using Place = std::optional<int>;  // in MachineNodes::nodes(); nullopt: near to none
 
-struct Near {
+// The NUMA nodes that are near the devices of a rank.
+struct DeviceNodes {
     bool has_gpu = false;
     Place gpu = {};
     std::vector<Place> drives = {};
 };
 
-Near find_near(const MachineNodes& machine, const std::vector<std::string>& files,
-               std::optional<int> gpu) {
-    Near found{.has_gpu = gpu.has_value()};
+DeviceNodes find_device_nodes(const MachineNodes& machine, const std::vector<std::string>& files,
+                              std::optional<int> gpu) {
+    DeviceNodes found{.has_gpu = gpu.has_value()};
     if (gpu) {
         found.gpu = machine.node_of_gpu(memory::address_of_gpu(*gpu));
     }
@@ -40,14 +41,15 @@ Near find_near(const MachineNodes& machine, const std::vector<std::string>& file
 }
 
 // A rank's GPU and all of its drives together move about as much in a step: see choose_nodes().
-std::vector<double> moved_by(const Near& near, std::size_t nodes) {
+std::vector<double> moved_by(const DeviceNodes& devices, std::size_t nodes) {
     std::vector<double> moved(nodes, 0);
-    if (near.gpu) {
-        moved[static_cast<std::size_t>(*near.gpu)] += 1;
+    if (devices.gpu) {
+        moved[static_cast<std::size_t>(*devices.gpu)] += 1;
     }
-    for (const Place& drive : near.drives) {
+    for (const Place& drive : devices.drives) {
         if (drive) {
-            moved[static_cast<std::size_t>(*drive)] += 1 / static_cast<double>(near.drives.size());
+            moved[static_cast<std::size_t>(*drive)] +=
+                1 / static_cast<double>(devices.drives.size());
         }
     }
     return moved;
@@ -69,14 +71,14 @@ std::string name_of(const MachineNodes& machine, const Place& place) {
 }
 
 // "(GPU 1, drives 1 1)".
-std::string words_of(const MachineNodes& machine, const Near& near) {
+std::string words_of(const MachineNodes& machine, const DeviceNodes& devices) {
     std::string words;
-    if (near.has_gpu) {
-        words += text("GPU ", name_of(machine, near.gpu));
+    if (devices.has_gpu) {
+        words += text("GPU ", name_of(machine, devices.gpu));
     }
-    if (!near.drives.empty()) {
-        words += text(words.empty() ? "" : ", ", near.drives.size() == 1 ? "drive" : "drives");
-        for (const Place& drive : near.drives) {
+    if (!devices.drives.empty()) {
+        words += text(words.empty() ? "" : ", ", devices.drives.size() == 1 ? "drive" : "drives");
+        for (const Place& drive : devices.drives) {
             words += text(" ", name_of(machine, drive));
         }
     }
@@ -94,7 +96,8 @@ std::string describe_adapters(const MachineNodes& machine) {
 }
 
 // Binds this rank unless it is to stay as it is. Collective over the host's ranks.
-void bind_one(const mpi::Communicator& host, const MachineNodes& machine, const Near& near) {
+void bind_one(const mpi::Communicator& host, const MachineNodes& machine,
+              const DeviceNodes& devices) {
     const std::size_t nodes = machine.nodes().size();
     const std::array mine{machine.may_bind() ? static_cast<double>(nodes) : 0.0};
     // Containers of one host may differ in the nodes that they see.
@@ -102,7 +105,7 @@ void bind_one(const mpi::Communicator& host, const MachineNodes& machine, const 
     if (mine.front() < 2 || std::ranges::count(all, mine.front()) != host.size()) {
         return;
     }
-    const std::vector<double> gathered = host.all_gather(moved_by(near, nodes));
+    const std::vector<double> gathered = host.all_gather(moved_by(devices, nodes));
     std::vector<std::vector<double>> moved;
     for (auto at = gathered.begin(); at != gathered.end(); at += static_cast<long>(nodes)) {
         moved.emplace_back(at, at + static_cast<long>(nodes));
@@ -122,14 +125,14 @@ std::vector<std::string> bind_near_devices(const mpi::Communicator& world,
     if (world.agree(machine.nodes().size() == 1)) {
         return {"every host has one NUMA node, so ranks are not bound"};
     }
-    const Near near = find_near(machine, files, gpu);
+    const DeviceNodes devices = find_device_nodes(machine, files, gpu);
     const mpi::Communicator host =
         world.split(world.first_ranks_of_nodes()[static_cast<std::size_t>(world.rank())]);
-    bind_one(host, machine, near);
+    bind_one(host, machine, devices);
     const Place bound = machine.own_node();
-    std::vector<std::string> ranks = mpi::gather_text(
-        world,
-        text(bound ? text("on ", name_of(machine, bound)) : "not bound", words_of(machine, near)));
+    std::vector<std::string> ranks =
+        mpi::gather_text(world, text(bound ? text("on ", name_of(machine, bound)) : "not bound",
+                                     words_of(machine, devices)));
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
         ranks[rank] = text("rank ", rank, " ", ranks[rank]);
     }
