@@ -136,7 +136,7 @@ class Session:
         kind = _Kind.FRESH if self._is_fresh else going_on if is_resuming else _Kind.NONE
         needs_values = (self.open_together or type(conductor).open)(conductor, _engine.StartRequest(kind, checkpoint))
         if self.carried is not None:
-            self.carried.tell(conductor)
+            self.carried.pass_to(conductor)
         opened = time.perf_counter()
         vector = conductor.vector().view(layout.dtype)
         self.parameters = Parameters(

@@ -48,7 +48,7 @@ class CarriedTensors:
     def masters(self) -> list:
         return [master for master, _, _ in self.arrays]
 
-    def tell(self, conductor) -> None:
+    def pass_to(self, conductor) -> None:
         """Gives the state to an engine that has not begun. The engine reads the arrays until its start is over."""
         both = zip(self.arrays, self.updates)
         conductor.carry(

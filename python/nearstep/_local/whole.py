@@ -68,7 +68,7 @@ def _write(optimizer, paths: list, carried) -> None:
     engine = engine_of(whole_of(layout), optimizer, paths, 0, layout)
     try:
         engine.open(_engine.StartRequest(_engine.StartRequest.Kind.FRESH, ""))
-        of_tensors.tell(engine)
+        of_tensors.pass_to(engine)
         values = [(one.data_ptr(), "fp32") for one in of_tensors.masters]
         engine.begin(values, None, [""] * len(values), of_tensors)
         engine.await_start()
