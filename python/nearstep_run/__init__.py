@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import re
@@ -44,6 +46,19 @@ _LEFT_OUT = (
 )
 _NUMBER_OF_GPUS = ("auto", "gpu")
 _MOST_DIGITS = 6
+_OF_A_HOST = (
+    "slots",
+    "max_slots",
+    "max-slots",
+    "cpu",
+    "cpu_max",
+    "cpu-max",
+    "count",
+    "count_max",
+    "count-max",
+    "username",
+)
+_MOST_HOSTS = 65536  # as nearstep plan takes
 
 
 def _fail(words: str) -> None:
@@ -128,23 +143,32 @@ def _hosts_in(hostfile: str) -> set:
     if path.exists() and not path.is_file():
         _fail(f"the host file {hostfile} is no regular file: name a file with a host on each line")
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_bytes().decode().split("\n")
     except OSError as error:
         _fail(f"the host file {hostfile} cannot be read: {error.strerror}")
     except UnicodeDecodeError:
         _fail(f"the host file {hostfile} is no text: name a host on each line")
-    hosts = set()
+    hosts, with_slots = set(), set()
     for number, line in enumerate(lines, 1):
-        host, *words = line.partition("#")[0].split() or [""]
-        if host and not re.fullmatch(r"\^?\w[\w.:@%-]*", host):
+        if line.endswith("\r"):
+            _fail(f"line {number} of {hostfile} ends as on Windows, which mpirun does not take: write it by dos2unix")
+        host, *words = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split() or [""]
+        if host and not re.fullmatch(r"\^?\w[\w.:@%-]*", host, re.ASCII):
             _fail(f"line {number} of {hostfile} names no host: write a host's name, and slots=NUMBER behind it")
         for word in words:
-            name, equals, value = word.partition("=")
-            if name.endswith("slots") and equals and not re.fullmatch("[1-9][0-9]{0,5}", value):
+            name, _, value = word.partition("=")
+            if name not in _OF_A_HOST:
+                _fail(f"line {number} of {hostfile} has {word}: write slots=NUMBER behind the host's name")
+            if name != "username" and not re.fullmatch("[1-9][0-9]{0,5}", value):
                 _fail(f"line {number} of {hostfile} has {word}: {name} takes a number of 1 to 999999")
+        if host in hosts and (words or host in with_slots):
+            _fail(f"line {number} of {hostfile} names {host} again: name it once, with all of its slots")
+        with_slots |= {host} if words else set()
         hosts |= {host} - {""}
     if not hosts:
         _fail(f"the host file {hostfile} names no host: name one on each line")
+    if len(hosts) > _MOST_HOSTS:
+        _fail(f"the host file {hostfile} names {len(hosts)} hosts: name those of this run, {_MOST_HOSTS} at most")
     return hosts
 
 
@@ -175,6 +199,22 @@ def _hosts_of(options) -> int:
     return hosts
 
 
+def _is_module(name: str) -> bool:
+    """Whether Python finds the module from here. Imports nothing, so that a parent's own search is not known."""
+    sys.path.insert(0, os.getcwd())
+    first, *rest = name.split(".")
+    try:
+        spec = importlib.util.find_spec(first) if first else None
+        for part in rest:
+            places = None if spec is None else spec.submodule_search_locations
+            spec = None if places is None else importlib.machinery.PathFinder.find_spec(part, list(places))
+    except (ImportError, ValueError):
+        spec = None
+    finally:
+        del sys.path[0]
+    return spec is not None
+
+
 def _command_of(options) -> list:
     if options.no_python:
         if shutil.which(options.program) is None:
@@ -182,6 +222,8 @@ def _command_of(options) -> list:
         return [options.program, *options.arguments]
     if not options.module and not pathlib.Path(options.program).is_file():
         _fail(f"there is no script {options.program}: name one that exists, or a module with -m")
+    if options.module and not _is_module(options.program):
+        _fail(f"there is no module {options.program}: name one that {sys.executable} finds from this folder")
     return [sys.executable, *(["-m"] if options.module else []), options.program, *options.arguments]
 
 

@@ -119,6 +119,8 @@ class Program(unittest.TestCase):
     def test_mistakes_are_one_sentence(self):
         for words, expected in (
             ((self.folder / "none.py",), "/none.py"),
+            (("-m", "no_such_module"), "no_such_module"),
+            (("-m", "json.no_such_part"), "json.no_such_part"),
             (("--nproc-per-node", "two", self.script), "--nproc-per-node .*'two'"),
             (("--nnodes", 2, self.script), "--nnodes .*--hostfile"),
             (("--no-python", "/nowhere"), "/nowhere"),
@@ -131,13 +133,17 @@ class Program(unittest.TestCase):
             self.assertRegex(said, f"^nearstep-run: .*{expected}")
 
     def test_mistakes_around_it_are_one_sentence(self):
-        names = ("binary", "empty", "pipe", "option", "slots", "mpirun")
-        binary, empty, pipe, option, slots, other = (self.folder / name for name in names)
+        names = ("binary", "empty", "pipe", "option", "slots", "mpirun", "windows", "word", "again", "many")
+        binary, empty, pipe, option, slots, other, windows, word, again, many = (self.folder / name for name in names)
         binary.write_bytes(b"\xff\xfe\0host\n")
         empty.write_text("# none\n")
         os.mkfifo(pipe)
         option.write_text("localhost\n-oProxyCommand=touch\n")
         slots.write_text("localhost slots=0\n")
+        windows.write_bytes(b"localhost\r\n")
+        word.write_text("localhost slot = 2\n")
+        again.write_text("localhost slots=1\nother\nlocalhost slots=1\n")
+        many.write_text("".join(f"host{number}\n" for number in range(70000)))
         other.write_text("#!/bin/sh\necho 'HYDRA build details'\n")
         other.chmod(0o755)
         for words, variables, expected in (
@@ -148,6 +154,10 @@ class Program(unittest.TestCase):
             (("--hostfile", pipe), {}, "no regular file"),
             (("--hostfile", option), {}, "line 2 of .* names no host"),
             (("--hostfile", slots), {}, "line 1 of .* slots=0"),
+            (("--hostfile", windows), {}, "line 1 of .* Windows"),
+            (("--hostfile", word), {}, "line 1 of .* slot=2: .*slots=NUMBER"),
+            (("--hostfile", again), {}, "line 3 of .* localhost again"),
+            (("--hostfile", many), {}, "70000 hosts.*65536"),
             ((), {"NEARSTEP_TIMEOUT": "soon"}, "NEARSTEP_TIMEOUT .*'soon'"),
             ((), {"SLURM_NNODES": "2", "SLURM_JOBID": "5", "SLURM_NODELIST": ""}, "SLURM_NODELIST.*--standalone"),
             ((), {"OMPI_MCA_orte_tmpdir_base": f"{empty}/of"}, f"{empty}/of.* TMPDIR"),
