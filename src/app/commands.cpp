@@ -1,10 +1,10 @@
 // The program's commands and their options, and the choice of one. Used by main.cpp.
 #include "app/commands.hpp"
 
+#include "app/parse_faults.hpp"
 #include "app/placement.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/likeness.hpp"
 #include "base/output_file.hpp"
 #include "base/stop_request.hpp"
 #include "base/version.hpp"
@@ -374,50 +374,6 @@ void add_commands(CLI::App& program, Action& action, int& exit_code) {
     add_report(program, action);
 }
 
-// "There is no option --stpes: did you mean --steps?" of the first word that no command takes;
-// empty if all are taken, or nothing resembles it.
-std::string guess_for(const CLI::App& program) {
-    constexpr std::size_t kMostEdits = 3;
-    const std::vector<std::string> rest = program.remaining(true);
-    if (rest.empty()) {
-        return "";
-    }
-    const CLI::App* command = &program;
-    while (!command->get_subcommands().empty()) {
-        command = command->get_subcommands().front();
-    }
-    const std::string given = rest.front().substr(0, rest.front().find('='));
-    const bool is_option = given.starts_with("--");
-    std::vector<std::string> known;
-    if (is_option) {
-        for (const CLI::Option* option : command->get_options()) {
-            for (const std::string& name : option->get_lnames()) {
-                known.push_back("--" + name);
-            }
-        }
-    } else {
-        for (const CLI::App* other :
-             command->get_subcommands([](const CLI::App*) { return true; })) {
-            known.push_back(other->get_name());
-        }
-    }
-    const std::string* const nearest = nearest_word(given, known, kMostEdits);
-    return nearest == nullptr ? ""
-                              : text("There is no ", is_option ? "option " : "command ", given,
-                                     ": did you mean ", *nearest, "?");
-}
-
-// One sentence: a guess, or CLI11's message and where to look.
-std::string sentence_of(const CLI::App& program, const CLI::ParseError& error) {
-    std::string guess = guess_for(program);
-    if (!guess.empty()) {
-        return guess;
-    }
-    std::string message = error.what();
-    std::ranges::replace(message, '\n', ' ');
-    return message + ": see nearstep --help, or --help behind a command.";
-}
-
 }  // namespace
 
 int run_command(const mpi::Communicator& world, int argc, const char* const* argv) {
@@ -436,6 +392,7 @@ int run_command(const mpi::Communicator& world, int argc, const char* const* arg
     } catch (const CLI::ParseError& error) {
         throw ConfigError(sentence_of(program, error));
     }
+    refuse_empty_items(program, argc, argv);
     action(world);
     return exit_code;
 }

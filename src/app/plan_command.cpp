@@ -33,7 +33,8 @@ struct PlanArguments {
     std::string json;
 };
 
-std::vector<plan::Codec> codecs_of(const PlanArguments& arguments) {
+// Mode su knows no codec, so that a plan for it would be trained in another mode.
+std::vector<plan::Codec> codecs_of(const PlanArguments& arguments, config::Mode mode) {
     std::vector<plan::Codec> codecs;
     for (const std::string& name : arguments.codecs) {
         const auto codec = parse_word<plan::Codec>("gradient codec", name);
@@ -44,6 +45,14 @@ std::vector<plan::Codec> codecs_of(const PlanArguments& arguments) {
             throw ConfigError(text("--codecs names ", name, " twice: name each codec once."));
         }
         codecs.push_back(codec);
+    }
+    if (mode == config::Mode::su) {
+        std::erase_if(codecs, [](plan::Codec codec) { return codec != plan::Codec::dense; });
+        if (codecs.empty()) {
+            throw ConfigError(
+                "mode = \"su\" encodes no gradient: add dense to --codecs, or set mode to "
+                "\"su+o+c\".");
+        }
     }
     return codecs;
 }
@@ -117,9 +126,9 @@ plan::StatePlaces places_of(const std::vector<plan::NamedChoice>& choices) {
     return is_resident ? plan::StatePlaces::gpus_too : plan::StatePlaces::devices;
 }
 
-nlohmann::json make_plans(const PlanArguments& arguments) {
+std::vector<plan::Row> make_plans(const PlanArguments& arguments) {
     const config::RunSettings run = read_run(arguments);
-    const std::vector<plan::Codec> codecs = codecs_of(arguments);
+    const std::vector<plan::Codec> codecs = codecs_of(arguments, run.mode);
     const plan::ModelSize size = size_of(run.model);
     const plan::Calibration calibration = calibration_of(arguments, run);
     std::vector<plan::Row> rows;
@@ -165,7 +174,28 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
               << arguments.scaling << " scaling\n"
               << describe(calibration, arguments, run)
               << (choices.empty() ? plan::describe(rows) : plan::describe_named(rows));
-    return plan::to_json(rows);
+    return rows;
+}
+
+// Throws ConfigError, behind the table and the file, if nothing of what was asked for can be
+// planned.
+void print_plans(const PlanArguments& arguments) {
+    std::vector<plan::Row> rows;
+    write_result_of(
+        [&] {
+            rows = make_plans(arguments);
+            return indented(plan::to_json(rows));
+        },
+        arguments.json);
+    if (std::ranges::none_of(rows,
+                             [](const plan::Row& row) { return row.found.plan.has_value(); })) {
+        const plan::Row& row = rows.front();
+        throw ConfigError(
+            text("There is no plan (with ", row.problem.nodes,
+                 row.problem.nodes == 1 ? " node: " : " nodes: ", plan::refusal_of(row),
+                 "): ask for other numbers of nodes or devices, or for a smaller "
+                 "model, or correct [plan] in the site file."));
+    }
 }
 
 // Adds the options that say which choices are searched.
@@ -223,11 +253,8 @@ void add_plan(CLI::App& program, Action& action) {
         ->check(CLI::IsMember({"strong", "weak"}))
         ->capture_default_str();
     command.add_option("--json", arguments->json, "write an array with an object per plan");
-    command.callback([arguments, &action] {
-        action = on_rank_0([arguments] {
-            write_result_of([&] { return indented(make_plans(*arguments)); }, arguments->json);
-        });
-    });
+    command.callback(
+        [arguments, &action] { action = on_rank_0([arguments] { print_plans(*arguments); }); });
     add_suggest(program, action);
 }
 

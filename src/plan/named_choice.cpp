@@ -184,7 +184,7 @@ std::string describe_named(const std::vector<Row>& rows) {
         const Problem& problem = row.problem;
         out << formatted("modelled %6d  %-30s", problem.ranks(), row.name.c_str());
         if (!row.found.plan) {
-            out << "  no plan: " << misfit_text(row.found) << "\n";
+            out << "  no plan: " << refusal_of(row) << "\n";
             continue;
         }
         const Choice& choice = row.found.plan->choice;

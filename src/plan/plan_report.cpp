@@ -29,6 +29,10 @@ std::string misfit_text(const SearchResult& found) {
                 ", of which there are ", human_bytes(found.misfit->available));
 }
 
+std::string refusal_of(const Row& row) {
+    return row.refusal.empty() ? misfit_text(row.found) : row.refusal;
+}
+
 namespace {
 
 double dollars(const Problem& problem) {
@@ -96,8 +100,7 @@ void write_summary(const std::vector<Row>& rows, std::ostream& out) {
         out << formatted("modelled %6d%8d%7d%12s", row.problem.nodes, row.problem.storage_nodes,
                          row.problem.devices(), price > 0 ? three_digits(price).c_str() : "-");
         if (!row.found.plan) {
-            out << "  no plan: " << (row.refusal.empty() ? misfit_text(row.found) : row.refusal)
-                << "\n";
+            out << "  no plan: " << refusal_of(row) << "\n";
             continue;
         }
         first = first == nullptr ? &row : first;
@@ -332,8 +335,10 @@ nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
 Row plan_for(const Problem& problem, const Space& space) {
     Row row{.problem = problem, .found = {}};
     if (problem.work.sequences < problem.ranks()) {
-        row.refusal = text(problem.work.sequences, " sequences leave some of ", problem.ranks(),
-                           " GPUs without one: raise train.global_batch, or use --scaling weak");
+        row.refusal =
+            text(counted(static_cast<int>(problem.work.sequences), "sequence"), " for ",
+                 counted(problem.ranks(), "GPU"),
+                 " leave some without one: raise train.global_batch, or use --scaling weak");
         return row;
     }
     const auto start = std::chrono::steady_clock::now();
@@ -391,7 +396,7 @@ nlohmann::json to_json(const std::vector<Row>& rows) {
                 object["alternatives"].push_back(alternative_json(alternative, row));
             }
         } else {
-            object["refused"] = row.refusal.empty() ? misfit_text(row.found) : row.refusal;
+            object["refused"] = refusal_of(row);
         }
         out.push_back(std::move(object));
     }

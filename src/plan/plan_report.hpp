@@ -38,4 +38,6 @@ std::string reason_of(const Row& row);
 
 // "needs 10 GB of GPU memory, ...", if nothing was found.
 std::string misfit_text(const SearchResult& found);
+// Why the row has no plan, which it lacks.
+std::string refusal_of(const Row& row);
 }  // namespace nearstep::plan

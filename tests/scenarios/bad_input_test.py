@@ -40,6 +40,12 @@ COMMANDS = {
     "a plan for a site without rates": (["plan", "configs/gpt-7b.toml"], ["plan.gpu_tflops", "site file"]),
     "a plan for no node": (["plan", "configs/gpt-7b.toml", "--nodes", "0"], ["--nodes"]),
     "a plan for no device": (["plan", "configs/gpt-7b.toml", "--csds", "0"], ["--csds"]),
+    "a plan for a number that is left out": (["plan", "configs/gpt-7b.toml", "--nodes", "1,,2"], ["--nodes", "comma"]),
+    "devices that end with a comma": (["compare", "configs/tiny.toml", "--devices=1,"], ["--devices", "comma"]),
+    "a plan that nothing has room for": (
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--set", "plan.gpu_memory_gb=1"],
+        ["no plan", "1 node", "GPU memory"],
+    ),
     "a plan with a codec that there is not": (
         ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--codecs", "zip"],
         ["zip", "topk"],
@@ -47,6 +53,10 @@ COMMANDS = {
     "a plan with a codec twice": (
         ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--codecs", "q4,q4"],
         ["q4", "twice"],
+    ),
+    "a plan of mode su with a codec": (
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--set", "mode=su", "--codecs", "q4"],
+        ["mode", "--codecs", "dense"],
     ),
     "a plan of mode base": (
         ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--set", "mode=base"],
