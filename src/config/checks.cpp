@@ -10,6 +10,8 @@
 #include <cctype>
 #include <initializer_list>
 #include <numeric>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -231,12 +233,22 @@ void check_hosts(const RunSettings& run, const Given& given) {
                                        " is no name of a host: give each host's name as ssh takes "
                                        "it, without spaces."));
     };
-    for (const std::string& name : run.hosts.names) {
-        check("hosts.names", name);
-    }
-    for (const std::string& name : run.hosts.storage) {
-        check("hosts.storage", name);
-    }
+    const auto check_all = [&](const char* key, const std::vector<std::string>& names) {
+        std::set<std::string> before;
+        for (const std::string& name : names) {
+            check(key, name);
+            refuse_if(name.find(':') != std::string::npos,
+                      text(given(key, quoted(name)),
+                           " has a colon, behind which mpirun takes a number of slots: give an "
+                           "address of IPv6 a name in /etc/hosts, and say ranks in hosts.ranks."));
+            refuse_if(!before.insert(name).second,
+                      text(given(key, quoted(name)),
+                           " names that host twice: name each host once, and say in hosts.ranks "
+                           "how many ranks it takes."));
+        }
+    };
+    check_all("hosts.names", run.hosts.names);
+    check_all("hosts.storage", run.hosts.storage);
     check("hosts.head", run.hosts.head);
 }
 

@@ -60,5 +60,6 @@ constexpr double kMostTiles = 4096;
 constexpr double kMostSlots = 1024;
 constexpr double kMostScale = 4294967296.0;
 constexpr double kMostSeconds = 86400;
+constexpr double kMostRate = 1e12;  // of a site, or another of its numbers, in their units
 
 }  // namespace nearstep::config

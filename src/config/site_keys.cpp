@@ -3,10 +3,16 @@
 
 namespace nearstep::config {
 
+namespace {
+
+constexpr Limits a_rate() { return between(0, kMostRate); }
+
+}  // namespace
+
 // Real transfers are delayed to these rates, unless link.scale is 0.
 std::vector<Key> link_keys(LinkSettings& link) {
     const auto rate = [](const char* name, double* target, const char* meaning) {
-        return Key{name, target, meaning, "GB/s", not_negative()};
+        return Key{name, target, meaning, "GB/s", a_rate()};
     };
     return {
         rate("link.device_read_gb_s", &link.device_read_gb_s,
@@ -25,14 +31,14 @@ std::vector<Key> link_keys(LinkSettings& link) {
         {"link.scale", &link.scale,
          "factor for all rates of [link] and for csd.update_mparam_s, to which transfers and "
          "updates are delayed; 0: the rates are real ones, to plan and predict with",
-         "", not_negative()},
+         "", a_rate()},
     };
 }
 
 // Keys that only `nearstep plan` uses, beside the rates of [link].
 std::vector<Key> plan_keys(PlanSettings& plan) {
     const auto key = [](const char* name, double* target, const char* unit, const char* meaning) {
-        return Key{name, target, meaning, unit, not_negative()};
+        return Key{name, target, meaning, unit, a_rate()};
     };
     return {
         {"plan.gpu_efficiency", &plan.gpu_efficiency,

@@ -42,6 +42,9 @@ std::vector<std::string> lines_of(const std::string& output) {
     for (std::size_t begin = 0; begin < output.size();) {
         const std::size_t end = std::min(output.find('\n', begin), output.size());
         lines.push_back(output.substr(begin, end - begin));
+        if (lines.back().ends_with('\r')) {  // as ssh ends its lines
+            lines.back().pop_back();
+        }
         begin = end + 1;
     }
     return lines;
@@ -94,7 +97,7 @@ void check_host_names(const std::vector<std::string>& hosts) {
         const bool is_name =
             !host.empty() && host.front() != '-' && std::ranges::all_of(host, [](char letter) {
                 return std::isalnum(static_cast<unsigned char>(letter)) != 0 ||
-                       std::string("-._:@").find(letter) != std::string::npos;
+                       std::string("-._@").find(letter) != std::string::npos;
             });
         if (!is_name || host.ends_with(".toml")) {
             throw ConfigError(text("--write-site: ", on_one_line(host),
