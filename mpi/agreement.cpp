@@ -56,12 +56,8 @@ std::string difference(const std::string& name, const std::vector<NamedValues>& 
 }
 
 void require_equal(const Communicator& world, const NamedValues& mine) {
-    // The number is only moved, so that it may be any.
-    const auto digest = std::bit_cast<double>(digest_of(mine));
-    const std::vector<double> of_ranks = world.all_gather({&digest, 1});
-    const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
-    if (std::ranges::any_of(of_ranks,
-                            [&](double one) { return bits(one) != bits(of_ranks.front()); })) {
+    const std::string digest = to_hex(digest_of(mine));
+    if (!world.agree(world.broadcast(digest, 0) == digest)) {
         refuse_unequal(world, mine, "The ranks have different settings",
                        "start all ranks with the same");
     }

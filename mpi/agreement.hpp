@@ -17,7 +17,7 @@ namespace nearstep::mpi {
 using NamedValues = std::vector<NamedValue>;
 
 // Throws ConfigError, on all ranks alike, if they have different values. Collective; equal ranks
-// exchange one number each.
+// compare a digest with that of rank 0.
 void require_equal(const Communicator& world, const NamedValues& mine);
 
 // The ConfigError for ranks that know that their values differ: it names these, and the ranks that

@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <ctime>
+#include <iterator>
 #include <numeric>
 
 namespace nearstep::engine {
@@ -51,9 +52,12 @@ FoundManifest manifest_of(int rank, int ranks, int per_node, const std::string& 
             .files = {text(folder_of(rank), "/", name)}};
 }
 
+enum class Folders { of_nodes, shared };
+
 // Returns what each rank would see where `lost` is the rank of a manifest that is gone; -1: none
 // is.
-std::vector<SeenByRank> seen_by(int ranks, int lost, int per_node) {
+std::vector<SeenByRank> seen_by(int ranks, int lost, int per_node,
+                                Folders folders = Folders::of_nodes) {
     const std::string layout = layout_of(ranks, per_node);
     std::vector<SeenByRank> seen(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
@@ -65,9 +69,13 @@ std::vector<SeenByRank> seen_by(int ranks, int lost, int per_node) {
                 text(folder_of(rank), "/", store::state_file_name(rank, 0, set))};
         }
         if (rank != lost) {
-            const int first = rank - rank % per_node;
-            seen[static_cast<std::size_t>(first)].manifests.push_back(
-                manifest_of(rank, ranks, per_node, layout));
+            const bool is_shared = folders == Folders::shared;
+            const int own = rank - rank % per_node;
+            for (int first = is_shared ? 0 : own; first < (is_shared ? ranks : own + 1);
+                 first += per_node) {
+                seen[static_cast<std::size_t>(first)].manifests.push_back(
+                    manifest_of(rank, ranks, per_node, layout));
+            }
         }
     }
     return seen;
@@ -93,14 +101,15 @@ struct Played {
     double cpu_s = 0;  // of one rank, from the texts to the decision
 };
 
-Played play(int ranks, int lost, int per_node = kRanksPerNode) {
+Played play(int ranks, int lost, int per_node, std::vector<SeenByRank> all_seen) {
     std::vector<std::string> hosts;
     std::vector<std::string> places;
     std::vector<std::string> seen;
     std::vector<std::string> manifest_places;
     std::vector<int> beside(static_cast<std::size_t>(per_node));
     int rank = 0;
-    for (SeenByRank& one : seen_by(ranks, lost, per_node)) {
+    std::vector<int> nodes;
+    for (SeenByRank& one : all_seen) {
         std::iota(beside.begin(), beside.end(), rank - rank % per_node);
         RankTexts texts = texts_of(std::move(one), rank, beside);
         const bool is_first = rank % per_node == 0;
@@ -108,19 +117,18 @@ Played play(int ranks, int lost, int per_node = kRanksPerNode) {
         places.push_back(std::move(texts.places));
         seen.push_back(std::move(texts.seen));
         manifest_places.push_back(std::move(texts.manifest_places));
+        nodes.push_back(rank / per_node);
         ++rank;
     }
     Played played{.bytes = bytes_received(hosts) + bytes_received(places) + bytes_received(seen)};
     const std::clock_t begin = std::clock();
     Findings& found = played.found;
     const std::string layout = layout_of(ranks, per_node);
-    for (std::size_t i = 0; i < seen.size(); ++i) {
-        const auto node = static_cast<int>(i) / per_node;
-        if (static_cast<int>(i) % per_node == 0) {
-            found.hosts.push_back(hosts[i]);
-        }
-        add_rank(found, node, {.places = places[i], .seen = seen[i]});
-        found.ranks.back().layout = layout;
+    std::ranges::copy_if(hosts, std::back_inserter(found.hosts),
+                         [](const std::string& host) { return !host.empty(); });
+    add_ranks(found, nodes, places, seen);
+    for (RankPlaces& one : found.ranks) {
+        one.layout = layout;
     }
     if (lost >= 0) {
         played.bytes += bytes_received(manifest_places);
@@ -132,6 +140,10 @@ Played play(int ranks, int lost, int per_node = kRanksPerNode) {
     decide(found);
     played.cpu_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     return played;
+}
+
+Played play(int ranks, int lost, int per_node = kRanksPerNode) {
+    return play(ranks, lost, per_node, seen_by(ranks, lost, per_node));
 }
 
 TEST(ManyRanks, ManifestsGrowWithTheLogarithmAndTextsByAFewBytesOfARank) {
@@ -162,6 +174,27 @@ TEST(ManyRanks, RanksOfOneHostAddNoTexts) {
     const Played many = play(256, -1, 256);
     EXPECT_LT(many.bytes, few.bytes + 240 * 64);  // numbers of texts that ranks have in common
     EXPECT_EQ(decide(many.found).manifests.size(), 256U);
+}
+
+TEST(ManyRanks, WhatAllNodesSeeInASharedFolderIsKeptOnce) {
+    constexpr int kRanks = 256;
+    for (const int lost : {-1, 17}) {
+        const Findings found =
+            play(kRanks, lost, kRanksPerNode, seen_by(kRanks, lost, kRanksPerNode, Folders::shared))
+                .found;
+        EXPECT_EQ(found.manifests.size(), static_cast<std::size_t>(lost < 0 ? kRanks : kRanks - 1));
+        EXPECT_EQ(decide(found).action, lost < 0 ? Action::resume_state : Action::refuse);
+    }
+}
+
+TEST(ManyRanks, FilesOfTheSameNamesOnTwoNodesAreTwoFiles) {
+    std::vector<SeenByRank> seen = seen_by(16, -1, kRanksPerNode, Folders::shared);
+    for (FoundManifest& one : seen[kRanksPerNode].manifests) {
+        one.inode += 1;
+    }
+    const Findings found = play(16, -1, kRanksPerNode, seen).found;
+    EXPECT_EQ(found.manifests.size(), 32U);
+    EXPECT_EQ(found.ranks[kRanksPerNode].view(), 1);
 }
 
 TEST(ManyRanks, TheFindingsAreThoseThatTheRanksHad) {

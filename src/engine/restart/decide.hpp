@@ -23,8 +23,9 @@ using store::kSets;
 
 // A manifest in one of the folders of csd.path.
 struct FoundManifest {
-    int node = 0;  // that sees it
+    int node = 0;  // the first of those that see it as RankPlaces::view() says
     std::string path = {};
+    std::uint64_t inode = 0;
     int rank = 0;  // that wrote it
     int set = 0;
     std::optional<store::Manifest> manifest = std::nullopt;  // nullopt: damaged
@@ -62,6 +63,9 @@ struct FoundCheckpoint {
 // The places of one rank of this run.
 struct RankPlaces {
     int node = 0;
+    int alike = -1;  // the first node that sees the same files as `node`, such as those of a folder
+                     // that all nodes share; -1: no node before it does
+    int view() const { return alike < 0 ? node : alike; }
     std::array<std::string, kSets> manifests = {};  // paths
     std::string layout = {};
     // Paths of the state files. The files of an older state may lie elsewhere.

@@ -128,7 +128,9 @@ std::vector<std::string> places_of_files(const std::vector<std::string>& folders
 
 FoundManifest read_manifest(const std::string& path, store::RankFileName name,
                             const std::vector<std::string>& folders) {
-    FoundManifest found{.path = path, .rank = name.rank, .set = name.set};
+    struct stat facts {};
+    ::stat(path.c_str(), &facts);  // without the file, its inode is 0
+    FoundManifest found{.path = path, .inode = facts.st_ino, .rank = name.rank, .set = name.set};
     try {
         const store::ManifestFile file(path);
         std::optional<store::Manifest> manifest = file.read();

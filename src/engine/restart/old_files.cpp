@@ -26,17 +26,17 @@ OldFiles::OldFiles(const mpi::Communicator& world, const Start& start)
       memory_(config::memory_folder(start.settings)),
       log_folders_(start.settings.csd.log),
       others_(state_files(start.settings, world.rank(), world.size(), 1 - set_)),
-      node_(found_.ranks[static_cast<std::size_t>(world.rank())].node),
+      view_(found_.ranks[static_cast<std::size_t>(world.rank())].view()),
       is_first_(is_first_of_node(world, found_)) {
     const PlacedSettings& settings = start.settings;
     for (const FoundManifest& one : found_.manifests) {
-        if (is_first_ && one.node == node_) {
+        if (is_first_ && one.node == view_) {
             mine_.push_back(&one);
         }
     }
     for (int rank = 0; rank < world.size(); ++rank) {
         const RankPlaces& places = found_.ranks[static_cast<std::size_t>(rank)];
-        current_.insert({places.node, places.manifests[static_cast<std::size_t>(set_)]});
+        current_.insert({places.view(), places.manifests[static_cast<std::size_t>(set_)]});
         const std::vector<std::string>& files = places.files[static_cast<std::size_t>(set_)];
         files_.insert(files.begin(), files.end());
     }
@@ -72,7 +72,7 @@ void OldFiles::remove(const std::string& state) const {
         }
         // In memory, no drive with their manifest can be missing.
         for (const FoundRemains& one : found_.remains) {
-            if (is_first_ && one.node == node_ && files_.count(one.path) == 0 &&
+            if (is_first_ && one.node == view_ && files_.count(one.path) == 0 &&
                 store::folder_of(one.path) == memory_ && is_own_plain(one.path)) {
                 store::remove_state(one.path, log_folders_);
             }

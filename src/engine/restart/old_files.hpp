@@ -41,10 +41,10 @@ private:
     std::string memory_;  // folder
     std::vector<std::string> log_folders_;
     std::vector<std::string> others_;  // of this rank, in the other set
-    int node_;
+    int view_;
     bool is_first_;                                  // of the node
     std::vector<const FoundManifest*> mine_;         // to remove, if they are left
-    std::set<std::pair<int, std::string>> current_;  // node and path of this run's manifests
+    std::set<std::pair<int, std::string>> current_;  // view and path of this run's manifests
     std::set<std::pair<std::string, std::string>>
         states_;                   // path and state of those that were found
     std::set<std::string> files_;  // state files of this run

@@ -28,7 +28,7 @@ public:
         }
         return *std::ranges::max_element(members->second, {}, [&](std::size_t member) {
             return std::pair(readable_.count(member) > 0,
-                             found_.manifests[member].node == found_.ranks[reader].node);
+                             found_.manifests[member].node == found_.ranks[reader].view());
         });
     }
 

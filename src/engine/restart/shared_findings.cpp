@@ -1,6 +1,7 @@
 // Writes what a rank found as texts, and reads those of all ranks. Used by the search.
 #include "engine/restart/shared_findings.hpp"
 
+#include "base/digest.hpp"
 #include "base/number_list.hpp"
 #include "base/packed.hpp"
 #include "engine/restart/folder_search.hpp"
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -150,13 +152,26 @@ bool is_of_node(const SeenByRank& seen, const std::vector<int>& beside) {
     });
 }
 
+// Two nodes may have files of the same names that are not the same files.
+std::uint64_t identity_of(const SeenByRank& seen, const RankTexts& texts) {
+    std::vector<std::uint64_t> inodes;
+    for (const FoundManifest& one : seen.manifests) {
+        inodes.push_back(one.inode);
+    }
+    const std::string all = packed(inodes, texts.programs, texts.manifest_places);
+    return xxh3(std::as_bytes(std::span(all)));
+}
+
 // Calls `work` with the value of each manifest that a rank's text has, and with that manifest.
 template <typename Value, typename Work>
 void each_of(Findings& found, const std::vector<std::string>& of_ranks, Work work) {
     auto manifest = found.manifests.begin();
-    for (const std::string& text_of_rank : of_ranks) {
+    for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+        if (found.ranks[rank].alike >= 0) {
+            continue;
+        }
         std::vector<Value> values;
-        unpack(text_of_rank, values);
+        unpack(of_ranks[rank], values);
         for (Value& value : values) {
             manifest = std::find_if(manifest, found.manifests.end(),
                                     [](const FoundManifest& one) { return one.manifest; });
@@ -188,33 +203,56 @@ RankTexts texts_of(SeenByRank seen, int rank, const std::vector<int>& beside) {
     const int base = counts_from_rank ? rank : 0;
     Relative(rank, -1).apply(seen.places);
     texts.places = packed(seen.places.manifests, seen.places.files);
-    texts.seen = packed(counts_from_rank, found_alike(seen.manifests, base),
+    const std::uint64_t identity = counts_from_rank ? 0 : identity_of(seen, texts);
+    texts.seen = packed(identity, counts_from_rank, found_alike(seen.manifests, base),
                         found_alike(seen.remains, base));
     return texts;
 }
 
-void add_rank(Findings& found, int node, const RankTexts& texts) {
-    const auto rank = static_cast<int>(found.ranks.size());
-    SeenByRank seen;
+namespace {
+
+// Adds what the node of that rank sees. Returns whether that is of its own ranks alone.
+bool add_seen(Findings& found, int node, int rank, const std::string& seen) {
+    std::uint64_t identity = 0;
     bool counts_from_rank = false;
     std::vector<FoundAlike> manifests;
     std::vector<FoundAlike> remains;
-    unpack(texts.places, seen.places.manifests, seen.places.files);
-    unpack(texts.seen, counts_from_rank, manifests, remains);
+    unpack(seen, identity, counts_from_rank, manifests, remains);
     const int base = counts_from_rank ? rank : 0;
-    seen.manifests = found_apart<FoundManifest>(manifests, base);
-    sort_by_rank(seen.manifests);
-    seen.remains = found_apart<FoundRemains>(remains, base);
-    Relative(rank, 1).apply(seen.places);
-    seen.places.node = node;
-    found.ranks.push_back(std::move(seen.places));
-    for (FoundManifest& one : seen.manifests) {
+    std::vector<FoundManifest> of_node = found_apart<FoundManifest>(manifests, base);
+    sort_by_rank(of_node);
+    for (FoundManifest& one : of_node) {
         one.node = node;
         found.manifests.push_back(std::move(one));
     }
-    for (FoundRemains& one : seen.remains) {
+    for (FoundRemains& one : found_apart<FoundRemains>(remains, base)) {
         one.node = node;
         found.remains.push_back(std::move(one));
+    }
+    return counts_from_rank;
+}
+
+}  // namespace
+
+void add_ranks(Findings& found, const std::vector<int>& nodes,
+               const std::vector<std::string>& places, const std::vector<std::string>& seen) {
+    std::map<std::string_view, int> first_nodes;  // that see what a text says
+    std::map<int, int> alike;                     // per node
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+        const auto rank = static_cast<int>(i);
+        const int node = nodes[i];
+        RankPlaces& of_rank = found.ranks.emplace_back();
+        unpack(places[i], of_rank.manifests, of_rank.files);
+        Relative(rank, 1).apply(of_rank);
+        of_rank.node = node;
+        if (alike.count(node) == 0) {  // the first rank of its node
+            const auto first = first_nodes.find(seen[i]);
+            alike[node] = first == first_nodes.end() ? -1 : first->second;
+            if (alike[node] < 0 && !add_seen(found, node, rank, seen[i])) {
+                first_nodes.emplace(seen[i], node);
+            }
+        }
+        of_rank.alike = alike[node];
     }
 }
 
@@ -232,12 +270,13 @@ void add_manifest_places(Findings& found, const std::vector<std::string>& of_ran
     });
 }
 
-void keep_own(Findings& found, int node, std::vector<FoundManifest> own) {
+void keep_own(Findings& found, int rank, std::vector<FoundManifest> own) {
+    const int view = found.ranks[static_cast<std::size_t>(rank)].view();
     auto next = own.begin();
     for (FoundManifest& one : found.manifests) {
-        if (one.node == node && next != own.end()) {
+        if (one.node == view && next != own.end()) {
             one = std::move(*next);
-            one.node = node;
+            one.node = view;
             ++next;
         }
     }

@@ -40,12 +40,14 @@ struct RankTexts {
 // `beside`: the ranks of the node.
 RankTexts texts_of(SeenByRank seen, int rank, const std::vector<int>& beside);
 
-// Adds what the next rank sees. The node is that of the rank.
-void add_rank(Findings& found, int node, const RankTexts& texts);
+// Adds what the ranks see, given the node of each and its texts RankTexts::places and
+// RankTexts::seen. What several nodes see alike is added once.
+void add_ranks(Findings& found, const std::vector<int>& nodes,
+               const std::vector<std::string>& places, const std::vector<std::string>& seen);
 // Add what the manifests lack, given each rank's text.
 void add_programs(Findings& found, const std::vector<std::string>& of_ranks);
 void add_manifest_places(Findings& found, const std::vector<std::string>& of_ranks);
-// Puts the manifests of this node, as they were read, in the place of those that were sent.
-void keep_own(Findings& found, int node, std::vector<FoundManifest> own);
+// Puts the manifests of this rank's node, as they were read, in the place of those that were sent.
+void keep_own(Findings& found, int rank, std::vector<FoundManifest> own);
 
 }  // namespace nearstep::engine

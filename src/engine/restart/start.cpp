@@ -89,7 +89,7 @@ std::vector<double> known_speeds(const Findings& found, const std::vector<int>& 
     std::set<std::pair<int, std::string>> seats;  // node and path
     for (const RankPlaces& places : found.ranks) {
         for (const std::string& path : places.manifests) {
-            seats.emplace(places.node, path);
+            seats.emplace(places.view(), path);
         }
     }
     const auto is_of_seat = [&](const FoundManifest& one) {

@@ -52,7 +52,7 @@ std::vector<std::size_t> seated(const Findings& found, const std::vector<std::si
                    one.manifest->layout == places.layout && has_files_in_place(one, places);
         };
         for (const std::string& path : places.manifests) {
-            const std::vector<std::size_t>& here = at[{places.node, path}];
+            const std::vector<std::size_t>& here = at[{places.view(), path}];
             const auto mine = std::ranges::find_if(here, is_own);
             if (mine != here.end()) {
                 of_ranks.push_back(*mine);

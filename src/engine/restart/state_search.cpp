@@ -93,12 +93,11 @@ void look_at_state(const mpi::Communicator& world, const PlacedSettings& setting
     const std::vector<std::string> seen = gather_text(world, texts.seen);
     found.hosts.resize(static_cast<std::size_t>(machines.groups()));
     for (std::size_t rank = 0; rank < seen.size(); ++rank) {
-        const int node = machines.group_of[rank];
         if (!hosts[rank].empty()) {
-            found.hosts[static_cast<std::size_t>(node)] = hosts[rank];
+            found.hosts[static_cast<std::size_t>(machines.group_of[rank])] = hosts[rank];
         }
-        add_rank(found, node, {.places = places[rank], .seen = seen[rank]});
     }
+    add_ranks(found, machines.group_of, places, seen);
     if (found.program != ProgramUse::none) {
         add_programs(found, gather_text(world, texts.programs));
     }
@@ -106,7 +105,7 @@ void look_at_state(const mpi::Communicator& world, const PlacedSettings& setting
         add_manifest_places(found, gather_text(world, texts.manifest_places));
     }
     if (is_first) {
-        keep_own(found, machines.group_of[static_cast<std::size_t>(me)], std::move(mine.manifests));
+        keep_own(found, me, std::move(mine.manifests));
     }
 }
 
@@ -142,10 +141,11 @@ void check_unused(const PlacedSettings& settings, int rank, int ranks) {
     }
 }
 
-std::vector<FoundManifest> manifests_of_node(const Findings& found, int node) {
+std::vector<FoundManifest> manifests_seen_by(const Findings& found, int rank) {
+    const int view = found.ranks[static_cast<std::size_t>(rank)].view();
     std::vector<FoundManifest> out;
     std::ranges::copy_if(found.manifests, std::back_inserter(out),
-                         [&](const FoundManifest& one) { return one.node == node; });
+                         [&](const FoundManifest& one) { return one.node == view; });
     return out;
 }
 
@@ -157,12 +157,11 @@ ProgramUse program_on_all(const mpi::Communicator& world, ProgramUse mine) {
 }
 
 void check_unused(const mpi::Communicator& world, const Findings& found) {
-    const int node = found.ranks[static_cast<std::size_t>(world.rank())].node;
     world.together([&] {
         if (!is_first_of_node(world, found)) {
             return;
         }
-        for (const FoundManifest& one : manifests_of_node(found, node)) {
+        for (const FoundManifest& one : manifests_seen_by(found, world.rank())) {
             std::vector<std::string> files = one.files;
             std::erase(files, "");
             store::check_unused(files);
@@ -220,14 +219,13 @@ void check_earlier_folders(const mpi::Communicator& world, const config::EngineS
 
 void check_unchanged(const mpi::Communicator& world, const config::EngineSettings& settings,
                      const Findings& found) {
-    const int node = found.ranks[static_cast<std::size_t>(world.rank())].node;
     world.together([&] {
         const auto is_same = [](const FoundManifest& a, const FoundManifest& b) {
             return a.path == b.path && a.manifest == b.manifest && a.damage == b.damage;
         };
         if (is_first_of_node(world, found) &&
-            !std::ranges::equal(look_for_manifests(settings), manifests_of_node(found, node),
-                                is_same)) {
+            !std::ranges::equal(look_for_manifests(settings),
+                                manifests_seen_by(found, world.rank()), is_same)) {
             throw IoError(text("Another job went on in ", settings.csd.path.front(),
                                " while this one began: nothing was changed; start again when that "
                                "job has ended."));

@@ -30,6 +30,9 @@ bool is_each_alone(const mpi::Topology& groups) {
 // ranks. `gpu` is the one this rank would use.
 std::string obstacle_in_groups(const mpi::Communicator& world, const mpi::Topology& groups,
                                std::optional<int> gpu) {
+    if (world.agree(!gpu)) {
+        return "no rank has a GPU for them";  // known without a communicator for each group
+    }
     const mpi::Communicator ranks = ranks_beside(world, groups);
     const std::optional<std::string> mine = nccl::find_obstacle(ranks, gpu);
     try {

@@ -76,26 +76,26 @@ store::ProgramState read_kept_program(const mpi::Communicator& world, const Star
         return read_unlisted(world, start, line, step);
     }
     const Findings& found = start.found;
-    const auto node_of = [&](std::size_t rank) { return found.ranks[rank].node; };
+    const auto view_of = [&](std::size_t rank) { return found.ranks[rank].view(); };
     store::ProgramState mine;
     const auto me = static_cast<std::size_t>(world.rank());
     std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> elsewhere;
     for (std::size_t rank = 0; rank < at.of_ranks.size(); ++rank) {
         const std::optional<ProgramSource>& source = at.of_ranks[rank];
-        if (source && node_of(rank) != found.manifests[source->manifest].node) {
+        if (source && view_of(rank) != found.manifests[source->manifest].node) {
             elsewhere[{source->manifest, source->record}].push_back(rank);
         }
     }
     world.together([&] {
         if (me < at.of_ranks.size() && at.of_ranks[me] &&
-            node_of(me) == found.manifests[at.of_ranks[me]->manifest].node) {
+            view_of(me) == found.manifests[at.of_ranks[me]->manifest].node) {
             mine = read_source(found, *at.of_ranks[me]);
         }
     });
     for (const auto& [key, ranks] : elsewhere) {
         const auto source = key;
         std::size_t reader = 0;
-        while (node_of(reader) != found.manifests[source.first].node) {
+        while (view_of(reader) != found.manifests[source.first].node) {
             ++reader;
         }
         std::string sent;

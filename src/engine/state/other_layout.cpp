@@ -54,11 +54,11 @@ shard::Replica copy_of(const PlacedSettings& old, const store::Manifest& manifes
     return copy;
 }
 
-// Ranks of the node take turns.
-int reader_of(const Findings& found, int node, std::size_t turn) {
+// Ranks that see the file take turns.
+int reader_of(const Findings& found, const FoundManifest& manifest, std::size_t turn) {
     std::vector<int> ranks;
     for (std::size_t rank = 0; rank < found.ranks.size(); ++rank) {
-        if (found.ranks[rank].node == node) {
+        if (found.ranks[rank].view() == manifest.node) {
             ranks.push_back(static_cast<int>(rank));
         }
     }
@@ -108,7 +108,7 @@ OtherLayout::OtherLayout(const mpi::Communicator& world, std::size_t parameters,
     std::map<int, std::size_t> volumes_of;  // opened by each reader so far
     for (std::size_t turn = 0; turn < decision.manifests.size(); ++turn) {
         const FoundManifest& manifest = found.manifests[decision.manifests[turn]];
-        const int reader = reader_of(found, manifest.node, turn);
+        const int reader = reader_of(found, manifest, turn);
         for (csd::StateVolumeSettings& volume :
              state_volumes(old, manifest.rank, copy, manifest.files)) {
             for (std::size_t subgroup = 0; subgroup < volume.subgroups.size(); ++subgroup) {
