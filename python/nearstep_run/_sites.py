@@ -17,6 +17,7 @@ from typing import NoReturn
 
 HERE = pathlib.Path(__file__).resolve().parent
 _IS_INSTALLED = (HERE / "launch").is_dir()  # as a package; else it is that of a checkout
+_MOST_OF_HOSTS = 100_000  # Linux takes 131,071 bytes in one word, and a line for a head has other words, too
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 # These options make a run continue one that has steps left, or replace it.
 _TAKES_UNFINISHED = re.compile("--(resume|resume-if-any|fresh|from|from=.*)")
@@ -179,6 +180,12 @@ class Request:
             self.end(
                 f"'{self.program} hosts' gave no plan of ranks and hosts: name a program nearstep of this version in "
                 "NEARSTEP_PROGRAM"
+            )
+        named = sum(len(f"{host.name}:{host.ranks},".encode()) for host in plan.hosts)
+        if self.caller != "slurm" and named > _MOST_OF_HOSTS:
+            self.end(
+                f"the names of {len(plan.hosts)} hosts take {named} bytes of mpirun's command line, which has room for "
+                f"{_MOST_OF_HOSTS}: start fewer ranks with -n, use shorter names, or start the run by launch/slurm"
             )
         if plan.hosts[0].name != "." and not self.is_dry_run:
             if not shutil.which(plan.remote):

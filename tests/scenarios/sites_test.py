@@ -1,6 +1,7 @@
 """Every site of cluster/ has only known keys, and the launchers build the command lines that it asks for."""
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -133,6 +134,16 @@ class Sites(program.Scenario):
                 if key in ("cores", "time_us"):
                     self.assertEqual(done.returncode, 2, done.stderr)
                     self.assert_states(done.stderr, "host localhost", key)
+
+    def test_more_hosts_than_a_command_line_has_room_for_are_one_sentence(self):
+        site = self.folder / "site"
+        site.mkdir()
+        names = json.dumps([f"node{number:06}" for number in range(10000)])
+        (site / "site.toml").write_text(f'[hosts]\nnames = {names}\nremote = "true"\n')
+        words = (program.ROOT / "launch/mpirun", "examples/train_loop.py", site, "--dry-run")
+        done = program.call(*words, NEARSTEP_PROGRAM=str(program.PROGRAM_FORKED))
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
+        self.assert_states(done.stderr, "10000 hosts", "-n", "launch/slurm")
 
     def test_names_are_those_of_the_users_folder_also_for_a_launcher_called_by_a_link(self):
         shutil.copy(program.ROOT / "configs/tiny.toml", self.folder / "my.toml")
