@@ -28,7 +28,8 @@ PlacedSettings run_of(const PlacedSettings& settings, const LayoutValues& layout
     PlacedSettings old = settings;
     old.mode = layout.is_on_host ? config::Mode::base : config::Mode::su_o;
     old.csd.per_rank = layout.devices;
-    old.csd.tiers = {};  // their devices are among these
+    old.csd.storage_ranks = 0;  // which ranks computed does not matter here
+    old.csd.tiers = {};         // their devices are among these
     old.speeds = layout.speeds;
     old.nodes = layout.nodes;
     old.csd.state = layout.state;
