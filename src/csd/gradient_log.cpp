@@ -22,6 +22,10 @@ namespace {
 
 // The first page is a store::SubgroupHeader for the directory, which is the second.
 constexpr std::size_t kPayloadsAt = 2 * store::kPageBytes;
+// Room for the facts: of 256 groups and more, and of each tile of the codec with the smallest
+// payload.
+constexpr std::size_t kRoomOfFacts = 16 * KiB;
+constexpr std::size_t kPayloadsPerFacts = 128;  // bytes
 constexpr std::size_t kMostSources = std::size_t{1} << 20U;
 constexpr std::size_t kMostStride = std::size_t{1} << 20U;
 
@@ -168,11 +172,12 @@ void LoggedUpdate::apply(const StateLayout& layout, const std::vector<shard::Sub
     }
 }
 
-GradientLog::GradientLog(std::string path, store::Storage* storage)
-    : file_(std::move(path), storage), has_storage_(storage != nullptr) {}
+GradientLog::GradientLog(std::string path, store::Storage* storage, Term key)
+    : file_(std::move(path), storage, key), has_storage_(storage != nullptr) {}
 
 std::size_t GradientLog::file_bytes(std::size_t payload_bytes) {
-    return kPayloadsAt + round_up(payload_bytes, store::kPageBytes);
+    return kPayloadsAt + round_up(payload_bytes, store::kPageBytes) +
+           round_up(kRoomOfFacts + payload_bytes / kPayloadsPerFacts, store::kPageBytes);
 }
 
 void GradientLog::reserve(std::size_t payload_bytes) { file_.reserve(file_bytes(payload_bytes)); }
@@ -204,9 +209,9 @@ void GradientLog::write(std::span<const std::byte> pages, std::size_t offset) {
                     static_cast<std::int64_t>(offset)});
 }
 
-void GradientLog::put(const store::SubgroupHeader& header, const PayloadMemory& payloads,
-                      const StepScalars& scalars, const GroupMap& groups,
-                      shard::ElementRange range) {
+std::size_t GradientLog::put(const store::SubgroupHeader& header, const PayloadMemory& payloads,
+                             const StepScalars& scalars, const GroupMap& groups,
+                             shard::ElementRange range) {
     const codec::CodecSettings& codec = payloads.codec().settings();
     Facts facts{.tiles = payloads.tiles(),
                 .sources = payloads.sources(),
@@ -238,6 +243,7 @@ void GradientLog::put(const store::SubgroupHeader& header, const PayloadMemory& 
     }
     write(fact_pages.span(), kPayloadsAt + directory.payload_bytes);
     write(head.span(), 0);
+    return kPayloadsAt + directory.payload_bytes + fact_pages.size();
 }
 
 void GradientLog::refuse(const std::string& fault) const {

@@ -2,6 +2,7 @@
 // restart repeats the update where its state is missing. See docs/formats/gradient-log.md.
 #pragma once
 
+#include "base/wording.hpp"
 #include "codec/codec.hpp"
 #include "csd/group_map.hpp"
 #include "csd/payload_memory.hpp"
@@ -56,9 +57,11 @@ private:
 class GradientLog {
 public:
     // Opens and locks the file if it is there; throws as store::File. Not moved after that.
-    explicit GradientLog(std::string path, store::Storage* storage = nullptr);
+    // `key`: what names its folder, for messages.
+    explicit GradientLog(std::string path, store::Storage* storage = nullptr,
+                         Term key = Term::path);
 
-    // Bytes of the file for payloads of so many bytes, without the groups' and tiles' facts.
+    // Bytes of the file for payloads of so many bytes, with room for the groups' and tiles' facts.
     static std::size_t file_bytes(std::size_t payload_bytes);
 
     const std::string& path() const { return file_.path(); }
@@ -74,9 +77,9 @@ public:
     void hold(PayloadMemory& payloads);
 
     // Stores the update to header.generation. On return it outlives this process and, after
-    // flush(), a power cut. `range`: the elements of the device.
-    void put(const store::SubgroupHeader& header, const PayloadMemory& payloads,
-             const StepScalars& scalars, const GroupMap& groups, shard::ElementRange range);
+    // flush(), a power cut. `range`: the elements of the device. Returns the bytes written.
+    std::size_t put(const store::SubgroupHeader& header, const PayloadMemory& payloads,
+                    const StepScalars& scalars, const GroupMap& groups, shard::ElementRange range);
     void flush() { file_.sync(); }
 
     // The update to header.generation, of a device with so many tiles; nullopt if the log has

@@ -24,6 +24,11 @@ store::VolumeSettings volume_of(const StateVolumeSettings& settings, const State
     return volume;
 }
 
+// The only log lies beside the state.
+Term key_of_logs(const StateVolumeSettings& settings) {
+    return settings.logs.size() > 1 ? Term::log : Term::path;
+}
+
 }  // namespace
 
 StateVolume::StateVolume(const StateVolumeSettings& settings, trace::Traffic& traffic)
@@ -44,7 +49,7 @@ StateVolume::StateVolume(const StateVolumeSettings& settings, trace::Traffic& tr
         settings.logs.size() < 2 || layout_.spare() * settings.logs.size() >= layout_.subgroups(),
         "there is a spare place for each subgroup that an update stores");
     for (const std::string& log : settings.logs) {
-        logs_.emplace_back(log, settings.volume.storage);
+        logs_.emplace_back(log, settings.volume.storage, key_of_logs(settings));
     }
 }
 
@@ -94,7 +99,8 @@ std::vector<store::PlannedFile> StateVolume::planned_files(const StateVolumeSett
     }
     for (const std::string& log : settings.logs) {
         if (settings.log_bytes > 0) {
-            planned.push_back({log, logged.log_bytes, logged.log_bytes / settings.logs.size()});
+            planned.push_back({log, logged.log_bytes, logged.log_bytes / settings.logs.size(),
+                               key_of_logs(settings)});
         }
     }
     return planned;

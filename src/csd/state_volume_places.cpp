@@ -238,9 +238,9 @@ void StateVolume::store_extent(std::size_t subgroup, std::int64_t generation,
 
 void StateVolume::keep_update(std::int64_t generation, const PayloadMemory& payloads,
                               const StepScalars& scalars, const GroupMap& groups) {
-    log_of(generation).put(header_of_log(generation), payloads, scalars, groups, range());
+    const std::size_t bytes =
+        log_of(generation).put(header_of_log(generation), payloads, scalars, groups, range());
     if (has_turns()) {
-        const std::size_t bytes = GradientLog::file_bytes(payloads.bytes());
         volume_.note_written(bytes);
         traffic_->add(trace::Counter::internal_write, bytes);
     }

@@ -38,12 +38,14 @@ void skip(IoRequest& request, std::size_t bytes) {
     }
 }
 
+const char* noun(Term key) { return key == Term::log ? "log" : "state file"; }
+
 const char* verb_of(Direction direction) {
     constexpr std::array kVerbs = {"read", "write", "flush"};
     return kVerbs.at(static_cast<std::size_t>(direction));
 }
 
-std::string advice_for(int reason) {
+std::string advice_for(int reason, Term key) {
     if (reason == ENOSPC || reason == EDQUOT) {
         return text("free some space or raise the quota, then start again with ", Term::resume,
                     ".");
@@ -52,23 +54,23 @@ std::string advice_for(int reason) {
         return text(
             "let this process write larger files, as with ulimit -f unlimited, or choose "
             "another ",
-            Term::path, ", then start again with ", Term::resume, ".");
+            key, ", then start again with ", Term::resume, ".");
     }
     constexpr std::array kNotOffered = {EINVAL, ENOSYS, EOPNOTSUPP};
     if (std::ranges::find(kNotOffered, reason) != kNotOffered.end()) {
-        return text("the file system does not offer this operation; choose a ", Term::path,
+        return text("the file system does not offer this operation; choose a ", key,
                     " on another one, such as ext4 or XFS.");
     }
     return text("check the drive and its cables, then start again with ", Term::resume,
                 "; if it happens again, "
                 "on another ",
-                Term::path, " from the last checkpoint.");
+                key, " from the last checkpoint.");
 }
 
 }  // namespace
 
-File::File(std::string path, Storage* storage)
-    : path_(std::move(path)), storage_(storage != nullptr ? storage : &system_) {
+File::File(std::string path, Storage* storage, Term key)
+    : path_(std::move(path)), storage_(storage != nullptr ? storage : &system_), key_(key) {
     PlainFile opened = open_plain(path_, O_RDWR);
     const bool is_there = opened.file || opened.code != ENOENT;
     if (!is_there || !hold(std::move(opened))) {
@@ -82,7 +84,7 @@ File::File(std::string path, Storage* storage)
 void File::claim() {
     const std::string folder = folder_of(path_);
     while (!descriptor_) {
-        make_writable_folder(folder);
+        make_writable_folder(folder, key_);
         PlainFile opened = open_plain(path_, O_RDWR | O_CREAT | O_EXCL, kStateMode);
         const bool is_new = static_cast<bool>(opened.file);
         if (opened.code == EEXIST) {  // another process was faster, and may remove it again
@@ -104,19 +106,19 @@ void File::withdraw() {
 // Returns false if the file was removed before it could be locked.
 bool File::hold(PlainFile opened) {
     if (!opened.file) {
-        throw_path_error(text("State file \"", path_, "\" cannot be opened"), opened.code,
-                         text("choose a ", Term::path,
+        throw_path_error(text("The ", noun(key_), " \"", path_, "\" cannot be opened"), opened.code,
+                         text("choose a ", key_,
                               " that you may write to and that has no other file of this name."),
                          opened.obstacle);
     }
     descriptor_ = std::move(opened.file);
     struct stat facts {};
     if (::fstat(descriptor_.get(), &facts) == 0 && facts.st_nlink > 1) {
-        throw PathError(text("State file \"", path_,
+        throw PathError(text("The ", noun(key_), " \"", path_,
                              "\" has another name too (a hard link), and "
                              "what has that name would be overwritten: replace one of them by a "
                              "copy, or choose another ",
-                             Term::path, "."),
+                             key_, "."),
                         EMLINK);
     }
     lock();
@@ -152,10 +154,10 @@ void File::lock() {
             return;
         }
         if (std::chrono::steady_clock::now() > until) {
-            throw ConfigError(text("State file \"", path_,
+            throw ConfigError(text("The ", noun(key_), " \"", path_,
                                    "\" is in use by another nearstep process: end that one, or "
                                    "give each run a ",
-                                   Term::path, " of its own."));
+                                   key_, " of its own."));
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -179,7 +181,7 @@ void File::reserve(std::size_t bytes) {
     const std::string folder = folder_of(path_);
     const std::size_t free_bytes = free_bytes_of(folder).value_or(bytes);
     if (bytes > free_bytes) {
-        refuse_full_folder(folder, bytes, free_bytes);
+        refuse_full_folder(folder, bytes, free_bytes, key_);
     }
     if (bytes > 0) {
         allocate(0, bytes, free_bytes);
@@ -210,7 +212,7 @@ void File::allocate(std::int64_t offset, std::size_t bytes, std::size_t free_byt
     }
     bypass_page_cache(was_direct);
     if (reason == ENOSPC || reason == EDQUOT) {
-        refuse_full_folder(folder_of(path_), bytes, free_bytes);
+        refuse_full_folder(folder_of(path_), bytes, free_bytes, key_);
     }
     if (reason != 0) {
         fail("reserve space in", 0, reason);
@@ -288,7 +290,7 @@ void File::complete(IoRequest& request, bool was_direct, std::int64_t result) {
         skip(request, static_cast<std::size_t>(result));
     } else if (result == 0) {
         throw DamageError(
-            text("Cannot ", verb, " state file \"", path_, "\" at offset ", request.offset,
+            text("Cannot ", verb, " ", noun(key_), " \"", path_, "\" at offset ", request.offset,
                  " (the file ends there): it was cut short by something else; resume from the last "
                  "checkpoint."));
     } else if (result == -EAGAIN) {
@@ -305,14 +307,14 @@ void File::complete(IoRequest& request, bool was_direct, std::int64_t result) {
 }
 
 void File::refuse_absence(const char* verb) const {
-    throw DamageError(text("Cannot ", verb, " state file \"", path_,
+    throw DamageError(text("Cannot ", verb, " ", noun(key_), " \"", path_,
                            "\" (it is not there): it was removed by something else; resume from "
                            "the last checkpoint."));
 }
 
 void File::fail(const char* verb, std::int64_t offset, int reason) const {
-    throw IoError(text("Cannot ", verb, " state file \"", path_, "\" at offset ", offset, " (",
-                       std::strerror(reason), "): ", advice_for(reason)));
+    throw IoError(text("Cannot ", verb, " ", noun(key_), " \"", path_, "\" at offset ", offset,
+                       " (", std::strerror(reason), "): ", advice_for(reason, key_)));
 }
 
 }  // namespace nearstep::store

@@ -4,6 +4,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/plain_file.hpp"
+#include "base/wording.hpp"
 #include "memory/buffer.hpp"
 #include "store/storage.hpp"
 
@@ -51,8 +52,8 @@ public:
     // Opens the file if it is there, and locks it until it is closed. Waits up to 5 s for an owner
     // that is ending. Throws PathError if it cannot be opened, and ConfigError if another process
     // or another File holds it. `storage` carries out the calls and outlives the file; null: the
-    // system itself.
-    explicit File(std::string path, Storage* storage = nullptr);
+    // system itself. `key`: what names its folder, for messages.
+    explicit File(std::string path, Storage* storage = nullptr, Term key = Term::path);
     File(const File&) = delete;
     File& operator=(const File&) = delete;
     ~File();
@@ -112,6 +113,7 @@ private:
     std::string path_;
     Storage system_;
     Storage* storage_;
+    Term key_;
     Descriptor descriptor_;
     pid_t owner_ = ::getpid();
     std::atomic<bool> is_direct_{false};

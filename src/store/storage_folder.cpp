@@ -35,12 +35,13 @@ namespace {
 
 struct Filesystem {
     std::string folder;
+    Term key = Term::path;
     std::size_t needed_bytes = 0;
     std::optional<std::size_t> free_bytes = {};
 };
 
-[[noreturn]] void refuse(const std::string& folder, const std::string& what, int code) {
-    throw_path_error(text(Term::path, " \"", folder, "\" cannot be ", what), code,
+[[noreturn]] void refuse(Term key, const std::string& folder, const std::string& what, int code) {
+    throw_path_error(text(key, " \"", folder, "\" cannot be ", what), code,
                      "choose a folder that you may write to, or change its permissions.");
 }
 
@@ -56,9 +57,9 @@ Descriptor make_nameless_file(const std::string& folder) {
 
 // Tries it, since root may write anywhere by permissions, and nowhere in /proc. A full filesystem
 // has a sentence of its own.
-void check_writable_folder(const std::string& folder) {
+void check_writable_folder(const std::string& folder, Term key) {
     if (!make_nameless_file(nearest_present(folder)) && errno != ENOSPC && errno != EDQUOT) {
-        refuse(folder, is_present(folder) ? "written" : "made", errno);
+        refuse(key, folder, is_present(folder) ? "written" : "made", errno);
     }
 }
 
@@ -132,24 +133,24 @@ int make_folders(const std::string& folder) {
     return code;
 }
 
-void make_writable_folder(const std::string& folder) {
+void make_writable_folder(const std::string& folder, Term key) {
     if (const int code = make_folders(folder); code != 0) {
-        refuse(folder, "made", code);
+        refuse(key, folder, "made", code);
     }
-    check_writable_folder(folder);
+    check_writable_folder(folder, key);
 }
 
-void check_place(const std::string& folder) {
+void check_place(const std::string& folder, Term key) {
     if (const std::string link = broken_link_in(folder); !link.empty()) {
-        refuse(folder, text("made, since ", link, " is a link that leads nowhere"), ENOENT);
+        refuse(key, folder, text("made, since ", link, " is a link that leads nowhere"), ENOENT);
     }
     std::error_code failure;
     if (!std::filesystem::exists(folder + "/.", failure) && failure) {
-        refuse(folder, "opened", failure.value());
+        refuse(key, folder, "opened", failure.value());
     }
     const std::string present = nearest_present(folder);
     if (!std::filesystem::is_directory(present, failure)) {
-        refuse(folder, text("made, since ", present, " is a file"), ENOTDIR);
+        refuse(key, folder, text("made, since ", present, " is a file"), ENOTDIR);
     }
 }
 
@@ -177,13 +178,13 @@ void make_private_folder(const std::string& folder) {
         return;
     }
     if (errno != EEXIST) {
-        refuse(folder, "made", errno);
+        refuse(Term::path, folder, "made", errno);
     }
     check_private_folder(folder);
     const Descriptor opened(
         ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!opened || ::fchmod(opened.get(), S_IRWXU) != 0) {
-        refuse(folder, "kept from others", errno);
+        refuse(Term::path, folder, "kept from others", errno);
     }
 }
 
@@ -193,17 +194,17 @@ void check_folders(const std::vector<PlannedFile>& files) {
     for (const PlannedFile& file : files) {
         const std::string folder = folder_of(file.path);
         if (checked.insert(folder).second) {
-            check_place(folder);
-            check_writable_folder(folder);
+            check_place(folder, file.key);
+            check_writable_folder(folder, file.key);
         }
         const std::string present = nearest_present(folder);
         struct stat facts {};
         if (::stat(present.c_str(), &facts) != 0) {
-            refuse(folder, "used", errno);
+            refuse(file.key, folder, "used", errno);
         }
         Filesystem& filesystem = filesystems[facts.st_dev];
         if (filesystem.folder.empty()) {
-            filesystem = {folder, 0, free_bytes_of(present)};
+            filesystem = {folder, file.key, 0, free_bytes_of(present)};
         }
         filesystem.needed_bytes += file.bytes;
         // Replacing a file frees its space first.
@@ -220,7 +221,8 @@ void check_folders(const std::vector<PlannedFile>& files) {
                            {"needed", human_bytes(static_cast<double>(one.needed_bytes))}});
             });
         } else if (filesystem.needed_bytes > *filesystem.free_bytes) {
-            refuse_full_folder(filesystem.folder, filesystem.needed_bytes, *filesystem.free_bytes);
+            refuse_full_folder(filesystem.folder, filesystem.needed_bytes, *filesystem.free_bytes,
+                               filesystem.key);
         }
     }
 }
@@ -273,14 +275,13 @@ std::string folder_of(const std::string& path) {
     return folder.empty() ? "." : folder;
 }
 
-void refuse_full_folder(const std::string& folder, std::size_t needed_bytes,
-                        std::size_t free_bytes) {
+void refuse_full_folder(const std::string& folder, std::size_t needed_bytes, std::size_t free_bytes,
+                        Term key) {
     throw PathError(
-        text(Term::path, " \"", folder, "\" has ", human_bytes(static_cast<double>(free_bytes)),
-             " free, but ", human_bytes(static_cast<double>(needed_bytes)),
-             " are needed for the optimizer state: free some space, choose another folder or "
-             "add devices on "
-             "other drives."),
+        text(key, " \"", folder, "\" has ", human_bytes(static_cast<double>(free_bytes)),
+             " free, but ", human_bytes(static_cast<double>(needed_bytes)), " are needed for the ",
+             key == Term::log ? "logs" : "optimizer state",
+             ": free some space, choose another folder or add devices on other drives."),
         ENOSPC);
 }
 

@@ -1,6 +1,8 @@
 // Checks of a user's storage folders, made before any file in them is changed.
 #pragma once
 
+#include "base/wording.hpp"
+
 #include <sys/types.h>
 
 #include <cstddef>
@@ -18,6 +20,7 @@ struct PlannedFile {
     std::string path;
     std::size_t bytes = 0;
     std::size_t step_bytes = 0;  // that a step writes there, on average
+    Term key = Term::path;       // what names its folder
 };
 
 // Returns the folder, or its closest existing parent.
@@ -29,13 +32,13 @@ int make_folders(const std::string& folder);
 
 // Throws PathError if there is a file in the folder's place, or if its files may not be looked at.
 // Changes nothing.
-void check_place(const std::string& folder);
+void check_place(const std::string& folder, Term key = Term::path);
 
 // The folders of the files, and parents of these, that are not there: each before those it lies in.
 std::vector<std::string> missing_folders(const std::vector<std::string>& files);
 
 // Makes the folder as make_folders() does. Throws PathError if it cannot be made or written.
-void make_writable_folder(const std::string& folder);
+void make_writable_folder(const std::string& folder, Term key = Term::path);
 
 // Bytes that a user's files may still take on the filesystem of the folder, which is there; nullopt
 // if the filesystem does not tell.
@@ -81,8 +84,8 @@ bool lies_in_memory(const std::string& folder);
 // The folder that contains a path; "." if the path names none.
 std::string folder_of(const std::string& path);
 
-// Throws PathError for a filesystem that is too small; `folder` is as written in csd.path.
+// Throws PathError for a filesystem that is too small; `folder` is as written behind `key`.
 [[noreturn]] void refuse_full_folder(const std::string& folder, std::size_t needed_bytes,
-                                     std::size_t free_bytes);
+                                     std::size_t free_bytes, Term key = Term::path);
 
 }  // namespace nearstep::store

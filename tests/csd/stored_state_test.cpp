@@ -3,6 +3,8 @@
 #include "csd/device_fixture.hpp"
 #include "support/test.hpp"
 
+#include <fstream>
+
 namespace nearstep::csd {
 namespace {
 
@@ -128,6 +130,27 @@ TEST(StoredStateTest, ReservesWhatItAnnounced) {
     }
 }
 
+// With as many groups as there may be. Logs lie in memory beside the state, or on a drive.
+TEST(StoredStateTest, LogsKeepToTheRoomThatTheyAnnounced) {
+    std::vector<GroupRun> runs;
+    for (std::size_t group = 0; group < kMostGroups; ++group) {
+        runs.push_back({kParameters * (group + 1) / kMostGroups, group});
+    }
+    for (const int logs : {1, 3}) {
+        HandledDevice small({.codec = "topk",
+                             .groups = GroupMap(runs),
+                             .spare = 1,
+                             .logs = logs,
+                             .parent = logs == 1 ? "/dev/shm" : testing::TempDir()});
+        small.take_steps(3);
+        for (const store::PlannedFile& file : planned_files(small.settings)) {
+            if (file.path != small.settings.files.front()) {
+                EXPECT_EQ(std::filesystem::file_size(file.path), file.bytes) << file.path;
+            }
+        }
+    }
+}
+
 TEST(StoredStateTest, RefusesADeviceThatIsTooLargeBeforeItMakesAFile) {
     const ScratchFolder folder;
     SmallDevice small({});
@@ -137,6 +160,21 @@ TEST(StoredStateTest, RefusesADeviceThatIsTooLargeBeforeItMakesAFile) {
     EXPECT_THAT(message_of<ConfigError>([&] { make_cpu_device(settings, small.traffic); }),
                 HasSubstr("are needed"));
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(StoredStateTest, RefusesALogByTheKeyOfItsFolder) {
+    const ScratchFolder folder;
+    SmallDevice small({.spare = 1, .logs = 3});
+    DeviceSettings settings = small.settings;
+    settings.files = {folder.file("state")};
+    const auto refusal = [&](const std::string& log) {
+        settings.logs = {folder.file("log-0"), folder.file("log-1"), log};
+        return message_of<ConfigError>([&] { make_cpu_device(settings, small.traffic); });
+    };
+    std::filesystem::create_symlink(small.settings.logs.back(), folder.file("link"));
+    EXPECT_THAT(refusal(folder.file("link")), states("The log", "it is a link", "csd.log"));
+    std::ofstream(folder.file("plain")) << "no folder";
+    EXPECT_THAT(refusal(folder.file("plain/log")), states("csd.log", "plain", "is a file"));
 }
 
 TEST(StoredStateTest, SaysHowItsStateMoves) {
