@@ -214,6 +214,8 @@ BeginReport Run::Parts::begin() {
     if (decision.action != Action::resume_state) {
         drives = state.expect_room();
         state.claim_unchanged_files();
+    } else {
+        world.together([&] { refuse_logs_of_others(settings, world, decision.set, start.found); });
     }
     const std::string overwritten =
         start.found.request.is_fresh() ? describe_overwritten(world, settings, decision.set) : "";

@@ -292,5 +292,32 @@ TEST_F(SkippedTensors, GoOnFromNoDecisionThatIsOlderThanTheState) {
     expect_masters();
 }
 
+// A run with another csd.path filled the same logs between this run's search and its locks.
+TEST_F(SkippedTensors, LeaveTheLogsOfAnotherRunAsTheyAre) {
+    const auto find_in = [&](const std::string& path, const StartRequest& request) {
+        run_.reset();
+        config::EngineSettings settings = settings_in(path, 1);
+        settings.csd.log = {folder_ + "/log"};
+        return find_start(world_, settings, layout_, request, "four", {});
+    };
+    const std::string own = folder_ + "/own";
+    const std::string other = folder_ + "/other";
+    open(find_in(other, StartRequest()));  // and is killed before its first step
+    const Start anew = find_in(folder_ + "/third", StartRequest());
+    const Start in_place = find_in(other, resuming());
+    open(find_in(own, StartRequest()));
+    take_steps(2);
+    for (const Start* start : {&anew, &in_place}) {
+        run_.reset();
+        EXPECT_THROW(open(*start), ConfigError);
+    }
+    run_.reset();
+    EXPECT_FALSE(fs::exists(folder_ + "/third")) << "a start that is refused leaves no files";
+    EXPECT_THROW(find_in(other, resuming()), ConfigError);
+    open(find_in(own, resuming()));
+    EXPECT_EQ(run_->steps_done(), 2);
+    expect_masters();
+}
+
 }  // namespace
 }  // namespace nearstep::engine

@@ -56,20 +56,14 @@ bool has_two_places(const Findings& found) {
     return std::ranges::any_of(found.manifests, lacks_places);
 }
 
-// Runs with a csd.path each may name one folder in csd.log.
-void refuse_logs_of_others(const std::vector<std::string>& logs, const Findings& found) {
-    for (const std::string& log : logs) {
-        const bool is_own = std::ranges::any_of(found.manifests, [&](const FoundManifest& one) {
-            return one.manifest &&
-                   !store::holds_other_state(log, store::number_of_state(one.manifest->state));
-        });
-        if (!is_own && store::holds_other_state(log, 0)) {
-            throw ConfigError(text("The log ", log,
-                                   " belongs to a run whose state is in another folder: name "
-                                   "another folder in ",
-                                   Term::log, ", or remove the log."));
-        }
+// The logs that the rank will write.
+std::vector<std::string> logs_of(const PlacedSettings& settings, const store::RankFiles& files) {
+    std::vector<std::string> logs;
+    for (std::size_t device = 0; device < files.states.size(); ++device) {
+        std::ranges::move(log_files(settings, files.states[device], static_cast<int>(device)),
+                          std::back_inserter(logs));
     }
+    return logs;
 }
 
 Decision decide_or_throw(const Findings& found) {
@@ -111,6 +105,25 @@ std::vector<double> known_speeds(const Findings& found, const std::vector<int>& 
     return known && known->devices == devices ? known->speeds : std::vector<double>();
 }
 
+void refuse_logs_of_others(const PlacedSettings& settings, const mpi::Communicator& world, int set,
+                           const Findings& found) {
+    if (settings.csd.log.empty()) {
+        return;
+    }
+    for (const std::string& log : logs_of(settings, files_of_rank(settings, world, set))) {
+        const bool is_own = std::ranges::any_of(found.manifests, [&](const FoundManifest& one) {
+            return one.manifest &&
+                   !store::holds_other_state(log, store::number_of_state(one.manifest->state));
+        });
+        if (!is_own && store::holds_other_state(log, 0)) {
+            throw ConfigError(text("The log ", log,
+                                   " belongs to a run whose state is in another folder: name "
+                                   "another folder in ",
+                                   Term::log, ", or remove the log."));
+        }
+    }
+}
+
 Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
                  const Layout& layout, const StartRequest& request, const std::string& model,
                  const EngineOptions& options) {
@@ -130,21 +143,14 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
     }
     find_checkpoints(world, placed, options.steps_of, found);
     Decision decision = decide_or_throw(found);
-    if (decision.action != Action::resume_state) {
-        world.together([&] {
+    world.together([&] {
+        if (decision.action != Action::resume_state) {
             store::RankFiles files = files_of_rank(placed, world, decision.set);
-            std::vector<std::string> logs;
-            for (std::size_t device = 0; device < files.states.size(); ++device) {
-                std::ranges::move(log_files(placed, files.states[device], static_cast<int>(device)),
-                                  std::back_inserter(logs));
-            }
-            files.states.insert(files.states.end(), logs.begin(), logs.end());
+            std::ranges::move(logs_of(placed, files), std::back_inserter(files.states));
             store::refuse_foreign_files(files);
-            if (!placed.csd.log.empty()) {
-                refuse_logs_of_others(logs, found);
-            }
-        });
-    }
+        }
+        refuse_logs_of_others(placed, world, decision.set, found);
+    });
     search_s += watch.lap();
     return {.settings = std::move(placed),
             .found = std::move(found),

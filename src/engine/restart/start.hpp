@@ -29,6 +29,12 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
                  const Layout& layout, const StartRequest& request, const std::string& model,
                  const EngineOptions& options);
 
+// Throws ConfigError if a log that this rank will write has steps of a run whose state is in
+// another folder: runs with a csd.path each may name one folder in csd.log. Not collective. A start
+// calls it again with the locks of the files, since another run may have begun there meanwhile.
+void refuse_logs_of_others(const PlacedSettings& settings, const mpi::Communicator& world, int set,
+                           const Findings& found);
+
 // The speeds that the newest manifest of the run's ranks lists, if the request goes on with a run
 // and that manifest is of these devices of each rank; else empty.
 std::vector<double> known_speeds(const Findings& found, const std::vector<int>& devices);

@@ -26,7 +26,7 @@ namespace nearstep::store {
 
 template <typename Archive>
 void list(Archive& archive, PlannedFile& one) {
-    archive(one.path, one.bytes, one.step_bytes);
+    archive(one.path, one.bytes, one.step_bytes, one.key);
 }
 
 }  // namespace nearstep::store
@@ -136,7 +136,11 @@ void State::claim_unchanged_files() {
     claim_files();
     try {
         check_unchanged(resources_.world, resources_.settings, start_.found);
-    } catch (const IoError&) {  // on all ranks alike
+        resources_.world.together([this] {
+            refuse_logs_of_others(resources_.settings, resources_.world, resources_.set,
+                                  start_.found);
+        });
+    } catch (const Error&) {  // on all ranks alike
         withdraw();
         throw;
     }
