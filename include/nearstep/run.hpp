@@ -154,18 +154,16 @@ public:
     void begin_backward(const StepSettings& step);
     // Takes this rank's gradient of the block, times loss_scale(), from host memory or, if
     // trace::RunFacts::encodes_on_gpu, from GPU memory, where it is read in the order of
-    // EngineOptions::gradient_stream. Otherwise it is read before the call returns. Call it once
-    // for each block, in an order of the rank's choice: see puts_in_any_order. Last block first is
-    // fastest and needs no memory for waiting blocks. The bits do not depend on the order.
+    // EngineOptions::gradient_stream. Call it once for each block, in an order of the rank's
+    // choice: see puts_in_any_order. A block is read before the call returns if all later blocks
+    // were put, else in the call that puts the last of these, or in end_gradients(). Last block
+    // first is fastest. The bits do not depend on the order.
     void put_gradient(std::size_t block, const shard::Gradient& gradient);
-    // Puts the block's gradient, which gradient_space() or add_gradient() made.
+    // Puts what was written to gradient_space() of the block; nothing if that was not called.
     void put_gradient(std::size_t block);
     // Lends memory for the block's gradient in fp32, of the GPU if trace::RunFacts::encodes_on_gpu,
-    // until the block is put. Not collective.
+    // until the block is put. All later blocks were put. Not collective.
     std::span<float> gradient_space(std::size_t block);
-    // Adds a micro-batch's fp32 gradient of the block, in fp32, and has read it as put_gradient()
-    // has. May be called repeatedly. Not collective.
-    void add_gradient(std::size_t block, std::span<const float> gradient);
     // Call after all blocks were put.
     GradientFacts end_gradients(const StepEnd& end = {});
     // Begins the step's update if backward did not. In modes without overlap the update is over on

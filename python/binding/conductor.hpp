@@ -52,9 +52,10 @@ public:
     void begin_step(const engine::StepSettings& step, const std::vector<std::size_t>& absent,
                     bool is_given_up);
     // Takes the block's gradients, one piece per tensor, and multiplies them by `factor`. Keep them
-    // until is_done() is true for the returned number. If facts().encodes_on_gpu they are on the
-    // GPU, computed when `made` (a cudaEvent_t) is over, and OptimizerPlan::gradient_stream may
-    // read them even later: see Tensor.record_stream of PyTorch.
+    // until is_done() is true for the number that put() returned for the last of this and all later
+    // blocks. If facts().encodes_on_gpu they are on the GPU, computed when `made` (a cudaEvent_t)
+    // is over, and OptimizerPlan::gradient_stream may read them even later: see
+    // Tensor.record_stream of PyTorch.
     std::uint64_t put(std::size_t block, std::vector<TensorMemory> pieces, float factor,
                       CUevent_st* made);
     // Keeps what the program has at the step that end_step() ends, if it differs from what was
@@ -131,6 +132,7 @@ public:
     // Whether masters have start values of this format bit by bit.
     bool holds(Dtype dtype) const { return session_.holds(dtype); }
     const config::RunSettings& run() const { return session_.settings(); }
+    std::size_t blocks() const { return session_.layout().blocks.size(); }
     int rank() const { return session_.rank(); }
     // The number of ranks that compute.
     int ranks() const { return session_.ranks(); }

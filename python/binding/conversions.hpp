@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <map>
 #include <span>
 #include <string>
 #include <tuple>
@@ -70,6 +71,8 @@ engine::StepSettings step_of(const std::string& optimizer, const Hypers& groups,
 // A tensor's master weights and moments, as tensors.
 nanobind::list arrays_of(std::array<std::vector<float>, 3> state);
 
+// Makes what adds gradients.
+void add_sums(nanobind::module_& m);
 // Makes the class of a step's place in the state.
 void add_position(nanobind::module_& m);
 // Makes the class of a checkpoint that is read.
@@ -85,6 +88,22 @@ public:
     void hold(std::uint64_t work, nanobind::object tensors) {
         kept_.emplace_back(work, std::move(tensors));
     }
+    // Holds a block's gradients until the work is done that puts the last of it and all later
+    // blocks, of which this one is the newest.
+    void hold_gradients(std::uint64_t work, std::size_t block, nanobind::object tensors) {
+        early_.emplace(block, std::move(tensors));
+        for (auto last = early_.end(); !early_.empty() && (--last)->first + 1 == unsent_;
+             last = early_.end()) {
+            hold(work, std::move(last->second));
+            early_.erase(last);
+            --unsent_;
+        }
+    }
+    // A step begins.
+    void expect_gradients(std::size_t blocks) {
+        early_.clear();
+        unsent_ = blocks;
+    }
     void drop_until(const Conductor& conductor) {
         while (!kept_.empty() && conductor.is_done(kept_.front().first)) {
             kept_.pop_front();
@@ -93,6 +112,8 @@ public:
 
 private:
     std::deque<std::pair<std::uint64_t, nanobind::object>> kept_;
+    std::map<std::size_t, nanobind::object> early_;  // gradients of blocks that wait for later ones
+    std::size_t unsent_ = 0;                         // blocks whose turn has not come
 };
 
 // Translates the engine's exceptions to Python types.

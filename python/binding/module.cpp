@@ -8,7 +8,6 @@
 #include "base/wording.hpp"
 #include "checkpoint/export.hpp"
 #include "checkpoint/safetensors.hpp"
-#include "codec/codec_kernels.hpp"
 #include "csd/device.hpp"
 #include "csd/optimizer.hpp"
 #include "memory/gpu.hpp"
@@ -27,7 +26,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <optional>
 #include <span>
@@ -76,47 +74,6 @@ void check_signals() {
     if (PyErr_CheckSignals() != 0) {
         throw nb::python_error();
     }
-}
-
-// An address in GPU memory and the format of what is there.
-using GpuPiece = std::pair<std::uintptr_t, std::string>;
-
-// sums = all pieces, added in their order; each sum of two is rounded to the sums' format. The
-// first piece may be the sums themselves, or narrower and at the end of their memory: no sum is
-// written where a value is read later.
-void add_on_host(std::uintptr_t sums, const std::string& format, const Pieces& pieces,
-                 std::size_t elems) {
-    constexpr std::size_t kAtOnce = 1024;  // in the first-level cache with a part of a piece
-    const std::vector<TensorMemory> from = pieces_of(pieces);
-    expects(!from.empty(), "there is something to add");
-    const Dtype dtype = dtype_of(format);
-    const nb::gil_scoped_release without_python;
-    const codec::Kernels& kernels = codec::best_kernels();
-    std::array<float, kAtOnce> part{};
-    std::array<std::uint16_t, kAtOnce> rounded{};
-    for (std::size_t first = 0; first < elems; first += kAtOnce) {
-        const std::size_t count = std::min(kAtOnce, elems - first);
-        for (const TensorMemory& piece : from) {
-            const auto* values =
-                static_cast<const std::byte*>(piece.address) + first * size_bytes(piece.dtype);
-            const auto convert = &piece == from.data() ? kernels.widen : kernels.add_widened;
-            convert(piece.dtype, values, part.data(), count);
-            const bool is_a_sum = &piece != &from.front() && &piece != &from.back();
-            if (is_a_sum && dtype != Dtype::fp32) {
-                kernels.narrow(part.data(), dtype, rounded.data(), count);
-                kernels.widen(dtype, rounded.data(), part.data(), count);
-            }
-        }
-        kernels.narrow(part.data(), dtype, at<std::byte>(sums) + first * size_bytes(dtype), count);
-    }
-}
-
-// sums = one + other, see memory::add_on_gpu().
-void add_on_gpu(std::uintptr_t sums, const GpuPiece& one, const GpuPiece& other, std::size_t elems,
-                std::uintptr_t stream) {
-    memory::add_on_gpu({at<float>(sums), elems}, at<const void>(one.first), dtype_of(one.second),
-                       at<const void>(other.first), dtype_of(other.second),
-                       memory::Stream::borrowed(at<CUstream_st>(stream)));
 }
 
 // The conductor ends before what it reads.
@@ -204,8 +161,6 @@ NB_MODULE(_engine, m) {
     m.def("host_memory", &host_memory);
     m.def("pool_threads", &pool_threads);
     m.def("free_host_memory", [] { return machine_memory().available_bytes; });
-    m.def("add_on_host", &add_on_host);
-    m.def("add_on_gpu", &add_on_gpu);
     m.def("moments_of", [](const std::string& optimizer) {
         return std::string(csd::moments_of(parse_word<csd::Optimizer>("optimizer", optimizer)));
     });
@@ -256,6 +211,7 @@ NB_MODULE(_engine, m) {
         .value("FRESH", StartRequest::Kind::fresh);
     request.def(nb::init<StartRequest::Kind, std::string>(), nb::arg("kind"), nb::arg("path") = "")
         .def_ro("path", &StartRequest::path);
+    add_sums(m);
     add_position(m);
     add_checkpoint(m);
     nb::class_<Driver>(m, "Conductor")
@@ -296,6 +252,7 @@ NB_MODULE(_engine, m) {
         .def("begin_step",
              [](Driver& self, const std::string& optimizer, const Hypers& groups, double clip_norm,
                 const std::vector<std::size_t>& absent, bool is_given_up) {
+                 self.expect_gradients(self.blocks());
                  self.begin_step(step_of(optimizer, groups, clip_norm), absent, is_given_up);
              })
         .def("put",
@@ -304,7 +261,7 @@ NB_MODULE(_engine, m) {
                  self.drop_until(self);
                  const std::uint64_t work =
                      self.put(block, pieces_of(pieces), factor, at<CUevent_st>(made));
-                 self.hold(work, std::move(tensors));
+                 self.hold_gradients(work, block, std::move(tensors));
                  return work;
              })
         .def("keep",

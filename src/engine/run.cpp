@@ -130,10 +130,6 @@ std::span<float> Run::gradient_space(std::size_t block) {
     return parts_->step.gradient_space(block);
 }
 
-void Run::add_gradient(std::size_t block, std::span<const float> gradient) {
-    parts_->step.add_gradient(block, gradient);
-}
-
 void Run::put_gradient(std::size_t block) { parts_->step.put_gradient(block); }
 
 void Run::put_gradient(std::size_t block, const shard::Gradient& gradient) {

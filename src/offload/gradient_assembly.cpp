@@ -1,5 +1,4 @@
-// Cuts blocks' gradients into whole tiles. Used by step_pipeline.cpp, gpu_gradients.cpp and
-// held_gradients.cpp.
+// Cuts blocks' gradients into whole tiles. Used by step_pipeline.cpp and gpu_gradients.cpp.
 #include "offload/gradient_assembly.hpp"
 
 #include "base/error.hpp"

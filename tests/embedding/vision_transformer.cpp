@@ -80,10 +80,11 @@ int main(int, char** argv) {
         const torch::Tensor loss = model.loss(images.index({mine}), classes.index({mine}));
         loss.backward();
         run.begin_backward({.groups = {{.rate = 1e-3, .decay = 0.1}}});
+        std::vector<torch::Tensor> gradients;
         for (std::size_t i = 0; i < tensors.size(); ++i) {  // in any order
             if (step == killed_at && world.rank() == 1 && i == tensors.size() / 2) std::raise(SIGKILL);
-            const torch::Tensor gradient = tensors[i].grad().contiguous();
-            const shard::GradientPart part{gradient.data_ptr(), Dtype::fp32, layout.blocks[i].size()};
+            gradients.push_back(tensors[i].grad().contiguous());
+            const shard::GradientPart part{gradients[i].data_ptr(), Dtype::fp32, layout.blocks[i].size()};
             run.put_gradient(i, {.parts = {&part, 1}});
         }
         run.end_gradients();

@@ -1,4 +1,4 @@
-// Gradients that come in any order or in parts give the same masters as gradients in order.
+// Gradients that come in any order or as tensors give the same masters as gradients in order.
 #include "engine/run_fixture.hpp"
 #include "support/test.hpp"
 
@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kSteps = 3;
 
-// The order in which the blocks' gradients come.
-enum class Way { last_first, shuffled, in_parts, as_tensors };
+// The order in which the blocks' gradients come, and where they lie.
+enum class Way { last_first, tensors_last_first, tensors_shuffled };
 
 Layout five_blocks() { return layout_of_blocks({70000, 300, 131072, 65000, 4000}, Dtype::bf16); }
 
@@ -18,11 +18,10 @@ float value_of(std::uint64_t stream, std::uint64_t number) {
     return static_cast<float>(random_bits(17, stream, number) >> 40U) / 16777216.0F - 0.5F;
 }
 
-// The gradient of one micro-batch.
-std::vector<float> part_of_gradient(shard::ElementRange block, std::uint64_t stream, int part) {
+std::vector<float> gradient_of(shard::ElementRange block, std::uint64_t stream) {
     std::vector<float> gradient(block.size());
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-        gradient[i] = value_of(stream, 2 * (block.begin + i) + static_cast<std::uint64_t>(part));
+        gradient[i] = value_of(stream, block.begin + i);
     }
     return gradient;
 }
@@ -43,41 +42,22 @@ std::string folder_of(const mpi::Communicator& world, int number) {
 std::vector<std::size_t> order_of_blocks(Way way, std::size_t blocks, std::uint64_t stream) {
     std::vector<std::size_t> order(blocks);
     std::iota(order.rbegin(), order.rend(), std::size_t{0});
-    if (way != Way::last_first) {
+    if (way == Way::tensors_shuffled) {
         std::mt19937_64 draw(stream);
         std::shuffle(order.begin(), order.end(), draw);
     }
     return order;
 }
 
-// Hands over twice the sum as tensors of several sizes, and half as its factor.
-void put_tensors(engine::Run& engine, std::size_t block, const std::vector<float>& first,
-                 const std::vector<float>& second) {
-    std::vector<float> twice(first.size());
-    std::ranges::transform(first, second, twice.begin(),
-                           [](float a, float b) { return 2 * (a + b); });
+// Hands over twice the gradient as tensors of several sizes, and half as its factor.
+void put_tensors(engine::Run& engine, std::size_t block, std::vector<float>& gradient) {
+    std::ranges::transform(gradient, gradient.begin(), [](float g) { return 2 * g; });
     std::vector<shard::GradientPart> parts;
-    for (std::size_t at = 0, elems = 0; at < twice.size(); at += elems) {
-        elems = std::min(3 * at + 7, twice.size() - at);
-        parts.push_back({&twice[at], Dtype::fp32, elems});
+    for (std::size_t at = 0, elems = 0; at < gradient.size(); at += elems) {
+        elems = std::min(3 * at + 7, gradient.size() - at);
+        parts.push_back({&gradient[at], Dtype::fp32, elems});
     }
     engine.put_gradient(block, {.parts = parts, .factor = 0.5F});
-}
-
-void put_block(engine::Run& engine, shard::ElementRange range, std::size_t block,
-               std::uint64_t stream, Way way) {
-    const std::vector<float> first = part_of_gradient(range, stream, 0);
-    const std::vector<float> second = part_of_gradient(range, stream, 1);
-    if (way == Way::in_parts) {
-        engine.add_gradient(block, first);
-        engine.add_gradient(block, second);
-    } else if (way == Way::as_tensors) {
-        put_tensors(engine, block, first, second);
-        return;
-    } else {
-        std::ranges::transform(first, second, engine.gradient_space(block).begin(), std::plus<>());
-    }
-    engine.put_gradient(block);
 }
 
 void take_step(engine::Run& engine, const Layout& layout, std::uint64_t rank, Way way,
@@ -94,8 +74,15 @@ void take_step(engine::Run& engine, const Layout& layout, std::uint64_t rank, Wa
     engine.begin_backward({.groups = {Hyper{}}, .skipped = skipped});
     const auto stream =
         static_cast<std::uint64_t>(engine.steps_done()) * 64 + rank;  // of each rank and step
+    std::vector<std::vector<float>> tensors;  // which the engine may read until the end
     for (const std::size_t block : order_of_blocks(way, layout.blocks.size(), stream)) {
-        put_block(engine, layout.blocks[block], block, stream, way);
+        tensors.push_back(gradient_of(layout.blocks[block], stream));
+        if (way == Way::last_first) {
+            std::ranges::copy(tensors.back(), engine.gradient_space(block).begin());
+            engine.put_gradient(block);
+        } else {
+            put_tensors(engine, block, tensors.back());
+        }
     }
     engine.end_pass();
     engine.end_gradients();
@@ -105,9 +92,10 @@ void take_step(engine::Run& engine, const Layout& layout, std::uint64_t rank, Wa
 std::uint64_t masters_after(const mpi::Communicator& world, const config::EngineSettings& settings,
                             Way way) {
     const Layout layout = five_blocks();
-    engine::Run run = engine::Run::open(
-        world, settings, layout, {.kind = StartRequest::Kind::fresh},
-        {.model = "five blocks", .steps = kSteps}, {.puts_in_any_order = way != Way::last_first});
+    engine::Run run =
+        engine::Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
+                          {.model = "five blocks", .steps = kSteps},
+                          {.puts_in_any_order = way == Way::tensors_shuffled});
     engine::Run* const engine = &run;
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     for (int step = 0; step < kSteps; ++step) {
@@ -174,7 +162,7 @@ struct Ended {
 
 void put_scaled(engine::Run& engine, const Layout& layout, std::uint64_t stream, char kind) {
     for (std::size_t block = layout.blocks.size(); block-- > 0;) {
-        const std::vector<float> part = part_of_gradient(layout.blocks[block], stream, 0);
+        const std::vector<float> part = gradient_of(layout.blocks[block], stream);
         const std::span<float> space = engine.gradient_space(block);
         // A rank's norm is about 15 or 0.015.
         const float factor = (kind == 'c' ? 0.1F : 1e-4F) * static_cast<float>(engine.loss_scale());
@@ -250,14 +238,13 @@ INSTANTIATE_TEST_SUITE_P(Steps, ClippingOf,
 
 class GradientsOf : public testing::TestWithParam<config::GroupWord> {};
 
-TEST_P(GradientsOf, GiveTheSameMastersInAnyOrderInPartsAndAsTensors) {
+TEST_P(GradientsOf, GiveTheSameMastersInAnyOrderAndAsTensors) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
     const std::string folder = folder_of(world, GetParam() == config::GroupWord::global ? 1 : 0);
     const config::EngineSettings settings = placed_in(folder, GetParam());
     const std::uint64_t in_order = masters_after(world, settings, Way::last_first);
-    EXPECT_EQ(masters_after(world, settings, Way::shuffled), in_order);
-    EXPECT_EQ(masters_after(world, settings, Way::in_parts), in_order);
-    EXPECT_EQ(masters_after(world, settings, Way::as_tensors), in_order);
+    EXPECT_EQ(masters_after(world, settings, Way::tensors_last_first), in_order);
+    EXPECT_EQ(masters_after(world, settings, Way::tensors_shuffled), in_order);
 }
 
 INSTANTIATE_TEST_SUITE_P(Placements, GradientsOf,

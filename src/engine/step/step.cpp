@@ -37,10 +37,6 @@ Step::Step(Resources& resources)
       gpu_traffic_(resources.settings, resources.layout,
                    resources.computes() ? resources.links.get() : nullptr,
                    static_cast<int>(resources.nodes.ranks_beside(resources.world.rank()).size())),
-      held_(resources.layout.blocks,
-            pipeline_.has_gpu()
-                ? std::optional(memory::Stream::borrowed(resources.options.gradient_stream))
-                : std::nullopt),
       loss_scale_(resources.layout.dtype, resources.options.loss_scale),
       scalar_sets_(resources.layout, most_scalar_sets(resources.settings)) {}
 
@@ -125,7 +121,8 @@ void Step::begin_backward(const StepSettings& settings) {
     expects(!is_under_way(), "a step is finished before the next one's gradients come");
     settings_ = settings;
     use_scalars();
-    held_.begin_step();
+    unsent_ = resources_.layout.blocks.size();
+    put_.assign(unsent_, {});
     const bool is_warmup = done_ < resources_.settings.compress.warmup_steps;
     const RouteCodecs codecs = resources_.route.of_step(done_);
     pipeline_.begin_step({.codec = codecs.sent,
@@ -162,22 +159,20 @@ void Step::read_ahead() {
     pipeline_.read_ahead(early_factor() ? csd::ReadAhead::from_last : csd::ReadAhead::from_first);
 }
 
-// Returns the parts, which begin with infinity if a test's fault plan asks for it.
-std::vector<shard::GradientPart> Step::with_fault(std::span<const shard::GradientPart> parts) {
+// Lets the parts begin with infinity if a test's fault plan asks for it.
+void Step::harm(std::vector<shard::GradientPart>& parts) {
     static constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    std::vector<shard::GradientPart> out(parts.begin(), parts.end());
     if (resources_.faults.is_armed() &&
         resources_.faults.arrive(FaultPhase::gradient) != FaultAction::none) {
-        expects(!out.empty() && !pipeline_.has_gpu(),
+        expects(!parts.empty() && !pipeline_.has_gpu(),
                 "gradients that are harmed are this rank's and lie on the host");
-        shard::GradientPart& first = out.front();
+        shard::GradientPart& first = parts.front();
         if (first.values != nullptr) {
             first.values = static_cast<const std::byte*>(first.values) + size_bytes(first.dtype);
         }
         --first.elems;
-        out.insert(out.begin(), {.values = &kInfinity, .dtype = Dtype::fp32, .elems = 1});
+        parts.insert(parts.begin(), {.values = &kInfinity, .dtype = Dtype::fp32, .elems = 1});
     }
-    return out;
 }
 
 bool Step::waits_for_all_gradients() const {
@@ -185,56 +180,51 @@ bool Step::waits_for_all_gradients() const {
 }
 
 std::span<float> Step::gradient_space(std::size_t block) {
-    const bool is_next = block == held_.next() && !held_.is_held(block);
-    return is_next && pipeline_.has_gpu() && !waits_for_all_gradients()
-               ? pipeline_.gradient_space(block)
-               : held_.hold(block);
-}
-
-void Step::add_gradient(std::size_t block, std::span<const float> gradient) {
-    held_.add(block, gradient);
+    expects(block + 1 == unsent_ && !waits_for_all_gradients(),
+            "memory is lent to the block whose turn it is");
+    if (pipeline_.has_gpu()) {
+        return pipeline_.gradient_space(block);
+    }
+    const std::size_t elems = resources_.layout.blocks[block].size();
+    space_.resize(std::max(space_.size(), elems));
+    return lent_ = std::span(space_).first(elems);
 }
 
 void Step::put_gradient(std::size_t block) {
-    held_.complete(block);
-    if (!waits_for_all_gradients()) {
-        put_complete_gradients();
-    }
+    const std::span<const float> lent = std::exchange(lent_, {});
+    const shard::GradientPart part{lent.data(), Dtype::fp32, lent.size()};
+    put_gradient(block, {.parts = {&part, lent.empty() ? 0U : 1U}});
 }
 
 void Step::put_gradient(std::size_t block, const shard::Gradient& gradient) {
-    expects(!held_.is_held(block), "a block's gradient is put in one way");
-    if (block == held_.next() && !waits_for_all_gradients()) {
-        held_.complete(block);
-        send_gradient(block, gradient);
-        put_complete_gradients();
-        return;
+    expects(!put_.at(block).is_put, "a block's gradient is put once in a step");
+    put_[block] = {.is_put = true,
+                   .parts = {gradient.parts.begin(), gradient.parts.end()},
+                   .factor = gradient.factor};
+    if (!waits_for_all_gradients()) {
+        send_gradients();
     }
-    held_.keep(block, gradient);
-    put_gradient(block);
 }
 
 // Sends blocks in the same order on all ranks, however they arrived.
-void Step::put_complete_gradients() {
-    for (auto block = held_.next(); block && held_.is_complete(*block); block = held_.next()) {
-        send_gradient(*block, held_.gradient(*block));
+void Step::send_gradients() {
+    for (; unsent_ > 0 && put_[unsent_ - 1].is_put; --unsent_) {
+        const std::size_t block = unsent_ - 1;
+        PutGradient& of = put_[block];
+        harm(of.parts);
+        gpu_traffic_.take_gradients(block);
+        {
+            const trace::Span span(resources_.timeline, Lane::exchange, "gradient",
+                                   of_block(block));
+            pipeline_.put_gradient(block, {.parts = of.parts, .factor = of.factor});
+        }
+        resources_.faults.pass(FaultPhase::after_scatter);
     }
-}
-
-void Step::send_gradient(std::size_t block, const shard::Gradient& gradient) {
-    const std::vector<shard::GradientPart> parts = with_fault(gradient.parts);
-    gpu_traffic_.take_gradients(block);
-    {
-        const trace::Span span(resources_.timeline, Lane::exchange, "gradient", of_block(block));
-        pipeline_.put_gradient(block, {.parts = parts, .factor = gradient.factor});
-    }
-    held_.release();
-    resources_.faults.pass(FaultPhase::after_scatter);
 }
 
 GradientFacts Step::end_gradients(const StepEnd& end) {
-    put_complete_gradients();
-    expects(!held_.next(), "the gradients of all blocks are put before they end");
+    send_gradients();
+    expects(unsent_ == 0, "the gradients of all blocks are put before they end");
     {
         const trace::Span span(resources_.timeline, Lane::exchange, "norm");
         const offload::GradientSum sum = pipeline_.finish_gradients();

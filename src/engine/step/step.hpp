@@ -5,7 +5,6 @@
 #include "engine/resources/resources.hpp"
 #include "engine/route/clipping.hpp"
 #include "engine/route/gpu_traffic.hpp"
-#include "engine/route/held_gradients.hpp"
 #include "engine/route/loss_scale.hpp"
 #include "engine/route/scalar_sets.hpp"
 #include "nearstep/layout.hpp"
@@ -43,7 +42,6 @@ public:
     void expect_backward();
     void begin_backward(const StepSettings& settings);
     std::span<float> gradient_space(std::size_t block);
-    void add_gradient(std::size_t block, std::span<const float> gradient);
     void put_gradient(std::size_t block);
     void put_gradient(std::size_t block, const shard::Gradient& gradient);
     GradientFacts end_gradients(const StepEnd& end);
@@ -78,9 +76,8 @@ private:
     double factor() const;
     void judge_guess();
     bool waits_for_all_gradients() const;
-    void put_complete_gradients();
-    void send_gradient(std::size_t block, const shard::Gradient& gradient);
-    std::vector<shard::GradientPart> with_fault(std::span<const shard::GradientPart> parts);
+    void send_gradients();
+    void harm(std::vector<shard::GradientPart>& parts);
     void read_ahead();
     void use_scalars();
     void begin_update(double factor);
@@ -99,8 +96,18 @@ private:
     Resources& resources_;
     offload::StepPipeline& pipeline_;  // of `resources_`
     GpuTraffic gpu_traffic_;
-    HeldGradients held_;
+    std::vector<float> space_;  // that gradient_space() lends in host memory
     // The members below describe the current step.
+    std::span<float> lent_;
+    // The gradients that were put, by block, and the number of blocks that were not sent yet, all
+    // of which come before the others.
+    struct PutGradient {
+        bool is_put = false;
+        std::vector<shard::GradientPart> parts;
+        float factor = 1;
+    };
+    std::vector<PutGradient> put_;
+    std::size_t unsent_ = 0;
     StepSettings settings_;
     GradientFacts gradients_;
     double begun_factor_ = 1;  // of the update, if it has begun
