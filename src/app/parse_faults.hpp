@@ -1,4 +1,4 @@
-// What is wrong with a command line, in one sentence.
+// The sentences that say what is wrong with a command line. Used by commands.cpp.
 #pragma once
 
 #include <CLI/CLI.hpp>
