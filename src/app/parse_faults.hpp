@@ -1,4 +1,4 @@
-// The sentences that say what is wrong with a command line. Used by commands.cpp.
+// Declares the functions that say in one sentence what is wrong with a command line.
 #pragma once
 
 #include <CLI/CLI.hpp>

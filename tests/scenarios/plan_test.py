@@ -308,9 +308,14 @@ class Plan(program.Scenario):
         self.assertLess(row["written_bytes_per_step_and_drive"], other["written_bytes_per_step_and_drive"] / 3)
 
     def test_what_does_not_fit_is_named(self):
-        text, rows = self.plan("--set", "plan.device_capacity_gb=10")
-        self.assertRegex(rows[0]["refused"], r"\b1[67] GB\b.*\b10 GB\b")
-        self.assertIn(rows[0]["refused"], text)
+        out = self.folder / "plan.json"
+        asked = ("--set", "plan.device_capacity_gb=10", "--json", out)
+        done = program.run(0, "plan", "configs/gpt-7b.toml", *SITE, *asked)
+        self.assertEqual(done.returncode, 2)
+        refused = json.loads(out.read_text())[0]["refused"]
+        self.assertRegex(refused, r"\b1[67] GB\b.*\b10 GB\b")
+        self.assertIn(refused, done.stdout)
+        self.assert_states(done.stderr, "no plan", refused)
 
 
 class Suggest(program.Scenario):
