@@ -40,30 +40,27 @@ class Memory:
         return {}
 
 
+def near_adamw(model, job, **settings):
+    """nearstep.AdamW with the job's options, whose paths, formats and streams are words, and with ``settings``."""
+    import nearstep
+
+    options = {"clip_norm": job.clip_norm, "devices": job.devices, **job.options}
+    if "log" in options:
+        options["log"] = os.path.join(job.folder, options["log"])
+    if "accumulation_dtype" in options:
+        options["accumulation_dtype"] = getattr(torch, options["accumulation_dtype"])
+    if "stream" in options:
+        options["stream"] = nearstep.Stream(**options["stream"])
+    return nearstep.AdamW(model, lr=job.rate, betas=BETAS, weight_decay=DECAY, path=job.folder, **options, **settings)
+
+
 class Near(Memory):
     """nearstep.AdamW, with the state in the job's folder."""
 
     def __init__(self, model, job):
-        import nearstep
-
         self.job = job
-        options = {"clip_norm": job.clip_norm, "devices": job.devices, **job.options}
-        if "log" in options:
-            options["log"] = os.path.join(job.folder, options["log"])
-        if "accumulation_dtype" in options:
-            options["accumulation_dtype"] = getattr(torch, options["accumulation_dtype"])
-        if "stream" in options:
-            options["stream"] = nearstep.Stream(**options["stream"])
-        self.optimizer = nearstep.AdamW(
-            model,
-            lr=job.rate,
-            betas=BETAS,
-            weight_decay=DECAY,
-            path=job.folder,
-            accumulation=job.accumulation,
-            fresh=job.log is None,
-            weights=job.weights,
-            **options,
+        self.optimizer = near_adamw(
+            model, job, accumulation=job.accumulation, fresh=job.log is None, weights=job.weights
         )
 
     def begin(self):
@@ -100,17 +97,7 @@ class Sharded(Memory):
             fully_shard(block, **settings)
         self.model = fully_shard(model, **settings)
         if self.is_near:
-            import nearstep
-
-            self.optimizer = nearstep.AdamW(
-                model,
-                lr=job.rate,
-                betas=BETAS,
-                weight_decay=DECAY,
-                path=job.folder,
-                fresh=True,
-                **{"clip_norm": job.clip_norm, "devices": job.devices, **job.options},
-            )
+            self.optimizer = near_adamw(model, job, fresh=True)
         else:
             self.optimizer = torch.optim.AdamW(
                 model.parameters(), lr=job.rate, betas=BETAS, weight_decay=DECAY, fused=True

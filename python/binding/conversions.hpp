@@ -71,7 +71,7 @@ engine::StepSettings step_of(const std::string& optimizer, const Hypers& groups,
 // A tensor's master weights and moments, as tensors.
 nanobind::list arrays_of(std::array<std::vector<float>, 3> state);
 
-// Makes what adds gradients.
+// Adds the functions that add gradients.
 void add_sums(nanobind::module_& m);
 // Makes the class of a step's place in the state.
 void add_position(nanobind::module_& m);
