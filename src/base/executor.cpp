@@ -142,11 +142,24 @@ void Completion::complete_with(const Work& work) const {
     }
 }
 
+namespace {
+
+long number_in_environment(const char* variable) {
+    const char* given = std::getenv(variable);
+    return given != nullptr ? std::strtol(given, nullptr, 10) : 0;
+}
+
+}  // namespace
+
 int pool_threads() {
     constexpr long kMost = 16;
-    const char* given = std::getenv("OMP_NUM_THREADS");
-    const long wanted = given != nullptr ? std::strtol(given, nullptr, 10) : 0;
-    return static_cast<int>(std::clamp(wanted > 0 ? wanted : usable_cores(), 1L, kMost));
+    const long given = number_in_environment("OMP_NUM_THREADS");
+    const long processes = number_in_environment("LOCAL_WORLD_SIZE");
+    if (given > 1 || (given == 1 && processes <= 1)) {
+        return static_cast<int>(std::min(given, kMost));
+    }
+    const long share = processes > 1 ? host_cores() / processes : kMost;
+    return static_cast<int>(std::clamp<long>(std::min<long>(share, usable_cores()), 1, kMost));
 }
 
 // A loop of one caller of share().

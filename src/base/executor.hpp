@@ -88,7 +88,9 @@ private:
 };
 
 // Threads for a rank's loops: OMP_NUM_THREADS if set, else usable_cores(). At most 16, because
-// 16 threads saturate memory bandwidth.
+// 16 threads saturate memory bandwidth. torchrun and accelerate name the processes of the host in
+// LOCAL_WORLD_SIZE and set OMP_NUM_THREADS to 1 where the user did not: each of several processes
+// takes its share of the host's cores then.
 int pool_threads();
 
 // Any thread may call, except that work of an executor must not call share() of the same one.

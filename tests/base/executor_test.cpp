@@ -1,5 +1,6 @@
 #include "base/executor.hpp"
 
+#include "base/machine.hpp"
 #include "support/test.hpp"
 
 #include <atomic>
@@ -64,6 +65,19 @@ TEST(PoolThreads, AreThoseOfTheEnvironmentUpToAMost) {
         environment.set("OMP_NUM_THREADS", text);
         EXPECT_GE(pool_threads(), 1);
     }
+}
+
+TEST(PoolThreads, AreAShareOfTheHostsCoresWhereTorchrunSetsOne) {
+    Environment environment;
+    environment.set("OMP_NUM_THREADS", "1");
+    environment.set("LOCAL_WORLD_SIZE", "1");
+    EXPECT_EQ(pool_threads(), 1);  // torchrun sets no variable for one process, so the user did
+    environment.set("LOCAL_WORLD_SIZE", "2");
+    EXPECT_EQ(pool_threads(), std::clamp(std::min(host_cores() / 2, usable_cores()), 1, 16));
+    environment.set("LOCAL_WORLD_SIZE", "100000");
+    EXPECT_EQ(pool_threads(), 1);
+    environment.set("OMP_NUM_THREADS", "5");
+    EXPECT_EQ(pool_threads(), 5);
 }
 
 TEST(Executor, SharesItsThreadsBetweenLoopsAndSubmittedWork) {
