@@ -78,8 +78,9 @@ class Near(Memory):
         return {"stats": self.optimizer.stats(), "start": self.optimizer._session.start_seconds}
 
 
-class Sharded(Memory):
-    """FSDP2: with nearstep.AdamW, or with PyTorch's fused AdamW on the GPUs, or on the host with CPUOffloadPolicy."""
+class Several(Memory):
+    """FSDP2 or DDP: with nearstep.AdamW, or with PyTorch's fused AdamW on the GPUs, or with that on the host by
+    FSDP2's CPUOffloadPolicy."""
 
     def __init__(self, model, job):
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
@@ -87,27 +88,40 @@ class Sharded(Memory):
         self.job = job
         alone = {"rank": 0, "world_size": 1, "store": torch.distributed.HashStore()} if job.gpus == 1 else {}
         torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if DEVICE.type == "cuda" else "gloo", **alone)
-        self.is_near = job.row.startswith("fsdp2-nearstep")
+        way, optimizer = job.row.split("-")[:2]
+        self.is_near, self.is_ddp = optimizer == "nearstep", way == "ddp"
         offload = CPUOffloadPolicy(pin_memory=DEVICE.type == "cuda")
         settings = {
             "mesh": torch.distributed.init_device_mesh(DEVICE.type, (job.gpus,)),
-            "offload_policy": offload if job.row.startswith("fsdp2-offload") else OffloadPolicy(),
+            "offload_policy": offload if optimizer == "offload" else OffloadPolicy(),
         }
-        for block in model.model.layers:
-            fully_shard(block, **settings)
-        self.model = fully_shard(model, **settings)
+        if self.is_ddp:
+            self.engine = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+        else:
+            for block in model.model.layers:
+                fully_shard(block, **settings)
+            self.engine = fully_shard(model, **settings)
+        self.model, self.passes = self.engine, 0
+        self._reduce_in_last_pass()
         if self.is_near:
             self.optimizer = near_adamw(model, job, fresh=True)
         else:
             self.optimizer = torch.optim.AdamW(
                 model.parameters(), lr=job.rate, betas=BETAS, weight_decay=DECAY, fused=True
             )
-        self.passes = 0
+
+    def _reduce_in_last_pass(self):
+        """Comes before the next forward: the ranks reduce gradients in the last pass of a step alone."""
+        reduces = (self.passes + 1) % self.job.accumulation == 0
+        if self.is_ddp:
+            self.engine.require_backward_grad_sync = reduces
+        else:
+            self.engine.set_requires_gradient_sync(reduces)
 
     def backward(self, loss):
-        self.passes += 1
-        self.model.set_requires_gradient_sync(self.passes % self.job.accumulation == 0)
         super().backward(loss)
+        self.passes += 1
+        self._reduce_in_last_pass()
 
     def step(self):
         if self.is_near:
@@ -186,5 +200,5 @@ class DeepSpeed(Memory):
 
 
 def make_trainer(model, job):
-    kinds = {"deepspeed": DeepSpeed, "nearstep": Near, "fsdp2": Sharded, "memory": Memory}
+    kinds = {"deepspeed": DeepSpeed, "nearstep": Near, "fsdp2": Several, "ddp": Several, "memory": Memory}
     return kinds[job.row.split("-")[0]](model, job)
