@@ -108,10 +108,17 @@ class Local(launcher.FolderTest):
         folders = {path.name for path in (self.folder / "moved/state").iterdir()}
         layout = ".layout-1" if len(moves) == len(MOVES) else ""  # another division over two ranks came before
         self.assertEqual(folders, {f"rank-{rank}-of-2{layout}" for rank in range(2)})
-        for number, (ranks, form) in enumerate(MOVES_OF_CHECKPOINTS, len(moves)):
+
+    @unittest.skipIf(MOST_RANKS < 2, "it needs several ranks")
+    def test_checkpoints_go_on_on_other_ranks_and_under_other_launchers(self):
+        self.move(0, *MOVES[-1], "save")
+        for number, (ranks, form) in enumerate(MOVES_OF_CHECKPOINTS, 1):
             shutil.rmtree(self.folder / "moved/state")
             self.move(number, ranks, form, "from")
-        for ranks in (2, 1):  # parameters without a module
+
+    @unittest.skipIf(MOST_RANKS < 2, "it needs several ranks")
+    def test_parameters_without_a_module_go_on_on_other_ranks(self):
+        for ranks in (2, 1):
             [(start, *_)] = self.train("replaced", ranks, "replaced", 6 - 2 * ranks)
             self.assertEqual(start, 0 if ranks == 2 else 2)
 
@@ -123,8 +130,8 @@ class Local(launcher.FolderTest):
             [(start, _, seen)] = self.train("moved", ranks, "plain" if by_mpi else form, steps + 2, how, by_mpi=by_mpi)
             self.assertEqual((start, seen), (steps, steps + 2))
 
-    def launch(self, starter, ranks, script, *words, **variables):
-        """Returns what the launcher and its ranks print."""
+    def launch(self, starter, ranks, script, *words, is_refused=False, **variables):
+        """Returns what the launcher and its ranks print; ``is_refused``: as errors."""
         many = {
             "torch.distributed.run": ("--standalone", "--nproc-per-node", ranks, "--no-python"),
             "accelerate.commands.launch": (
@@ -143,8 +150,8 @@ class Local(launcher.FolderTest):
             env=launcher.environment(**variables),
             timeout=300,
         )
-        self.assertEqual(done.returncode, 0, done.stderr[-4000:])
-        return done.stdout
+        self.assertEqual(done.returncode != 0, is_refused, done.stderr[-4000:])
+        return done.stderr if is_refused else done.stdout
 
     @unittest.skipIf(MOST_RANKS < 2, "it needs several ranks")
     def test_the_loop_with_fully_shard_learns_and_goes_on_on_other_ranks(self):
@@ -160,15 +167,30 @@ class Local(launcher.FolderTest):
     @unittest.skipIf(MOST_RANKS < 2, "it needs several ranks")
     @unittest.skipIf(launcher.missing("accelerate"), "accelerate is not installed")
     def test_accelerate_launch(self):
+        """The model is on the CPU, also where the program's process group takes tensors of GPUs alone."""
+        for begin in ("", f"torch.distributed.init_process_group('cuda:{'nccl' if IS_ON_GPU else 'gloo'}')\n"):
+            with self.subTest(begin=begin):
+                said = self.launch(
+                    "accelerate.commands.launch", 2, self.script(begin, ""), self.folder / f"state-{len(begin)}"
+                )
+                self.assertEqual(said.count("step 1 of 2 ranks"), 2)
+
+    @unittest.skipIf(MOST_RANKS < 2 or not IS_ON_GPU, "it needs several GPUs")
+    def test_ranks_on_one_gpu_are_refused(self):
+        said = self.launch(
+            "torch.distributed.run", 2, self.script("", ".cuda(0)"), self.folder / "state", is_refused=True
+        )
+        self.assertIn("Ranks 0 and 1 have their parameters on the same GPU (cuda:0): call torch.cuda.set_device", said)
+
+    def script(self, begin, place):
         script = self.folder / "train.py"
         script.write_text(
-            "import torch, nearstep, sys\nmodel = torch.nn.Linear(4, 4)\nopt = nearstep.AdamW(model, "
-            "path=sys.argv[1])\n"
-            "model(torch.ones(2, 4)).sum().backward()\nopt.step()\nprint(f'step {opt.steps} of "
-            "{opt.ranks} ranks')\n"
+            f"import torch, nearstep, sys\n{begin}model = torch.nn.Linear(4, 4){place}\n"
+            "opt = nearstep.AdamW(model, path=sys.argv[1])\n"
+            f"model(torch.ones(2, 4){place}).sum().backward()\nopt.step()\n"
+            "print(f'step {opt.steps} of {opt.ranks} ranks')\n"
         )
-        said = self.launch("accelerate.commands.launch", 2, script, self.folder / "state")
-        self.assertEqual(said.count("step 1 of 2 ranks"), 2)
+        return script
 
 
 if __name__ == "__main__":

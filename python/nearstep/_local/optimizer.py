@@ -115,6 +115,7 @@ class Local:
         self._parts = parts
         parts.count_holders()
         if self._world.is_several:
+            self._world.refuse_shared_gpus({bucket.device for bucket in parts.buckets})
             parts.enter_groups()
         with torch.no_grad():
             self._done = start.begin(self, parts, self._world, is_resuming, checkpoint, carried)

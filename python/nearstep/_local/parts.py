@@ -18,7 +18,7 @@ import torch.distributed as dist
 from .. import _engine
 from .._torch_private import compute_local_shape_and_global_offset, foreach_norm
 from .boxes import Range, dense, flat_like
-from .world import all_gather, leave_group, of_all_ranks
+from .world import World, all_gather, leave_group, of_all_ranks
 
 try:
     from torch.distributed.tensor import DTensor, Replicate
@@ -56,6 +56,10 @@ class Bucket:
         self.numbers: list = []
         self.ends: list = []  # of the parameters, in elements
         self.pieces: list = []  # this rank's
+
+    @property
+    def device(self) -> torch.device:
+        return self.key[-1]
 
     @property
     def elements(self) -> int:
@@ -97,7 +101,7 @@ class Bucket:
             if gradient is not None:
                 whole[at:until].copy_(gradient)
             at = until
-        dist.all_reduce(whole)
+        dist.all_reduce(whole, group=World.group(self.device))
         begin, end = self.mine()
         return whole[begin:end].div_(self.count)
 
@@ -182,9 +186,13 @@ class Parts:
 
     def enter_groups(self) -> None:
         """Makes process groups of the optimizer's own, in which values are gathered from here on. Collective."""
-        groups = self._world.own_groups([group for bucket in self.buckets for group in bucket.groups])
+
+        def ranks_of(bucket):
+            return [(bucket.device.type, tuple(dist.get_process_group_ranks(group))) for group in bucket.groups]
+
+        groups = self._world.own_groups({one for bucket in self.buckets for one in ranks_of(bucket)})
         for bucket in self.buckets:
-            bucket.groups = [groups[tuple(dist.get_process_group_ranks(group))] for group in bucket.groups]
+            bucket.groups = [groups[one] for one in ranks_of(bucket)]
         self._own_groups = list(groups.values())
 
     def leave_groups(self) -> None:
@@ -215,7 +223,7 @@ class Parts:
         for bucket in self.buckets:
             if bucket.key[0] == "all" and bucket.count > 1:
                 for number in bucket.numbers:
-                    dist.broadcast(self.flat(number), 0)
+                    dist.broadcast(self.flat(number), 0, group=self._world.group(bucket.device))
         self._refuse_other_copies()
 
     def _refuse_other_copies(self) -> None:

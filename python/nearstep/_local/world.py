@@ -45,13 +45,24 @@ def are_several() -> bool:
     )
 
 
+_on_host: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # a default group's beside it, for the host
+
+
+def _backend_for(device_type: str) -> str | None:
+    """Returns what a group for tensors of these devices needs; None: what the default group has."""
+    return "gloo" if device_type == "cpu" and "cpu:" not in str(dist.get_backend_config()) else None
+
+
 class World:
-    """Starts torch.distributed if that is left to do. All ranks make the same calls in the same order."""
+    """Starts torch.distributed if that is left to do. All ranks make the same calls in the same order. What they tell
+    each other needs no GPU, so that none has to be chosen before the parameters have theirs."""
 
     def __init__(self):
         if are_several() and not dist.is_initialized():
-            dist.init_process_group()
+            dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
         self.is_several = are_several()
+        if self.is_several and _backend_for("cpu") and dist.group.WORLD not in _on_host:
+            _on_host[dist.group.WORLD] = dist.new_group(backend="gloo")
         self.rank, self.size = (dist.get_rank(), dist.get_world_size()) if self.is_several else (0, 1)
 
     @classmethod
@@ -61,26 +72,25 @@ class World:
         one.is_several, one.rank, one.size = False, 0, 1
         return one
 
-    def _device(self) -> torch.device:
-        """Returns the device on which the default group takes tensors: the host if it can."""
-        if "cpu:" in str(dist.get_backend_config()):
-            return torch.device("cpu")
-        return torch.device("cuda", torch.cuda.current_device())
+    @staticmethod
+    def group(device=torch.device("cpu")):
+        """Returns the group of all ranks that takes tensors of the device."""
+        return _on_host[dist.group.WORLD] if _backend_for(device.type) else dist.group.WORLD
 
     def gather(self, numbers: list) -> list:
         """The numbers of all ranks, by rank; one small message of doubles."""
         if not self.is_several:
             return [list(numbers)]
-        mine = torch.tensor(numbers, dtype=torch.float64, device=self._device())
-        rows = torch.empty(self.size * len(numbers), dtype=torch.float64, device=mine.device)
-        all_gather(rows, mine)
+        mine = torch.tensor(numbers, dtype=torch.float64)
+        rows = torch.empty(self.size * len(numbers), dtype=torch.float64)
+        all_gather(rows, mine, self.group())
         return rows.view(self.size, len(numbers)).tolist()
 
     def gather_objects(self, one) -> list:
         if not self.is_several:
             return [one]
         found: list = [None] * self.size
-        dist.all_gather_object(found, one)
+        dist.all_gather_object(found, one, group=self.group())
         return found
 
     def pass_on(self, tensor, source: int, targets: list) -> None:
@@ -88,20 +98,34 @@ class World:
         others = [rank for rank in targets if rank != source]
         if not others:
             return
-        there = tensor.to(self._device())
         if self.rank != source:
-            dist.recv(there, source)
-            tensor.copy_(there)
+            dist.recv(tensor, source, group=self.group())
             return
         for rank in others:
-            dist.send(there, rank)
+            dist.send(tensor, rank, group=self.group())
 
-    def own_groups(self, groups: list) -> dict:
-        """Process groups of the same ranks as these, by those ranks, in which nobody else acts."""
-        mine = {tuple(dist.get_process_group_ranks(group)) for group in groups}
-        wanted = sorted({ranks for of_rank in self.gather_objects(sorted(mine)) for ranks in of_rank})
-        made = {ranks: dist.new_group(list(ranks)) for ranks in wanted}
-        return {ranks: made[ranks] for ranks in mine}
+    def own_groups(self, wanted: set) -> dict:
+        """Process groups in which nobody else acts, by what is wanted: tuples of a type of device and the ranks."""
+        of_all = sorted({one for of_rank in self.gather_objects(sorted(wanted)) for one in of_rank})
+        made = {(kind, ranks): dist.new_group(list(ranks), backend=_backend_for(kind)) for kind, ranks in of_all}
+        return {one: made[one] for one in wanted}
+
+    def refuse_shared_gpus(self, devices) -> None:
+        """Raises ValueError if ranks have their parameters on the same GPU, where NCCL does not serve them."""
+        mine = {}
+        for device in devices:
+            if device.type == "cuda" and "cuda:nccl" in str(dist.get_backend_config()):
+                mine[str(getattr(torch.cuda.get_device_properties(device), "uuid", (self.rank, device)))] = device
+        seen: dict = {}
+        for rank, found in enumerate(self.gather_objects(mine)):
+            for key, device in found.items():
+                if seen.setdefault(key, rank) != rank:
+                    raise of_all_ranks(
+                        ValueError(
+                            f"Ranks {seen[key]} and {rank} have their parameters on the same GPU ({device}): call "
+                            'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before the model is made.'
+                        )
+                    )
 
     def together(self, work):
         """Returns the result of ``work`` on this rank. An exception on one rank is raised on all."""
