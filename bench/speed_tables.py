@@ -210,6 +210,55 @@ def sharded(name):
     )
 
 
+# Rows on several GPUs of one host.
+SEVERAL = {
+    "fsdp2-memory-7b": "FSDP2, PyTorch's fused AdamW in memory, bf16 moments",
+    "ddp-memory-7b": "DDP, PyTorch's fused AdamW in memory, bf16 moments",
+    "fsdp2-nearstep-7b": "FSDP2 with nearstep",
+    "ddp-nearstep-7b": "DDP with nearstep",
+    "nearstep-7b": "nearstep-run, at most 60 GB of each GPU",
+    "nearstep-7b-16gb": "nearstep-run, layers streamed through at most 16 GB of each GPU",
+    "fsdp2-offload-7b": "FSDP2, `CPUOffloadPolicy`, PyTorch's fused AdamW on the CPU in bf16",
+}
+
+
+def several(name):
+    """6.7e9 parameters on several GPUs of one host."""
+    found = lines_of(name)
+    lines = [found[row] for row in SEVERAL if row in found]
+    most = max(line["tokens_per_s"] for line in lines if "-memory-" in line["row"])
+    return (
+        markdown_table.table(
+            [
+                "row",
+                "GPUs",
+                "rows of a micro-batch",
+                "seconds of a step: median (least to most)",
+                "tokens/s",
+                "of in memory",
+                "memory of a GPU, GB: allocated (reserved)",
+                "host memory, GB",
+                "first step, s",
+            ],
+            [
+                [
+                    SEVERAL[line["row"]],
+                    str(line["settings"]["gpus"]),
+                    str(line["settings"]["micro_batch"]),
+                    seconds(line),
+                    f"{line['tokens_per_s']:,.0f}",
+                    f"{line['tokens_per_s'] / most:.2f}",
+                    f"{line['gpu_gb']:.1f} ({line['gpu_reserved_gb']:.1f})",
+                    f"{line['host_gb']:.0f}",
+                    f"{line['first_step_s']:.0f}",
+                ]
+                for line in lines
+            ],
+        )
+        + f"\n{origin(lines[0])}, PyTorch {lines[0]['torch']}.\n"
+    )
+
+
 # One commit's rows by size, all with state in /dev/shm or in the GPU.
 SIZES = {
     "memory-7b": "6.7e9, PyTorch's fused AdamW in memory, bf16 moments",

@@ -18,6 +18,7 @@ OTHER_COMMITS = {
     "restart_texts",
     "restart_ranks",
     "fsdp2",
+    "several",
     "deepspeed_7b",
     "fp8",
     "fp8_later",
@@ -83,6 +84,12 @@ def seconds(line):
 
 def optional(value, form):
     return "-" if not value else format(value, form)
+
+
+def linear(name, row, alone):
+    """The speed on several GPUs over so many times that on one, whose lines are those of `alone`."""
+    line = lines_of(name)[row]
+    return line["tokens_per_s"] / line["settings"]["gpus"] / lines_of(alone)[row]["tokens_per_s"]
 
 
 def over(name, row, beside, key="tokens_per_s"):
