@@ -49,6 +49,15 @@ OTHERS = {
         "tiny": TINY_KIND | {"image_size": 28},
     },
 }
+TINY_DIT = {"num_layers": 2, "num_attention_heads": 2, "attention_head_dim": 16, "sample_size": 8}
+OTHERS["dit"] = {
+    "kind": "dit",
+    "config": {"num_layers": 28, "num_attention_heads": 16, "attention_head_dim": 72, "sample_size": 32}
+    | {"in_channels": 4, "out_channels": 8, "patch_size": 2},
+    "context": 256,
+    "rows": 256,
+    "tiny": TINY_DIT,
+}
 OTHERS["llama-32k"] = text_model("llama", 22, 32, 4, 2048, 5632, 32000) | {"context": 32768, "rows": 2}
 QWEN3_30B = text_model(
     "qwen3_moe",
@@ -240,4 +249,5 @@ def smaller(shape):
     """Returns the shape of a tiny model of the same kind."""
     if "kind" not in shape:
         return TINY_LLAMA if "inner" in shape else TINY
-    return shape | {"config": shape["config"] | shape["tiny"], "context": 5 if shape["kind"] == "vit" else 32}
+    context = {"vit": 5, "dit": 16}.get(shape["kind"], 32)
+    return shape | {"config": shape["config"] | shape["tiny"], "context": context}

@@ -110,6 +110,13 @@ def make_other():
     """A model of another kind, with random weights as its class makes them."""
     torch.manual_seed(1)
     kind = arguments.shape["kind"]
+    if kind == "dit":
+        from denoiser import Denoiser
+
+        with places():
+            model = Denoiser(arguments.shape["config"]).bfloat16()
+        compile_model(model, model.network.transformer_blocks)
+        return model.train()
     task = transformers.AutoModelForImageClassification if kind == "vit" else transformers.AutoModelForCausalLM
     with places():
         model = task.from_config(
@@ -159,15 +166,19 @@ def batches(is_held_out=False):
     border = int(len(text) * (1 - HELD_OUT))
     text = text[border:] if is_held_out else text[:border]
     generator = torch.Generator().manual_seed((3 if is_held_out else 2) + 1000 * RANK)
-    is_image = arguments.shape.get("kind") == "vit"
-    side = arguments.shape["config"]["image_size"] if is_image else 0
-    length = 3 * side * side or arguments.shape["context"]
+    kind, config = arguments.shape.get("kind"), arguments.shape.get("config", {})
+    channels, side = {"vit": (3, config.get("image_size")), "dit": (4, config.get("sample_size"))}.get(kind, (0, 0))
+    length = channels * side * side or arguments.shape["context"]
     while True:
         places = torch.randint(len(text) - length, (arguments.micro_batch, 1), generator=generator)
         row = text[places + torch.arange(length)].long().to(DEVICE)
-        if is_image:
-            pixels = (row.view(-1, 3, side, side) / 128 - 1).bfloat16()
+        pixels = (row.view(-1, channels, side, side) / 128 - 1).bfloat16() if channels else None
+        if kind == "vit":
             yield {"pixel_values": pixels, "labels": row[:, 0]}
+        elif kind == "dit":
+            noise = torch.randn(pixels.shape, generator=generator).to(pixels)
+            times = torch.randint(1000, (len(row),), generator=generator).to(DEVICE)
+            yield {"latents": pixels, "noise": noise, "times": times, "classes": row[:, 0]}
         else:
             yield {"input_ids": row, "labels": row}
 
