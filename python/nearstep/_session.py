@@ -59,8 +59,8 @@ class Session:
         self._is_filling = False  # whether the state may still get its start values
         # Where this rank is one of several that have an engine each, see _local: opens the engine as Conductor.open()
         # when the ranks meet; the state of another layout, or None; whether this rank speaks for all; processes of the
-        # host, 0: ranks find each other by MPI.
-        self.open_together, self.carried, self.speaks, self.processes_beside = None, None, True, 0
+        # host, 0: ranks find each other by MPI; these ranks, and the elements of all their parameters.
+        self.open_together, self.carried, self.speaks, self.processes_beside, self.whole = None, None, True, 0, None
 
     @property
     def has_begun(self) -> bool:
@@ -181,7 +181,7 @@ class Session:
         if conductor.rank == 0 and self.speaks:
             print(
                 f"nearstep {_engine.version()}: "
-                f"{description.of_run(conductor, layout.params, self.device, self._is_filling)}",
+                f"{description.of_run(conductor, layout.params, self.device, self._is_filling, self.whole)}",
                 *lines,
                 sep="\nnearstep: ",
                 file=sys.stderr,

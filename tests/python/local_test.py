@@ -151,7 +151,7 @@ class Local(launcher.FolderTest):
             timeout=300,
         )
         self.assertEqual(done.returncode != 0, is_refused, done.stderr[-4000:])
-        return done.stderr if is_refused else done.stdout
+        return done.stdout + done.stderr
 
     @unittest.skipIf(MOST_RANKS < 2, "it needs several ranks")
     def test_the_loop_with_fully_shard_learns_and_goes_on_on_other_ranks(self):
@@ -160,6 +160,7 @@ class Local(launcher.FolderTest):
             said = self.launch(  # without compilation, which the form "compiled" has
                 "torch.distributed.run", ranks, loop, self.folder, STEPS=str(steps), TORCHDYNAMO_DISABLE="1"
             )
+            self.assertIn("2 ranks; rank 0 updates" if ranks > 1 else "1 rank, state on", said)
             losses.append([(int(step), float(loss)) for step, loss in re.findall(r"step (\d+) loss ([0-9.]+)", said)])
         self.assertEqual([step for step, _ in losses[0] + losses[1]], [1, 2, 3, 4, 5, 6])
         self.assertLess(losses[1][-1][1], losses[0][0][1] - 2)

@@ -167,6 +167,8 @@ class _Start:
         if own._params:
             own._session.open_together, own._session.speaks = opening, world.rank == 0
             own._session.carried = carried and carried.of(own._params)
+            if world.is_several:
+                own._session.whole = (world.size, sum(p.numel() for p in self._parts.params))
             own._session.processes_beside = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) or world.size
             world.together(lambda: own._begin(is_resuming=self._is_resuming, checkpoint=mine))
         else:

@@ -47,15 +47,22 @@ def _state(facts: dict, is_beside: bool) -> str:
     return line
 
 
-def of_run(conductor, params: list, device, is_beside: bool) -> str:
-    """Returns the sentence that describes the run to the user."""
+def _in_words(count: int) -> str:
+    return f"{count / 1e6:.2f} M" if count >= 1e5 else str(count)
+
+
+def of_run(conductor, params: list, device, is_beside: bool, whole: tuple | None) -> str:
+    """Returns the sentence that describes the run to the user. ``whole``: ranks that have an engine each, and elements
+    of all their parameters; None: there is one engine."""
     facts = conductor.facts()
-    count = _elements(params)
-    how_many = f"{count / 1e6:.2f} M" if count >= 1e5 else str(count)
+    how_many = f"{_in_words(_elements(params))} parameters on {device}"
+    if whole is None:
+        who = f"{how_many}, {_counted(conductor.ranks, 'rank')}"
+    else:
+        who = f"{_in_words(whole[1])} parameters, {_counted(whole[0], 'rank')}; rank 0 updates {how_many}"
     where = "on the GPU" if facts["encodes_on_gpu"] else "on the host"
     return (
-        f"{how_many} parameters on {device}, {_counted(conductor.ranks, 'rank')}, state on "
-        f"{_counted(facts['devices'], 'device')} in {', '.join(conductor.paths)}, gradients of "
+        f"{who}, state on {_counted(facts['devices'], 'device')} in {', '.join(conductor.paths)}, gradients of "
         f"{facts['gradient_bytes_per_parameter']:.2f} bytes per parameter encoded {where}, step {conductor.steps}; "
         f"{_state(facts, is_beside)}"
     )
