@@ -15,6 +15,7 @@
 #include "python/binding/conversions.hpp"
 #include "python/binding/mpi_thread.hpp"
 #include "python/binding/server.hpp"
+#include "store/storage_folder.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -161,6 +162,8 @@ NB_MODULE(_engine, m) {
     m.def("host_memory", &host_memory);
     m.def("pool_threads", &pool_threads);
     m.def("free_host_memory", [] { return machine_memory().available_bytes; });
+    m.def("lies_in_memory",
+          [](const std::string& folder) { return store::lies_in_memory(folder); });
     m.def("moments_of", [](const std::string& optimizer) {
         return std::string(csd::moments_of(parse_word<csd::Optimizer>("optimizer", optimizer)));
     });

@@ -241,7 +241,7 @@ class Session:
     @outside_inference()
     def after_step(self) -> None:
         if self.streaming:
-            self.streaming.end_step()
+            self.streaming.end_step(self.intake.bytes_on_the_way)
         self._say_skipped()
 
     def _say_skipped(self) -> None:

@@ -6,6 +6,7 @@ import copy
 import functools
 import io
 import re
+import unittest.mock
 
 import launcher
 from stream_test import Runs
@@ -15,6 +16,7 @@ import torch
 import nearstep
 import networks
 from nearstep._gradients.room import Memory
+from nearstep._streaming import streaming
 from nearstep._streaming.keeping import Keeping
 
 LAYERS = 4
@@ -101,6 +103,25 @@ class Kept(Runs):
             losses += self.goes_on(model, opt, room, 2, 4)
         self.assertEqual(room["kept"], 1)
         self.assertEqual(len(re.findall(r"\b2 layers\b", shown.getvalue())), 1)
+        self.assert_equal_runs((losses, opt.masters_digest(), self.weights_after(model, opt)), expected)
+
+    def test_layers_keep_less_after_more_than_the_limit_was_reserved(self):
+        model = self.model(layers=LAYERS)
+        expected = self.trained(copy.deepcopy(model), "again", nearstep.Stream(slots=2))
+        opt, losses, room = self.made(model, "less", 3)
+        gpu, emptied, streaming_of = {"reserved": 0}, [], opt._session.streaming
+        streaming_of._is_limited, streaming_of._settings = True, nearstep.Stream(gpu_memory_gb=1e-3)
+        limit, of_two = 10**6 - streaming_of._engine_bytes, int(2 * streaming_of._keeping.mean_bytes)
+        with (
+            unittest.mock.patch.object(streaming, "memory_of", lambda _: Memory(0, 0, gpu["reserved"], 0, 10**9)),
+            unittest.mock.patch.object(torch.cuda, "empty_cache", lambda: emptied.append(gpu["reserved"])),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            for step, reserved, kept in ((1, limit, 3), (2, limit + of_two, 1), (3, limit, 1)):
+                gpu["reserved"] = reserved
+                losses += self.goes_on(model, opt, room, step, step + 1)
+                self.assertEqual(room["kept"], kept)
+        self.assertEqual(emptied, [limit + of_two])
         self.assert_equal_runs((losses, opt.masters_digest(), self.weights_after(model, opt)), expected)
 
     def test_a_layer_whose_graph_holds_its_slot_computes_again(self):

@@ -141,6 +141,11 @@ class FromStorage(stream_test.Runs):
                     streamed = self.trained(copy.deepcopy(model), f"{in_files}", stream, micro_batches=2)
                     self.assert_equal_runs(streamed, resident)
                     self.assertEqual(moved, {"pwritev": 4 * 2 * in_files, "preadv": 4 * 2 * in_files})
+            moved.clear()
+            stream = self.stream(model, 2, activations="host")
+            in_memory = self.trained(copy.deepcopy(model), self.folder_in_memory() / "run", stream, micro_batches=2)
+            self.assert_equal_runs(in_memory, resident)
+            self.assertFalse(moved, "files in memory would take what they are to spare")
         self.assertFalse(list(self.folder.rglob("nearstep-inputs-*")), "the files have no names")
 
     def test_inputs_that_cannot_be_moved_are_a_sentence(self):

@@ -82,13 +82,8 @@ class Intake:
     def open(self, conductor, parameters, device, encodes, describe, looks_late: bool) -> None:
         """``encodes``: the stream in which the engine reads gradients, or None; ``describe``: returns the step's
         description; ``looks_late``: no forward says when the program has changed parameters."""
-        self._conductor, self._parameters, self._device, self._encodes, self._describe = (
-            conductor,
-            parameters,
-            device,
-            encodes,
-            describe,
-        )
+        self._conductor, self._parameters, self._device = conductor, parameters, device
+        self._encodes, self._describe = encodes, describe
         self._looks_late = looks_late
         self._on_gpu = conductor.facts()["encodes_on_gpu"]
         self._factor = 1 / conductor.ranks
@@ -102,6 +97,11 @@ class Intake:
     def host_bytes(self, device: torch.device) -> int:
         """Host memory that sums of gradients of a streamed model take."""
         return self._sums.host_bytes(device) if self._learned > 1 else 0
+
+    @property
+    def bytes_on_the_way(self) -> int:
+        """The most GPU memory that sums of gradients in host memory take on their way there and back."""
+        return self._sums.bytes_on_the_way
 
     def _room(self) -> Room:
         torch.cuda.reset_peak_memory_stats(self._device)

@@ -48,6 +48,10 @@ class Sums:
             else 0
         )
 
+    @property
+    def bytes_on_the_way(self) -> int:
+        return self._host.bytes_on_the_way if self._host.is_reserved else 0
+
     def open(self, conductor, device: torch.device, encodes: bool, room: Room | None, passes: int) -> None:
         """``passes``: backward passes of a step; 0: not known."""
         self._encodes, self._is_first_rank = encodes, conductor.rank == 0

@@ -18,9 +18,9 @@ _SHARE_OF_FREE = 4  # at most one part in so many of the host's free memory is f
 
 def bytes_of_waiting(params, share: float = 1) -> int:
     """Host memory for gradients of these parameters that wait: this share of those of a pass, in the parameters'
-    format. The largest one fits."""
+    format. The largest one fits, unless the share is 0."""
     sizes = [padded(p.numel() * p.element_size()) for p in params]
-    return max(int(share * sum(sizes)), max(sizes, default=0))
+    return max(int(share * sum(sizes)), max(sizes, default=0)) if share else 0
 
 
 def bounded_by_free(wanted: int, taken: int) -> int:

@@ -96,12 +96,13 @@ class Parameters:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the parameters that are read into the vector in every step."""
-        kept = sum(value.numel() for i, value in enumerate(self.values) if i not in self._streamed)
-        return kept * self.dtype.itemsize
+        """Bytes of host memory for parameters that are in no layer: they lie in the vector, or are read there one by
+        one and copied to the GPU."""
+        kept = [value.nbytes for i, value in enumerate(self.values) if i not in self._streamed]
+        return max(kept, default=0) if self.device.type == "cuda" else sum(kept)
 
     def _load_kept(self, block: int) -> None:
-        self.stored.load(i for i in self._blocks[block] if i not in self._streamed)
+        self.stored.load(i for i in self._blocks[block] if i not in self._streamed and self.is_value(i))
 
     def _memory(self, i: int):
         """Returns memory for a parameter that was empty."""
@@ -138,10 +139,11 @@ class Parameters:
         self.stored.forget_files()
         for block in range(len(self._blocks)):
             self._load_kept(block)
-        for i, (p, value) in enumerate(zip(self._params, self.values)):
+        for i, p in enumerate(self._params):
             if self.is_value(i):
-                p.data = value
+                p.data = self.values[i]
                 continue
+            value = self.stored.value(i)
             # Equal values stay: a live graph may hold the tensor.
             if self._was_empty[i] or not torch.equal(p, value.to(p.device, p.dtype)):
                 p.copy_(value)
@@ -183,13 +185,13 @@ class Parameters:
         else:
             self._lost += [self._names[i] for i in self._digests.before_overwriting(copied)]
             for i in copied:
-                self._params[i].copy_(self.values[i])
+                self._params[i].copy_(self.stored.value(i))
             self._note(block)
         self._is_fetched[block] = True
 
     def _copy(self, i: int, on_host: list) -> None:
         """Copies to the GPU what the GPU has not written itself: ranges of elements, or all if it had no place."""
-        p, value, place = self._params[i], self.values[i], self._places.pop(i, None)
+        p, value, place = self._params[i], self.stored.value(i), self._places.pop(i, None)
         if place is None:
             p.copy_(value, non_blocking=True)
             return
@@ -383,7 +385,7 @@ class Parameters:
     def _equals_value(self, i: int) -> bool:
         """Whether a parameter that is a copy has the value of the last step."""
         self._conductor.await_start()
-        p, value = self._params[i], self.values[i]
+        p, value = self._params[i], self.stored.value(i)
         if i in self._were_places:  # the vector may have older values
             return p.shape == value.shape and self._digests.has_noted_value(i, value.dtype)
         return p.shape == value.shape and torch.equal(p.detach().cpu(), value.to(p.dtype))

@@ -24,14 +24,20 @@ class StoredValues:
     def is_loaded(self, i: int) -> bool:
         return i in self._loaded
 
+    def value(self, i: int):
+        """Returns the parameter's values, of a block that was awaited: in the vector, or read for this call."""
+        if self._streamed is None or i in self._loaded:
+            return self._vector_parts[i]
+        begin, end = self.range_of(i)
+        pages, values = pages_of(begin, end, self._vector.dtype)
+        read(self._conductor, begin, end, pages)
+        return values.view(self._vector_parts[i].shape)
+
     def load(self, numbers) -> None:
         """Reads parameters of blocks that were awaited into the vector."""
         for i in numbers if self._streamed is not None else ():
             if i not in self._loaded:
-                begin, end = self.range_of(i)
-                pages, values = pages_of(begin, end, self._vector.dtype)
-                read(self._conductor, begin, end, pages)
-                self._vector[begin:end].copy_(values)
+                self._vector_parts[i].copy_(self.value(i))
                 self._loaded.add(i)
 
     def unload(self) -> None:

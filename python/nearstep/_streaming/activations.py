@@ -89,8 +89,8 @@ def _pinned_bytes(size: int) -> int:
 
 class Activations:
     """Keeps the inputs of layers for backward. ``on_host``: those that need a gradient, which are the ones that differ
-    from layer to layer, wait in host memory, up to ``room`` bytes, and then in ``spill``; the last ones come back
-    first, one layer ahead. Without ``spill`` all are in memory."""
+    from layer to layer, wait in host memory, up to ``room`` bytes, and then in ``spill``, or where they are if there is
+    none; the last ones come back first, one layer ahead."""
 
     def __init__(self, device: torch.device, on_host: bool, room: float = float("inf"), spill=None):
         self.on_host = on_host and (device.type == "cuda" or spill is not None)
@@ -102,7 +102,7 @@ class Activations:
 
     def keep(self, tensors):
         """Returns the tensors for autograd to save, and a function that makes all tensors of these again."""
-        out = {i: self._put(one) for i, one in enumerate(tensors) if one.requires_grad} if self.on_host else {}
+        out = {i: self._put(one) for i, one in enumerate(tensors) if one.requires_grad and self._has_place_for(one)}
         count = len(tensors)
 
         def again(saved):
@@ -111,10 +111,18 @@ class Activations:
 
         return [one for i, one in enumerate(tensors) if i not in out], again
 
+    def _is_full(self, size: int) -> bool:
+        """Whether host memory has no room for so many bytes, and for moving others to files."""
+        return _pinned_bytes(size) + (0 if self._spill is None else rooms_bytes(size)) > self._room
+
+    def _has_place_for(self, tensor) -> bool:
+        """Whether the tensor waits elsewhere than where it is."""
+        return self.on_host and (self._spill is not None or not self._is_full(tensor.nbytes))
+
     def _put(self, tensor):
-        size = tensor.numel() * tensor.element_size()
+        size = tensor.nbytes
         taken = _pinned_bytes(size)
-        is_full = self._spill is not None and taken + rooms_bytes(size) > self._room
+        is_full = self._is_full(size)
         waiting = _OnDrive(tensor.detach(), self._spill) if is_full else _OnHost(tensor.detach(), self._streams)
         taken = 0 if is_full else taken
         self._room -= taken

@@ -159,6 +159,11 @@ class Keeping:
             count, size = count + 1, size + self._sizes[number]
         return count, size
 
+    def leave(self, size: float) -> None:
+        """From here on so many bytes more are for others."""
+        if self._needed is not None:
+            self._needed += size
+
     @property
     def mean_bytes(self) -> float:
         return sum(self._sizes.values()) / max(1, len(self._sizes))

@@ -10,6 +10,7 @@ import torch
 from .._torch_private import DisableTorchFunctionSubclass, peek_interpreter_stack
 from .._model.outside import outside_inference
 from .._model.composed import tensors_of
+from .._model.groups import layers_of
 from .._pinned import PinnedMemory, padded, views
 
 # Layers whose work the device may have before it. Programs call layers long before the device computes them, and what
@@ -55,6 +56,21 @@ class Layer:
     @property
     def slot_bytes(self) -> int:
         return _bytes_of(self.params)
+
+
+def layers_with_params(module) -> list:
+    """Pairs of a layer and its parameters that nothing else has."""
+    layers = list(layers_of(module))
+    inside = {id(inner) for layer in layers for inner in layer.modules()}
+    owners: dict = {}
+    for layer in layers:
+        for p in set(layer.parameters()):
+            owners.setdefault(id(p), []).append(layer)
+    outside = {id(p) for owner in module.modules() if id(owner) not in inside for p in owner.parameters(recurse=False)}
+    pairs = [
+        (layer, [p for p in layer.parameters() if len(owners[id(p)]) == 1 and id(p) not in outside]) for layer in layers
+    ]
+    return [(layer, params) for layer, params in pairs if params]
 
 
 def _bytes_of(params) -> int:

@@ -12,35 +12,22 @@ import weakref
 
 import torch
 
+from .. import _engine
 from .._torch_private import DisableTorchFunctionSubclass
 from . import inputs, left, recompute
 from .._gradients.room import Memory, capacity_of, memory_of
 from .activations import Activations
 from .._model import composed, watch
-from .._model.groups import layers_of, plain_name
+from .._model.groups import plain_name
 from .._pinned import resident_bytes
+from .._storage import folder_for
 from .._weakly import weakly
 from .keeping import Keeping
-from .slots import HostMemory, Layer, Slots
+from .slots import HostMemory, Layer, Slots, layers_with_params
 from .work import Work
 from .spill import Spill
 from .stream import FEWEST_SLOTS, Stream
 from .window import State, Vector, Window
-
-
-def _layers_with_params(module) -> list:
-    """Pairs of a layer and its parameters that nothing else has."""
-    layers = list(layers_of(module))
-    inside = {id(inner) for layer in layers for inner in layer.modules()}
-    owners: dict = {}
-    for layer in layers:
-        for p in set(layer.parameters()):
-            owners.setdefault(id(p), []).append(layer)
-    outside = {id(p) for owner in module.modules() if id(owner) not in inside for p in owner.parameters(recurse=False)}
-    pairs = [
-        (layer, [p for p in layer.parameters() if len(owners[id(p)]) == 1 and id(p) not in outside]) for layer in layers
-    ]
-    return [(layer, params) for layer, params in pairs if params]
 
 
 def _uses_of(module, pairs: list) -> list:
@@ -68,7 +55,7 @@ class Streaming:
         """
         if module is None:
             raise ValueError("stream= needs the module: make the optimizer from it, or from nearstep.groups(module).")
-        pairs = _layers_with_params(module)
+        pairs = layers_with_params(module)
         if not pairs:
             raise ValueError(
                 "stream= finds no layers: they are the entries of a ModuleList, a ModuleDict or a nested Sequential."
@@ -103,7 +90,7 @@ class Streaming:
         self._frozen = HostMemory([p for _, mine in tensors for p in mine if id(p) not in number])
         self._slot_bytes = max(layer.slot_bytes for layer in self._layers)
         self._slots: Slots | None = None
-        self._is_measuring = False
+        self._is_measuring = self._is_limited = False
         self._last = None
         self._following: dict = {}  # what was computed after a layer's forward or backward
         self._uses = _uses_of(module, pairs)
@@ -159,7 +146,8 @@ class Streaming:
                 if reads_state
                 else Window(trained, of_window, conductor, parameters, device)
             )
-            self._spill = Spill(conductor.paths, device)
+            if not all(_engine.lies_in_memory(folder_for(path)) for path in conductor.paths):
+                self._spill = Spill(conductor.paths, device)
 
     def _refuse_converted(self, number: int, error: type, since: str) -> None:
         """``number``: of a layer."""
@@ -224,7 +212,7 @@ class Streaming:
             layer.outside = list(layer.homes)
         on_host, measure = self._settings.activations == "host", None
         if self._settings.slots is None and self._device.type == "cuda":
-            self._is_measuring = True
+            self._is_measuring = self._is_limited = True
             on_host = self._settings.activations != "gpu"
             torch.cuda.empty_cache()  # the layers may have been there
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -243,6 +231,8 @@ class Streaming:
     def _say(self, more: str = "") -> None:
         if self._conductor.rank == 0:
             where = "in host memory" if self._activations.on_host or self._device.type == "cpu" else "on the GPU"
+            if self._activations.on_host and self._spill is None and self._inputs_room < math.inf:
+                where += f" up to {max(0, self._inputs_room) / 1e9:.3g} GB, and then on the GPU"
             print(
                 f"nearstep: {len(self._layers)} layers of at most {self._slot_bytes / 1e9:.3g} GB "
                 f"{self._source.describe()}pass through "
@@ -252,11 +242,21 @@ class Streaming:
                 file=sys.stderr,
             )
 
-    def _decide(self) -> None:
-        """Uses the memory that the first step left."""
+    def _give_back(self) -> None:
+        """Gives back what PyTorch holds for nobody where it takes more than the limit: the memory of a stream that
+        copies is of no use to others. Layers keep so much less from here on."""
+        now = memory_of(self._device)
+        excess = now.reserved - self._capacity(now)
+        if excess > 0:
+            torch.cuda.empty_cache()
+            self._keeping.leave(excess)
+
+    def _decide(self, on_the_way: int) -> None:
+        """Uses the memory that the first step left. ``on_the_way``: bytes that sums of gradients may take in a faster
+        one."""
         self._is_measuring = False
         taken = torch.cuda.max_memory_reserved(self._device) + self._engine_bytes  # with what is lost between tensors
-        left = self._limit - taken
+        left = self._limit - taken - on_the_way
         if self._settings.activations is None and left >= self._activations.most_bytes:
             left -= self._activations.most_bytes
             self._activations.on_host = False
@@ -272,7 +272,7 @@ class Streaming:
                 f"{min(len(self._layers) - kept, 1e9 / self._keeping.mean_bytes):.2g} of these"
             )
         self._say(more)
-        if left < 0:
+        if taken > self._limit:
             warnings.warn(
                 f"A step takes {taken / 1e9:.3g} GB, more than gpu_memory_gb={self._settings.gpu_memory_gb:g}: give "
                 "fewer tokens at a time."
@@ -292,6 +292,8 @@ class Streaming:
             with self._at(number, False):
                 return forward(*arguments, **settings)
         layer.check_module()
+        if number == 0 and self._is_limited and not self._is_measuring:
+            self._give_back()
         return recompute.run(
             forward,
             arguments,
@@ -361,7 +363,8 @@ class Streaming:
             self._source = State(self._conductor, self._parameters)
             self._slots.load_from(self._source)
 
-    def end_step(self) -> None:
+    def end_step(self, on_the_way: int) -> None:
+        """``on_the_way``: bytes of GPU memory that sums of gradients take at most on their way to the host and back."""
         self._slots.end_step()
         self._read_state()
         fewer = self._keeping.end_step()
@@ -372,7 +375,7 @@ class Streaming:
                 file=sys.stderr,
             )
         if self._is_measuring:
-            self._decide()
+            self._decide(on_the_way)
 
     def empty(self) -> None:
         """All streamed parameters are in host memory afterwards, until a layer computes."""
