@@ -213,6 +213,24 @@ def resident_gb():
         return None
 
 
+def resident_parts():
+    """This process's memory now, and the kernel's own of the whole machine, in GB; empty where the kernel does not
+    say."""
+    names = {
+        "self/status": ("RssAnon", "RssFile", "RssShmem"),
+        "meminfo": ("Shmem", "PageTables", "SUnreclaim", "VmallocUsed"),
+    }
+    parts = {}
+    for file, wanted in names.items():
+        try:
+            lines = pathlib.Path("/proc", file).read_text().splitlines()
+        except OSError:
+            continue
+        found = dict(line.split(":", 1) for line in lines if ":" in line)
+        parts |= {name: int(found[name].split()[0]) * 1024 / 1e9 for name in wanted if name in found}
+    return parts
+
+
 def main():
     model = make_model()
     if arguments.writes_weights:
@@ -269,6 +287,7 @@ def main():
         "first_step_s": seconds[0],
         "first_step": parts,
         "resident_gb": resident_gb(),
+        "resident_parts_gb": resident_parts(),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu",
     }

@@ -272,6 +272,7 @@ SIZES = {
 HOST = {
     "nearstep-7b-16gb-bf16-sums": "6.7e9, sums of gradients in bf16",
     "nearstep-7b-16gb-host": "6.7e9, the same, and no parameters beside the state",
+    "nearstep-7b-16gb-least-host": "6.7e9, the same, and inputs of layers on the GPU",
 }
 
 
