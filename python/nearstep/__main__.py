@@ -1,18 +1,10 @@
-"""``python -m nearstep serve [FOLDER...]``: a rank that holds devices and computes nothing, see ``nearstep.serve()``.
-``python -m nearstep digest``: SHA-256 of this package's files, for ``nearstep preflight``."""
+"""``python -m nearstep serve [FOLDER...]``: a rank that holds devices and computes nothing (``nearstep.serve()``)."""
 
-import hashlib
-import pathlib
 import sys
 
 from . import _ranks
 from ._serve import serve
 
-if sys.argv[1:] == ["digest"]:
-    digest = hashlib.sha256()
-    for file in sorted(one for one in pathlib.Path(__file__).parent.rglob("*") if one.suffix in (".py", ".so")):
-        digest.update(file.read_bytes())
-    sys.exit(print(digest.hexdigest()))
 if sys.argv[1:2] != ["serve"]:
     sys.exit("usage: python -m nearstep serve [FOLDER...]")
 try:

@@ -18,7 +18,7 @@ import sys
 
 from nearstep_output.options import Parser
 
-from . import _machine, _mpirun, _open_mpi, _sites
+from . import _hosts, _machine, _mpirun, _open_mpi, _sites
 from ._boxes import Boxes
 
 _PR_SET_PDEATHSIG = 1
@@ -61,9 +61,9 @@ _OF_A_HOST = (
 _MOST_HOSTS = 65536  # as nearstep plan takes
 
 
-def _fail(words: str) -> None:
+def _fail(words: str, code: int = 2) -> None:
     print(f"nearstep-run: {words}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)
 
 
 def _parser() -> Parser:
@@ -137,8 +137,8 @@ def _hosts_of_slurm() -> int:
     return _number("SLURM_NNODES", os.environ.get("SLURM_NNODES") or "1")
 
 
-def _hosts_in(hostfile: str) -> set:
-    """The hosts that mpirun will read there."""
+def _hosts_in(hostfile: str) -> dict:
+    """The hosts that mpirun will read there, each with its name for ssh."""
     path = pathlib.Path(hostfile)
     if path.exists() and not path.is_file():
         _fail(f"the host file {hostfile} is no regular file: name a file with a host on each line")
@@ -148,7 +148,7 @@ def _hosts_in(hostfile: str) -> set:
         _fail(f"the host file {hostfile} cannot be read: {error.strerror}")
     except UnicodeDecodeError:
         _fail(f"the host file {hostfile} is no text: name a host on each line")
-    hosts, with_slots = set(), set()
+    hosts, with_slots = {}, set()
     for number, line in enumerate(lines, 1):
         if line.endswith("\r"):
             _fail(f"line {number} of {hostfile} ends as on Windows, which mpirun does not take: write it by dos2unix")
@@ -164,7 +164,9 @@ def _hosts_in(hostfile: str) -> set:
         if host in hosts and (words or host in with_slots):
             _fail(f"line {number} of {hostfile} names {host} again: name it once, with all of its slots")
         with_slots |= {host} if words else set()
-        hosts |= {host} - {""}
+        if host:
+            user = next((word[9:] for word in words if word.startswith("username=")), "")
+            hosts[host] = f"{user}@{host}" if user else host
     if not hosts:
         _fail(f"the host file {hostfile} names no host: name one on each line")
     if len(hosts) > _MOST_HOSTS:
@@ -197,6 +199,17 @@ def _hosts_of(options) -> int:
         )
         _fail(f"--nnodes is {hosts}, and {where}: name the hosts with --hostfile FILE, one on each line")
     return hosts
+
+
+def _expect_answers(hostfile: str) -> None:
+    """Asks the hosts of the file, since Open MPI 4.1 may wait without end for one that does not answer. In an
+    allocation of Slurm's mpirun reaches them by srun."""
+    settings = _open_mpi.Settings()
+    agent = settings.agent()
+    is_other = "SLURM_JOBID" in os.environ or "plm" in settings.environment.get("MPIRUN_OPTIONS", "")
+    names = [name for host, name in _hosts_in(hostfile).items() if not host.startswith("^")]
+    if agent and names and not is_other:
+        _hosts.expect_answers(agent, names, lambda words: _fail(words, 1))
 
 
 def _is_module(name: str) -> bool:
@@ -323,6 +336,8 @@ def main(words: list | None = None) -> int:
     _open_mpi.expect(mpirun, _fail)
     if mpirun != shutil.which("mpirun"):
         os.environ["PATH"] = os.pathsep.join((os.path.dirname(mpirun), os.environ.get("PATH", os.defpath)))
+    if options.hostfile and not options.standalone:
+        _expect_answers(options.hostfile)
     code, boxes = _start(_with_mpirun(_places(options, hosts, per_host), hosts, per_host * hosts, command))
     code = 128 - code if code < 0 else code
     if code != 0 and code not in _SAID:

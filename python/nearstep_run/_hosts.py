@@ -1,11 +1,13 @@
 """Whether every host of a run has what it needs: what 'nearstep preflight' says there, compared with the first host's
-answer. Used by launch/mpirun, and in a job by launch/slurm_job. Standard library only."""
+answer. Used by launch/mpirun, and in a job by launch/slurm_job; nearstep-run only asks whether hosts are reached.
+Standard library only."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import os
 import re
+import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +17,7 @@ from ._sites import AS_ROOT, Request, elsewhere, end
 _CLOCK_US = 3_000_000  # the difference between two clocks that is allowed
 _UNREACHED = "unreached"
 _AT_ONCE = 256  # hosts, of two open files each
+_MOST_NAMED = 8  # hosts of a sentence
 
 
 class Answer:
@@ -85,27 +88,58 @@ class Checks:
             return f"{host} has {what} than {first} (XXH3 {values}): copy it from there"
         if key == "package_sha256":
             return (
-                f"{host} has another package nearstep for {self.python} than {first}: install the same one on all hosts"
+                f"{host} has another package nearstep, or another version of PyTorch, for {self.python} than {first}: "
+                "install the same ones on all hosts"
             )
         what = f"another build of {self.program}"
         return f"{host} has {what} than {first} ({key} {values}): install the same one on all hosts"
 
 
+def _reach(remote: list, name: str) -> int:
+    """Returns the exit code of the command true on the host; 124 or 137 if it does not answer within 60 s."""
+    words, nothing = ["timeout", "-k", "5", "60", *remote, name, "true"], subprocess.DEVNULL
+    return subprocess.run(words, stdin=nothing, stdout=nothing, stderr=nothing).returncode
+
+
+def _is_here(name: str) -> bool:
+    """Whether the name is this machine's, or that of one of its addresses. mpirun starts no program there."""
+    try:
+        found = socket.getaddrinfo(name.rpartition("@")[2], 0, type=socket.SOCK_DGRAM)
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as one:
+                one.bind(address)
+                return True
+    except OSError:
+        pass
+    return name.rpartition("@")[2] in (os.uname().nodename, os.uname().nodename.partition(".")[0])
+
+
+def expect_answers(remote: list, names: list, end_run) -> None:
+    """Calls ``end_run`` with a sentence if some hosts are not reached."""
+    with concurrent.futures.ThreadPoolExecutor(min(len(names), _AT_ONCE)) as pool:
+        reached = list(pool.map(lambda name: _is_here(name) or _reach(remote, name) == 0, names))
+    lost = [name for name, is_reached in zip(names, reached) if not is_reached]
+    if lost:
+        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+        end_run(
+            f"No rank began, since {', '.join(lost[:_MOST_NAMED])}{more} cannot be reached: check that each is "
+            f"up, and that '{' '.join(remote)} HOST true' works without a password"
+        )
+
+
 def _ask(request: Request, remote: str, number: int, name: str) -> Answer:
-    nothing = subprocess.DEVNULL
     words = [request.program, "preflight", *request.asked(), *request.preflight, "--host", str(number)]
     words = ["env", *(f"{key}={value}" for key, value in AS_ROOT.items()), *words]
     if name != ".":
         # A running host answers soon; reading and encoding the text may take long.
-        reach = ["timeout", "-k", "5", "60", remote, name, "true"]
-        if subprocess.run(reach, stdin=nothing, stdout=nothing, stderr=nothing).returncode in (124, 137):
+        if _reach([remote], name) in (124, 137):
             return Answer("", "", _UNREACHED, 0, 0)
         words = [remote, name, elsewhere(words)]
     limit = ["timeout", "-k", "5", os.environ.get("NEARSTEP_TIMEOUT") or "86400"]
     # Files, since what a remote program leaves in the background may hold a pipe.
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as error:
         asked_us = now_us()
-        code = subprocess.run([*limit, *words], stdin=nothing, stdout=said, stderr=error).returncode
+        code = subprocess.run([*limit, *words], stdin=subprocess.DEVNULL, stdout=said, stderr=error).returncode
         answered_us = now_us()
         texts = [os.pread(file.fileno(), 1 << 20, 0).decode(errors="replace") for file in (said, error)]
     return Answer(*texts, code, asked_us, answered_us)

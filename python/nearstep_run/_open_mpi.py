@@ -111,6 +111,14 @@ class Settings:
                 f"{start}_{component}_no_tree_spawn": "1",
             }
 
+    def agent(self) -> list:
+        """The program that reaches other hosts: the first one that is here."""
+        given = self.environment.get("OMPI_MCA_plm_rsh_agent") or self.environment.get("PRTE_MCA_plm_ssh_agent")
+        for words in map(str.split, (given or _in_files("plm_rsh_agent") or "ssh : rsh").split(":")):
+            if words and shutil.which(words[0]):
+                return words
+        return []
+
     def set_no_network(self) -> None:
         """Ranks of one machine share memory, so that none has to listen on the machine's addresses. Debian's file
         leaves out others."""

@@ -4,6 +4,7 @@ of it, and the command on the host that begins. Used by _mpirun.py, _hosts.py an
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -171,7 +172,7 @@ class Request:
         try:
             hosts = [value.rsplit(" ", 2) for name, value in lines if name == "host"]
             fields = {field.name: field.type for field in dataclasses.fields(Plan) if field.name != "hosts"}
-            read = {"int": int, "list": str.split, "str": str}
+            read = {"int": int, "list": json.loads, "str": str}
             plan = Plan(
                 **{name: read[kind](said[name]) for name, kind in fields.items()},
                 hosts=[Host(name, int(ranks), int(devices)) for name, ranks, devices in hosts],

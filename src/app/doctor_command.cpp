@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -93,7 +94,7 @@ doctor::DriveFacts find_drive(const std::string& folder) {
     facts.free = static_cast<double>(store::free_bytes_of(present).value_or(0));
     try {
         facts.rate = bench::measure_drive(present);
-    } catch (const ConfigError& refusal) {
+    } catch (const Error& refusal) {
         facts.obstacle = refusal.what();
     }
     return facts;
@@ -173,6 +174,21 @@ void print_missing(const doctor::SiteText& site) {
     std::cout << std::flush;
 }
 
+// Removes the folders that it made if the file cannot be written.
+void write_in_new_folder(const std::string& folder, const std::string& file,
+                         const std::string& contents) {
+    const std::vector<std::string> missing = store::missing_folders({folder + "/."});
+    store::make_folders(folder);
+    try {
+        write_whole_file(file, contents);
+    } catch (const Error&) {
+        for (const std::string& made : missing) {
+            ::rmdir(made.c_str());
+        }
+        throw;
+    }
+}
+
 // Writes the site of these ranks' hosts, or of the named ones. Collective.
 void write_site(const mpi::Communicator& world, const config::RunSettings& run,
                 const std::string& folder, const std::vector<std::string>& names) {
@@ -211,8 +227,7 @@ void write_site(const mpi::Communicator& world, const config::RunSettings& run,
                                    asked.faults.size() == 1 ? "lacks" : "lack",
                                    " findings: ", first_of(asked.faults, "; "), "."));
         }
-        store::make_folders(folder);
-        write_whole_file(file.string(), site.toml);
+        write_in_new_folder(folder, file.string(), site.toml);
         std::cout << "site: " << file.string() << "\n";
         print_missing(site);
     });

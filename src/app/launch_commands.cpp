@@ -7,6 +7,8 @@
 #include "config/slurm_grant.hpp"
 #include "doctor/host_check.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <iostream>
 #include <memory>
 #include <string>
@@ -45,7 +47,10 @@ config::RunSettings read_launched(const mpi::Communicator& world,
     return run;
 }
 
-// Prints lines of words for the shell's `read`.
+// A JSON list, since a word may have blanks.
+std::string list_of(const std::vector<std::string>& words) { return nlohmann::json(words).dump(); }
+
+// Prints a line for each field of the Plan in python/nearstep_run/_sites.py, and for each host.
 void print_hosts(const LaunchArguments& arguments, const config::RunSettings& run) {
     const int ranks = ranks_of(arguments, run);
     config::validate_for_ranks(run, ranks);
@@ -56,9 +61,9 @@ void print_hosts(const LaunchArguments& arguments, const config::RunSettings& ru
               << run.hosts.interface << "\nremote " << run.hosts.remote << "\nhead "
               << run.hosts.head << "\ncores_per_rank " << run.hosts.cores_per_rank
               << "\nnetwork_gb_s " << run.link.network_gb_s << "\nmpirun_options "
-              << joined(run.hosts.mpirun_options, " ") << "\nsbatch_options "
-              << joined(run.hosts.sbatch_options, " ") << "\nstorage_sbatch_options "
-              << joined(run.hosts.storage_sbatch_options, " ") << "\n";
+              << list_of(run.hosts.mpirun_options) << "\nsbatch_options "
+              << list_of(run.hosts.sbatch_options) << "\nstorage_sbatch_options "
+              << list_of(run.hosts.storage_sbatch_options) << "\n";
     for (const config::HostPart& part : parts) {
         std::cout << "host " << (part.name.empty() ? "." : part.name) << ' ' << part.ranks << ' '
                   << part.devices << "\n";

@@ -118,8 +118,9 @@ void keep_to_program(const config::RunSettings& run, const plan::Problem& proble
         space.kept = {plan::Kept::inputs};
         space.inputs = {is_on_host ? plan::Inputs::host : plan::Inputs::gpu};
     }
-    if (run.exchange.densify == config::Densify::never) {
-        space.handovers = {plan::Handover::raw};
+    if (run.exchange.densify != config::Densify::automatic) {
+        const bool is_dense = run.exchange.densify == config::Densify::always;
+        space.handovers = {is_dense ? plan::Handover::dense : plan::Handover::raw};
     }
     const config::Placement& asked = run.placement;
     const config::Placement resolved = config::resolved_placement(run, counts_of(problem));

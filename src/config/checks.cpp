@@ -252,6 +252,21 @@ void check_hosts(const RunSettings& run, const Given& given) {
     check("hosts.head", run.hosts.head);
 }
 
+void check_options(const RunSettings& run, const Given& given) {
+    const auto check = [&](const char* key, const std::vector<std::string>& options) {
+        for (const std::string& option : options) {
+            const std::size_t end = option.find_first_of(" =");
+            refuse_if(option.starts_with('-') && end != option.npos && option[end] == ' ',
+                      text(given(key, quoted(option)),
+                           " has several words in one text: write each word as a text of its own, "
+                           "as in [\"--mca\", \"pml\", \"ucx\"]."));
+        }
+    };
+    check("hosts.mpirun_options", run.hosts.mpirun_options);
+    check("hosts.sbatch_options", run.hosts.sbatch_options);
+    check("hosts.storage_sbatch_options", run.hosts.storage_sbatch_options);
+}
+
 int devices_of(const std::vector<int>& per_rank) {
     return std::accumulate(per_rank.begin(), per_rank.end(), 0);
 }
@@ -313,6 +328,7 @@ void check_combinations(const RunSettings& run, const Origins& origins) {
     check_tiers(run, given);
     check_log(run, given);
     check_hosts(run, given);
+    check_options(run, given);
 }
 
 void check_data(const RunSettings& run, const Origins& origins) {

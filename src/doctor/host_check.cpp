@@ -125,9 +125,8 @@ std::int64_t microseconds_now() {
         .count();
 }
 
-// Returns the output of `python -m nearstep digest`.
 std::string digest_of_package(const std::string& python) {
-    CommandEnd end = run_command({python, "-m", "nearstep", "digest"}, StandardError::in_output);
+    CommandEnd end = run_command({python, "-m", "nearstep_run._digest"}, StandardError::in_output);
     while (!end.output.empty() && end.output.back() == '\n') {
         end.output.pop_back();
     }

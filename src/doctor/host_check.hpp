@@ -46,8 +46,8 @@ struct Script {
 };
 
 // Checks the host for a script, whose folders and devices are not known before it runs: that the
-// script exists, that its Python has a package that works, that hosts.interface is up, and that the
-// temporary folder has space.
+// script exists, that its Python has the package and PyTorch, that hosts.interface is up, and that
+// the temporary folder has space.
 HostCheck check_host_of_script(const config::RunSettings& run, int ranks,
                                const config::HostPart& host, const Script& script);
 

@@ -92,9 +92,7 @@ bool is_allowed(const Problem& problem, const Choice& choice) {
            (choice.scatter == Scatter::hierarchical || choice.gradients.gpus < problem.site.gpus) &&
            (choice.home != Home::storage ||
             (problem.ranks() == 1 && choice.gather == Gather::dense &&
-             (choice.sums == Sums::host) == has_sums)) &&
-           (choice.handover != Handover::dense || choice.codec != Codec::dense ||
-            lists_of(problem, choice) > 1);
+             (choice.sums == Sums::host) == has_sums));
 }
 
 Mesh mesh_of(int ranks, int gpus) {

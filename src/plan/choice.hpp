@@ -137,8 +137,8 @@ int lists_of(const Problem& problem, const Choice& choice);
 
 // Whether the fields fit each other, without looking at memory sizes. OS must be sharded at least
 // as finely as G, and G as P; storage nodes hold one copy of it, and neither of the others. Flat
-// scatter is for several sums of a node. A single dense payload needs
-// no sum. State in GPU memory wants parameters there and has no payloads.
+// scatter is for several sums of a node. State in GPU memory wants parameters there and has no
+// payloads.
 bool is_allowed(const Problem& problem, const Choice& choice);
 
 // The mesh of a group of `ranks` ranks, on nodes of `gpus` ranks. The group lies in one node, or in

@@ -229,6 +229,7 @@ std::vector<Forecast> suggest(const Machine& machine, const Task& task) {
     std::ranges::stable_sort(found, std::greater(), worth_of);
     constexpr std::size_t kMost = 3;  // of four, one of them LoRA's
     found.resize(std::min(found.size(), kMost));
+    std::ranges::stable_sort(found, {}, &Forecast::step_s);
     return found;
 }
 

@@ -69,8 +69,8 @@ struct Forecast {
 
 Forecast forecast(const Machine& machine, const Task& task, const Way& way);
 
-// The three fastest ways that fit, of those that train all parameters from each home, and of LoRA's
-// fastest one. Empty if none fits.
+// Three ways that fit, the fastest first: of those that train all parameters from each home, and of
+// LoRA's. A simpler home is taken before one that is 5 % faster. Empty if none fits.
 std::vector<Forecast> suggest(const Machine& machine, const Task& task);
 
 // "all parameters, layers streamed through 16 GB of the GPU, state in compact on the drive".

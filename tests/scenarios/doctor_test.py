@@ -133,6 +133,12 @@ class Doctor(program.Scenario):
         self.assert_refusal(program.run(1, *words), f"{site}/site.toml is there already")
         self.assert_refusal(program.run(0, "doctor", "--write-site", "/proc/x"), "/proc/site.toml cannot be written")
 
+    def test_a_site_that_finds_no_room_leaves_no_folder(self):
+        words = ["doctor", "--write-site", self.folder / "new/site", "--set", f"csd.path={self.folder / 'drive'}"]
+        limited = ["sh", "-c", 'trap "" XFSZ; ulimit -f 1; exec "$@"', "sh", program.PROGRAM]  # blocks of 512 bytes
+        self.assert_refusal(program.call(*limited, *words), "new/site/site.toml cannot be written")
+        self.assertFalse((self.folder / "new").exists())
+
     def test_a_site_of_hosts_says_all_that_is_missing_at_once(self):
         site, rsh = self.folder / "site", self.folder / "rsh"
         rsh.write_text(

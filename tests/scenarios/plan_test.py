@@ -123,6 +123,14 @@ class Plan(program.Scenario):
         (why,) = re.findall(r"^    why: (.*)", text, re.MULTILINE)
         self.assertIn("placement auto, modelled: " + why.partition(" The best other")[0], done.stdout)
 
+    def test_what_the_run_says_of_sums_at_owners_is_kept(self):
+        for codec in ("dense", "q8"):
+            for said in ("always", "never"):
+                sums = ("--codecs", codec, "--set", f"exchange.densify={said}")
+                _, rows = self.plan("--nodes", "1,2", "--trained", *sums)
+                for row in rows:
+                    self.assertIn(f"exchange.densify={said}", row["settings"])
+
     def test_plain_plans_are_those_of_the_best_client(self):
         _, [plain, _] = self.plan("--nodes", "8,1", config="configs/llama-7b.toml")
         self.assertEqual((plain["client"], plain["choice"]["kept"]), ("Python", "all"))

@@ -62,6 +62,15 @@ class Sites(program.Scenario):
     @unittest.skipIf(
         importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it"
     )
+    def test_a_word_of_an_option_may_have_blanks(self):
+        site = self.folder / "site.toml"
+        options = {"mpirun": ["-x", "WORDS=two words"], "slurm": ["--comment=two 'words'"]}
+        keys = {"mpirun": "mpirun_options", "slurm": "sbatch_options"}
+        lines = [f"{keys[launcher]} = {json.dumps(words)}\n" for launcher, words in options.items()]
+        site.write_text('[hosts]\nnames = ["one", "two"]\nranks = 1\n' + "".join(lines))
+        for launcher, words in options.items():
+            self.assertIn(words[-1], self.words(launcher, site))
+
     def test_the_check_of_a_script_needs_no_config(self):
         script = self.folder / "train.py"
         script.write_text("import nearstep\n")
