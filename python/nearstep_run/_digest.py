@@ -1,5 +1,5 @@
-"""Prints the SHA-256 of the package nearstep and of PyTorch's version: ``python -m nearstep_run._digest``, which
-``nearstep preflight`` compares between hosts. Imports neither of them. Standard library only."""
+"""Prints the SHA-256 of the package nearstep and of PyTorch's version, and imports neither of them. Used by the command
+preflight as ``python -m nearstep_run._digest``, whose answers are compared between hosts. Standard library only."""
 
 import hashlib
 import importlib.metadata
