@@ -1,10 +1,10 @@
 """Checks that docs/source-index.md says what each source does, in the words of the source's first comment, which says
-who calls it; that no comment or docstring begins without its subject; that the files, options and keys that documents
-name, and the sources that comments name, exist; that the targets of links in documents exist: files, and headings in
-them; that docs/environment.md has the variables that the code reads, and no more than are allowed; that lines of all
-files that people write have at most 120 columns, except rows of tables in documents and pragmas, which have no second
-line; that cells of tables on the pages that a user reads first have at most 12 words; and that sources have at most 450
-lines. With --write, writes the index first.
+who calls it; that C++ of tests begins with a comment; that no comment or docstring begins without its subject; that the
+files, options and keys that documents name, and the sources that comments name, exist; that the targets of links in
+documents exist: files, and headings in them; that docs/environment.md has the variables that the code reads, and no
+more than are allowed; that lines of all files that people write have at most 120 columns, except rows of tables in
+documents and pragmas, which have no second line; that cells of tables on the pages that a user reads first have at most
+12 words; and that sources have at most 450 lines. With --write, writes the index first.
 
     check_docs.py ROOT [--write] [--tests-of BUILD]     the second option also looks for the tests that documents name
 """
@@ -290,6 +290,8 @@ def check_lengths():
 
 def check_comments():
     for name in tracked("*.cpp", "*.hpp", "*.cu", "*.cuh", "*.py"):
+        if name.startswith("tests/") and not name.endswith(".py") and not first_comment(name):
+            faults.append(f"{name} does not begin with a comment that says what it tests or does.")
         before, text = "", (root / name).read_text()
         beginnings = []
         for number, line in enumerate(text.splitlines(), 1):

@@ -1,3 +1,4 @@
+// Tests the stochastic rounding of masters in storage: bias, special values, fixed numbers.
 #include "arith/state_lane.hpp"
 
 #include "support/test.hpp"

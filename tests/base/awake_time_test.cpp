@@ -1,3 +1,4 @@
+// Tests that time during which the process was stopped is not counted.
 #include "base/awake_time.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests how other programs are started, and what is said of those that fail.
 #include "base/command_line.hpp"
 
 #include <gtest/gtest.h>

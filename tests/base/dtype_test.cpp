@@ -1,3 +1,4 @@
+// Tests conversions between fp32, bf16 and fp16: every value, ties and special values.
 #include "base/dtype.hpp"
 
 #include "base/words.hpp"

@@ -1,3 +1,4 @@
+// Tests loops over threads, tickets, and the number of threads of a rank.
 #include "base/executor.hpp"
 
 #include "base/machine.hpp"

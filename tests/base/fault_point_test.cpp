@@ -1,3 +1,4 @@
+// Tests that planned faults happen at their phase, count and rank, and nowhere else.
 #include "base/fault_point.hpp"
 
 #include "support/test.hpp"

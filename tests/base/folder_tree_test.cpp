@@ -1,3 +1,4 @@
+// Tests walks through folders, flushes of folders, and the search for broken links.
 #include "base/folder_tree.hpp"
 
 #include "support/forbidden_call.hpp"

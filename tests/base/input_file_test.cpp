@@ -1,3 +1,4 @@
+// Tests the reading of files that are cut short, are pipes or links, or cannot be read.
 #include "base/input_file.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests which JSON text is refused because it is nested too deeply.
 #include "base/json_text.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests what is found out about memory and cores, with cgroups of both versions.
 #include "base/machine.hpp"
 
 #include "base/units.hpp"

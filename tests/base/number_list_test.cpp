@@ -1,3 +1,4 @@
+// Tests lists of numbers with ranges, as messages and files have them.
 #include "base/number_list.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests that output replaces a file as a whole, follows links, and goes to pipes and devices.
 #include "base/output_file.hpp"
 
 #include "support/test.hpp"

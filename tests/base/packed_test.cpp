@@ -1,3 +1,4 @@
+// Tests that values packed for another rank come out as they went in.
 #include "base/packed.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests files that are opened, made and removed where others may have put links or FIFOs.
 #include "base/plain_file.hpp"
 
 #include "support/test.hpp"

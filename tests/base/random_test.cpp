@@ -1,3 +1,4 @@
+// Tests that random numbers depend on seed, stream and index alone, and their distributions.
 #include "base/random.hpp"
 
 #include "support/test.hpp"

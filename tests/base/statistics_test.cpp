@@ -1,3 +1,4 @@
+// Tests medians and ratios of repeated measurements.
 #include "base/statistics.hpp"
 
 #include "support/test.hpp"

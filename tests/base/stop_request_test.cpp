@@ -1,3 +1,4 @@
+// Tests that a signal to stop is noted and does not end the process.
 #include "base/stop_request.hpp"
 
 #include "support/test.hpp"

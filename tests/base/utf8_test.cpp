@@ -1,3 +1,4 @@
+// Tests which bytes are characters in UTF-8.
 #include "base/utf8.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests that words of enumerations are read as they are written.
 #include "base/words.hpp"
 
 #include "support/test.hpp"

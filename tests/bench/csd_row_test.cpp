@@ -1,3 +1,4 @@
+// Tests that a row of nearstep bench notices wrong state and removes its files.
 #include "bench/csd_row.hpp"
 
 #include "csd/state_layout.hpp"

@@ -1,3 +1,4 @@
+// Tests that checkpoints are written, found and read back bit for bit.
 #include "checkpoint/checkpoint.hpp"
 
 #include "checkpoint/rank_file.hpp"

@@ -1,3 +1,4 @@
+// Tests that damaged checkpoints are refused with the name of the file and what is wrong.
 #include "base/digest.hpp"
 #include "base/random.hpp"
 #include "base/units.hpp"

@@ -1,3 +1,4 @@
+// Tests the HDF5 files of nearstep export.
 #include "checkpoint/export.hpp"
 
 #include "base/digest.hpp"

@@ -1,3 +1,4 @@
+// Tests the record of the newest checkpoint.
 #include "checkpoint/newest.hpp"
 
 #include "checkpoint/sample_checkpoint.hpp"

@@ -1,3 +1,4 @@
+// Tests which run owns a folder of checkpoints, and which runs get folders of their own.
 #include "checkpoint/owner.hpp"
 
 #include "checkpoint/checkpoint.hpp"

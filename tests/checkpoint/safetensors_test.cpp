@@ -1,3 +1,4 @@
+// Tests the reading of safetensors files, and that headers that lie are refused.
 #include "checkpoint/safetensors.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Writes a small checkpoint of four ranks. Used by the tests in this folder.
 #include "checkpoint/sample_checkpoint.hpp"
 
 #include "base/random.hpp"

@@ -1,3 +1,4 @@
+// Tests the integer codes of blocks and their stochastic rounding.
 #include "codec/codec.hpp"
 #include "shard/partition.hpp"
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests the gradient codecs: dense, top-k, and sums of payloads.
 #include "codec/codec.hpp"
 
 #include "codec/sample_tiles.hpp"

@@ -1,3 +1,4 @@
+// Tests deltas between parameters of two steps in each of their forms.
 #include "codec/delta.hpp"
 
 #include "base/digest.hpp"

@@ -1,3 +1,4 @@
+// Tests sizes of groups in placement: words, numbers, and refusals.
 #include "config/group_size.hpp"
 
 #include "config/load.hpp"

@@ -1,3 +1,4 @@
+// Tests which hosts ranks are put on, and lists of hosts that are refused.
 #include "config/hosts.hpp"
 
 #include "support/test.hpp"

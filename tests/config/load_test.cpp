@@ -1,3 +1,4 @@
+// Tests how config, site and overrides become settings.
 #include "config/load.hpp"
 
 #include "config/keys.hpp"

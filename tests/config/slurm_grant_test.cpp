@@ -1,3 +1,4 @@
+// Tests the reading of the devices that Slurm grants to a job.
 #include "config/slurm_grant.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests the device on the host's cores: updates, deltas, start values and failures.
 #include "csd/cpu_device.hpp"
 
 #include "codec/delta.hpp"

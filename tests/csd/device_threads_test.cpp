@@ -1,3 +1,4 @@
+// Tests how many threads devices take.
 #include "csd/device_fixture.hpp"
 #include "shaping/fake_clock.hpp"
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests that tiles that arrive in any order become large writes, and a failed write an error.
 #include "csd/gradient_staging.hpp"
 
 #include "base/executor.hpp"

@@ -1,3 +1,4 @@
+// Tests which parameter group each element belongs to.
 #include "csd/group_map.hpp"
 
 #include "support/test.hpp"

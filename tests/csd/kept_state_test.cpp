@@ -1,3 +1,4 @@
+// Tests state that stays in memory between steps.
 #include "csd/device_fixture.hpp"
 #include "support/test.hpp"
 

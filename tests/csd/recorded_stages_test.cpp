@@ -1,3 +1,4 @@
+// Tests that a device that records its spans has the same bits, and a span for each subgroup.
 #include "csd/device_fixture.hpp"
 #include "support/test.hpp"
 

@@ -1,3 +1,4 @@
+// Tests the formats of state: sizes, layout of a tile, and what rounding loses.
 #include "csd/state_format.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests the order of reads, updates and writes, with any number of slots and in memory.
 #include "csd/transfer_handler.hpp"
 
 #include "base/units.hpp"

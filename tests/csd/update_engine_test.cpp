@@ -1,3 +1,4 @@
+// Compares the fast update engines with the scalar one, bit for bit.
 #include "csd/update_engine.hpp"
 
 #include "csd/update_engine_fixture.hpp"

@@ -1,3 +1,4 @@
+// Tests which files a text consists of, and which part is held out.
 #include "data/text.hpp"
 
 #include "support/test.hpp"

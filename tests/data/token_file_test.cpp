@@ -1,3 +1,4 @@
+// Tests files of tokens: how they are known, read and refused.
 #include "data/token_file.hpp"
 
 #include "data/small_token_file.hpp"

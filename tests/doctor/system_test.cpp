@@ -1,3 +1,4 @@
+// Tests how text from /proc and /sys is read.
 #include "doctor/system.hpp"
 
 #include "support/test.hpp"

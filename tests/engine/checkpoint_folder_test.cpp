@@ -1,3 +1,4 @@
+// Tests what is said of the notice before a kill, and folders that runs and hosts share.
 #include "engine/state/checkpoint_folder.hpp"
 
 #include "checkpoint/checkpoint.hpp"

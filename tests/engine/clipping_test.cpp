@@ -1,3 +1,4 @@
+// Tests the factor of clipping, and the guess that lets updates begin before the norm is known.
 #include "engine/route/clipping.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests the record of the runs that starts of one job began.
 #include "engine/restart/job_record.hpp"
 
 #include "support/test.hpp"

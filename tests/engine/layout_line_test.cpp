@@ -1,3 +1,4 @@
+// Tests the line of a manifest that says which devices the state was on.
 #include "engine/placement/layout_line.hpp"
 
 #include "engine/placement/devices.hpp"

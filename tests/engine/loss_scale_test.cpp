@@ -1,3 +1,4 @@
+// Tests how the loss scale follows good and bad steps.
 #include "engine/route/loss_scale.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests the scalars of an update for each optimizer and parameter group.
 #include "engine/route/scalar_sets.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests what is said of the drives that hold the state.
 #include "engine/state/state_drives.hpp"
 
 #include "base/error.hpp"

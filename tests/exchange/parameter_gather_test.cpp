@@ -1,3 +1,4 @@
+// Tests that the parameters of all owners reach all ranks, some or all tiles at a time.
 #include "mpi/exchange/parameter_gather.hpp"
 
 #include "exchange/gather_fixture.hpp"

@@ -1,3 +1,4 @@
+// Tests which rank sends which tiles to which.
 #include "mpi/exchange/routes.hpp"
 
 #include "support/test.hpp"

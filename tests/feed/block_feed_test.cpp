@@ -1,3 +1,4 @@
+// Tests that blocks of parameters reach slots before they are read, and never while they are.
 #include "feed/block_feed.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests how ranks of a node divide the copies of blocks.
 #include "feed/block_parts.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests the order in which blocks are fetched to slots.
 #include "feed/fetch_order.hpp"
 
 #include "support/test.hpp"

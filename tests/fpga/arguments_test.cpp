@@ -1,3 +1,4 @@
+// Compares the table of a kernel's arguments with its interface and its link configuration.
 #include "fpga/kernel/arguments.hpp"
 
 #include "fpga/kernel/card_resources.hpp"

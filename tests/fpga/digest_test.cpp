@@ -1,3 +1,4 @@
+// Compares the kernel's digest with that of state files.
 #include "base/digest.hpp"
 
 #include "fpga/kernel/updater.hpp"

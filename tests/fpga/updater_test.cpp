@@ -1,3 +1,4 @@
+// Compares the FPGA's updater with the CPU's engines, bit for bit.
 #include "fpga/kernel/updater.hpp"
 
 #include "base/digest.hpp"

@@ -1,3 +1,4 @@
+// Gives a fuzz target its inputs and judges what it throws. Called by libFuzzer.
 #include "fuzz.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Changes objects of an HDF5 file as an input says. Used by fuzz targets.
 #include "h5_edits.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Tests that buffers are zero and take memory when they should.
 #include "memory/buffer.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests memory, streams and events of a GPU; most tests are skipped without one.
 #include "memory/gpu.hpp"
 
 #include "support/test.hpp"

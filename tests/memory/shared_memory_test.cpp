@@ -1,3 +1,4 @@
+// Tests memory that processes share.
 #include "memory/shared_memory.hpp"
 
 #include "support/test.hpp"

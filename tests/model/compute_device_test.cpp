@@ -1,3 +1,4 @@
+// Tests which device and format a network computes in.
 #include "model/compute_device.hpp"
 
 #include "config/run_settings.hpp"

@@ -1,3 +1,4 @@
+// Tests sizes, layouts and start values of networks.
 #include "model/geometry.hpp"
 
 #include "model/network_steps.hpp"

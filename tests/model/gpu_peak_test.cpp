@@ -1,3 +1,4 @@
+// Tests the table of GPUs' peak speeds, and the operations of a token.
 #include "model/gpu_peak.hpp"
 
 #include "support/test.hpp"

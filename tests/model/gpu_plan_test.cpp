@@ -1,3 +1,4 @@
+// Tests which blocks and activations stay on a GPU.
 #include "model/gpu_plan.hpp"
 
 #include "model/geometry.hpp"

@@ -1,3 +1,4 @@
+// Tests the reading and writing of a published model's config.json.
 #include "model/hugging_face.hpp"
 
 #include "config/load.hpp"

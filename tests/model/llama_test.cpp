@@ -1,3 +1,4 @@
+// Compares a Llama that goes block by block with its whole graph.
 #include "model/architecture.hpp"
 #include "model/network_reference.hpp"
 #include "model/network_steps.hpp"

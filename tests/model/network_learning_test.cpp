@@ -1,3 +1,4 @@
+// Tests that a network learns a sentence, and sampling.
 #include "model/network.hpp"
 #include "model/network_steps.hpp"
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests that networks whose blocks come and go have the bits of those in place.
 #include "feed/fetch_order.hpp"
 #include "model/network.hpp"
 #include "model/network_steps.hpp"

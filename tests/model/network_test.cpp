@@ -1,3 +1,4 @@
+// Compares a GPT that goes block by block with its whole graph, and its micro-batches.
 #include "model/network.hpp"
 
 #include "model/network_reference.hpp"

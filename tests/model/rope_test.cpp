@@ -1,3 +1,4 @@
+// Tests the frequencies of rotary positions.
 #include "model/rope.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests that ranks with different settings are told what differs.
 #include "mpi/agreement.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Tests the collective calls of a communicator.
 #include "mpi/communicator.hpp"
 
 #include "mpi/topology.hpp"

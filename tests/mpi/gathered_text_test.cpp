@@ -1,3 +1,4 @@
+// Tests that texts of all ranks come together in their order.
 #include "mpi/gathered_text.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests how long waiting ranks sleep.
 #include "mpi/session.hpp"
 
 #include "base/machine.hpp"

@@ -1,3 +1,4 @@
+// Tests how ranks are grouped by nodes.
 #include "mpi/topology.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests the watchdog that ends a program whose collective hangs, without NCCL.
 #include "mpi/nccl/watchdog.hpp"
 
 #include "support/test.hpp"

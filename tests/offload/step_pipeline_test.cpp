@@ -1,3 +1,4 @@
+// Tests steps of all ranks that fail or come out of turn.
 #include "offload/step_pipeline.hpp"
 
 #include "csd/cpu_device.hpp"

@@ -1,3 +1,4 @@
+// Tests what the planner takes from measured rows.
 #include "plan/calibration.hpp"
 
 #include "plan/formulas.hpp"

@@ -1,3 +1,4 @@
+// Tests plans for state that is kept in memory, with and without logs.
 #include "plan/kept_state.hpp"
 
 #include "csd/payload_memory.hpp"

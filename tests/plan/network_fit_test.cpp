@@ -1,3 +1,4 @@
+// Tests the latency and rate that are fitted to measured messages.
 #include "plan/network_fit.hpp"
 
 #include <gtest/gtest.h>

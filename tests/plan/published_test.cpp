@@ -1,3 +1,4 @@
+// Compares the planner's formulas with those of published papers.
 #include "plan/published.hpp"
 
 #include "plan/sample_problem.hpp"

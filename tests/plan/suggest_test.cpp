@@ -1,3 +1,4 @@
+// Tests what nearstep suggest proposes, and its forecasts.
 #include "plan/suggest.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests what a run prints of the endurance of its drives and the use of its GPUs.
 #include "report/lines.hpp"
 #include "report/summary.hpp"
 #include "support/test.hpp"

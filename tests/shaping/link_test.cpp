@@ -1,3 +1,4 @@
+// Tests that a shaped link moves bytes at its rate.
 #include "shaping/link.hpp"
 
 #include "shaping/fake_clock.hpp"

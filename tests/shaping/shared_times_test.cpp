@@ -1,3 +1,4 @@
+// Tests links that several processes share.
 #include "memory/shared_memory.hpp"
 #include "mpi/communicator.hpp"
 #include "shaping/link.hpp"

@@ -1,3 +1,4 @@
+// Tests which ranks own which tiles, with copies on several nodes.
 #include "shard/ownership.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests that devices' shards cover all parameters once.
 #include "shard/partition.hpp"
 
 #include "support/test.hpp"

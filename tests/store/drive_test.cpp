@@ -1,3 +1,4 @@
+// Tests what a drive says of itself and its wear.
 #include "store/drive.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Tests files of state: reads, writes, locks, and failures.
 #include "store/file.hpp"
 
 #include "base/units.hpp"

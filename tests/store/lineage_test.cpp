@@ -1,3 +1,4 @@
+// Tests which steps of a run belong to the history of a later one.
 #include "store/lineage.hpp"
 
 #include "support/test.hpp"

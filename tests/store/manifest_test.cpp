@@ -1,3 +1,4 @@
+// Tests the manifest of a state, also of older and newer versions.
 #include "store/manifest.hpp"
 
 #include "base/digest.hpp"

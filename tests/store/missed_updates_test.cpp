@@ -1,3 +1,4 @@
+// Tests the list of updates that tensors missed.
 #include "store/missed_updates.hpp"
 
 #include "support/test.hpp"

@@ -1,3 +1,4 @@
+// Tests the names of files of state.
 #include "store/names.hpp"
 
 #include "support/test.hpp"

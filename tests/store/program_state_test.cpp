@@ -1,3 +1,4 @@
+// Tests what a program keeps beside the state at the two newest steps.
 #include "store/program_state.hpp"
 
 #include "store/power_loss.hpp"

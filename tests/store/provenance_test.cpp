@@ -1,3 +1,4 @@
+// Tests that files are known as nearstep's by their content, and that no others are removed.
 #include "store/provenance.hpp"
 
 #include "store/subgroup_header.hpp"

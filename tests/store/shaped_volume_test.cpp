@@ -1,3 +1,4 @@
+// Tests that a volume on shaped links takes their time.
 #include "memory/buffer.hpp"
 #include "shaping/fake_clock.hpp"
 #include "store/volume.hpp"

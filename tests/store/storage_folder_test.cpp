@@ -1,3 +1,4 @@
+// Tests the checks of folders for state: space, links, filesystems.
 #include "store/storage_folder.hpp"
 
 #include "base/units.hpp"

@@ -1,3 +1,4 @@
+// Tests that headers of subgroups show damage and other states.
 #include "store/subgroup_header.hpp"
 
 #include "base/digest.hpp"

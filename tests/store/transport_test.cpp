@@ -1,3 +1,4 @@
+// Tests that transfers fall back to threads where io_uring cannot be used.
 #include "store/transport.hpp"
 
 #include "memory/buffer.hpp"

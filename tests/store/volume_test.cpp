@@ -1,3 +1,4 @@
+// Tests transfers to and from a volume, with io_uring and with threads.
 #include "store/volume.hpp"
 
 #include "memory/buffer.hpp"

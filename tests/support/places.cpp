@@ -1,3 +1,4 @@
+// Says where the tests find their files. Used by all tests.
 #include "support/places.hpp"
 
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// Selects the tests of one source, as ctest calls them. Called by main.cpp and mpi_main.cpp.
 #include "support/test_source.hpp"
 
 #include <gtest/gtest.h>

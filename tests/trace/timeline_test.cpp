@@ -1,3 +1,4 @@
+// Tests the spans of a timeline, and their sums.
 #include "trace/timeline.hpp"
 
 #include "support/test.hpp"

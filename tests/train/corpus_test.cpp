@@ -1,3 +1,4 @@
+// Tests that all ranks have the same tokens of the text.
 #include "train/corpus.hpp"
 
 #include "data/small_token_file.hpp"

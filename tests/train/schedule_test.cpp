@@ -1,3 +1,4 @@
+// Tests learning rates, parameter groups, and a rank's part of a GPU.
 #include "train/schedule.hpp"
 
 #include "support/test.hpp"
