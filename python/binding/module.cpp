@@ -19,6 +19,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -28,6 +29,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -383,18 +385,24 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("found_checkpoint", &Conductor::found_checkpoint)
         .def_prop_ro("checkpoint_folder",
                      [](const Driver& self) { return config::checkpoint_folder(self.run()); });
-    // Writes a folder of safetensors if `shard_bytes` is given, else one HDF5 file.
+    // Writes a folder of safetensors if `shard_bytes` is given, else one HDF5 file. `ties`: other
+    // names of a tensor.
     m.def(
         "export_weights",
         [](const std::string& checkpoint, const std::string& path, const std::string& dtype,
            std::optional<std::size_t> shard_bytes, const std::string& config,
-           const std::string& generation_config, const std::vector<OtherTensor>& others) {
+           const std::string& generation_config, const std::vector<OtherTensor>& others,
+           const std::map<std::string, std::vector<std::string>>& ties) {
             Bytes last;  // read; dropped with the GIL
             const std::vector<checkpoint::OtherTensor> tensors = others_of(others, last);
             const nb::gil_scoped_release without_python;
             const mpi::Communicator alone = mpi::Communicator::alone(std::chrono::seconds(1));
             const auto texts = [&](const auto& /*about*/) {
-                return checkpoint::ModelTexts{config, generation_config, {}};
+                checkpoint::ModelTexts out{config, generation_config, {}};
+                for (const auto& [name, names] : ties) {
+                    out.notes[name].ties = names;
+                }
+                return out;
             };
             if (shard_bytes) {
                 checkpoint::export_safetensors(alone, checkpoint, path, dtype_of(dtype),
@@ -404,7 +412,8 @@ NB_MODULE(_engine, m) {
                                               texts, tensors);
             }
         },
-        nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
+        nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(),
+        nb::arg());
 }
 
 }  // namespace nearstep::python

@@ -406,7 +406,8 @@ class Optimizer(ShownState):
         if step != self._conductor.steps or not os.path.exists(path):
             path = self.save()
         if self._conductor.rank == 0:
-            export.write(path, folder, DTYPES.get(dtype, str(dtype)), self._module, others)
+            ties = export.ties_of(self._module, self._params, self._names)
+            export.write(path, folder, DTYPES.get(dtype, str(dtype)), self._module, others, ties)
 
     def finish(self) -> None:
         """Waits until all steps so far are finished, and durable as ``durability`` says. Not collective."""

@@ -42,11 +42,16 @@ const OtherType* find_type(const std::string& word) {
 }
 
 void check_name(const std::string& name, std::set<std::string>& names) {
+    constexpr std::size_t kMostBytes = 4096;  // HDF5's heaps hold 64 KiB
+    constexpr std::size_t kMostShown = 64;
+    const std::string start = name.size() > kMostBytes ? name.substr(0, kMostShown) + "..." : name;
     const std::string shown =
-        nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    if (name.empty() || name == "." || name.find('/') != std::string::npos) {
+        nlohmann::json(start).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const bool is_word = name.find('/') == name.npos && name.find('\0') == name.npos;
+    if (name.empty() || name == "." || !is_word || name.size() > kMostBytes) {
         throw ConfigError(text("Cannot export a tensor named ", shown,
-                               " to HDF5, where / separates groups: export safetensors."));
+                               " to HDF5, where a name has neither / nor zero bytes and at most ",
+                               kMostBytes, " bytes: export safetensors."));
     }
     if (!names.insert(name).second) {
         throw ConfigError(

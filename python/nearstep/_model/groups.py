@@ -13,6 +13,7 @@ from .composed import refuse_trained
 
 # A block has at least one tile of the engine, so that each has something to send.
 _LEAST_ELEMENTS = 65536
+_MOST_OF_A_NAME = 1024
 
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}  # names of the engine
 
@@ -184,6 +185,18 @@ def _refuse_shared_memory(params: list, names: list) -> None:
             )
 
 
+def _check_name(name: str) -> None:
+    """Checkpoints and exports are HDF5 files, in which a parameter is a dataset of its name."""
+    for fault, is_there in (
+        ("a / in its name, which separates folders", "/" in name),
+        ("a zero byte in its name, which ends names", "\0" in name),
+        (f"a name of {len(name)} characters, of which at most {_MOST_OF_A_NAME} fit", len(name) > _MOST_OF_A_NAME),
+    ):
+        if is_there:
+            shown = name if len(name) <= _MOST_OF_A_NAME else f"{name[:64]}..."
+            raise ValueError(f"Parameter {shown!r} has {fault} in checkpoints: rename its module.")
+
+
 def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
     """Raises ValueError for a dtype that nearstep does not train, and for parameters that share memory."""
     in_groups = {}
@@ -196,11 +209,7 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
     for key in found:
         p, _, name = in_groups[key]
         check_formats([p], [names.get(key, name)])
-        if "/" in names.get(key, name):
-            raise ValueError(
-                f"Parameter {names[key]} has a / in its name, which separates folders in checkpoints: rename its "
-                "module."
-            )
+        _check_name(names.get(key, name))
     blocks, reads = ([], []) if module is None else _blocks_of(module, {key: i for i, key in enumerate(found)})
     listed = {i for block in blocks for i in block.tensors}
     rest = [i for i in range(len(found)) if i not in listed]

@@ -66,6 +66,16 @@ def others_of(module, held: list, names: list) -> dict:
     return others
 
 
+def ties_of(module, held: list, names: list) -> dict:
+    """The other names of each tensor that the module's state_dict has under several."""
+    first = dict(zip(map(id, held), names))
+    ties = {}
+    for name, value in ((plain_name(name), value) for name, value in module.state_dict(keep_vars=True).items()):
+        if first.setdefault(id(value), name) != name:
+            ties.setdefault(first[id(value)], []).append(name)
+    return ties
+
+
 def _for_engine(name: str, value: torch.Tensor, dtype: torch.dtype) -> tuple:
     """Name, format, shape, bytes, and what reads the bytes; numbers that are not whole are rounded to ``dtype``."""
     written = dtype if value.is_floating_point() else value.dtype
@@ -90,9 +100,9 @@ def config_of(module) -> str:
     return _json_of(config)
 
 
-def write(checkpoint: str, folder: str | os.PathLike, dtype: str, module, others: dict) -> None:
-    """Writes a folder with files of at most 5 GB, or, where the name ends in ``.h5``, one HDF5 file. A few tiles of the
-    checkpoint, or one other tensor, are in memory at a time."""
+def write(checkpoint: str, folder: str | os.PathLike, dtype: str, module, others: dict, ties: dict) -> None:
+    """Writes a folder with files of at most 5 GB, or, where the name ends in ``.h5``, one HDF5 file with ``ties``. A
+    few tiles of the checkpoint, or one other tensor, are in memory at a time."""
     formats = {word: of for of, word in DTYPES.items()}
     if dtype not in formats:
         raise ValueError(f"Exports are fp32, bf16 or fp16, not {dtype}.")
@@ -109,4 +119,5 @@ def write(checkpoint: str, folder: str | os.PathLike, dtype: str, module, others
         config_of(module),
         _json_of(getattr(module, "generation_config", None)),
         tensors,
+        ties,
     )
