@@ -2,7 +2,6 @@
 // Called by the Python package.
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "base/executor.hpp"
 #include "base/machine.hpp"
 #include "base/version.hpp"
 #include "base/wording.hpp"
@@ -162,7 +161,6 @@ NB_MODULE(_engine, m) {
         return xxh3({at<const std::byte>(address), bytes});
     });
     m.def("host_memory", &host_memory);
-    m.def("pool_threads", &pool_threads);
     m.def("free_host_memory", [] { return machine_memory().available_bytes; });
     m.def("lies_in_memory",
           [](const std::string& folder) { return store::lies_in_memory(folder); });

@@ -5,16 +5,17 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import weakref
 
 import torch
 
 from .. import _engine
 from .._model.groups import DTYPES
 from .._pinned import PinnedMemory, padded, views
-from .waiting import Adders, WaitingRoom, bounded_by_free, bytes_of_waiting
 
 _STREAMS = 2  # one sum is read while another is written
 _PINS_AT_ONCE = 4  # blocks
+_SHARE_OF_FREE = 4  # at most one part in so many of the host's free memory is for gradients that wait
 _ROOM_FOR_PAIRS = (
     0.75  # of a pass's gradients: half of them wait for the next pass, and those that come need room as well
 )
@@ -25,17 +26,29 @@ def bytes_of_sums(params, dtype: torch.dtype) -> int:
     return sum(padded(dtype.itemsize * p.numel()) for p in params)
 
 
+def bytes_of_waiting(params, share: float = 1) -> int:
+    """Host memory for gradients of these parameters that wait: this share of those of a pass, in the parameters'
+    format. The largest one fits, unless the share is 0."""
+    sizes = [padded(p.numel() * p.element_size()) for p in params]
+    return max(int(share * sum(sizes)), max(sizes, default=0)) if share else 0
+
+
+def bounded_by_free(wanted: int, taken: int) -> int:
+    """``taken``: bytes that the process is about to take beside them."""
+    return min(wanted, max(0, _engine.free_host_memory() - taken) // _SHARE_OF_FREE)
+
+
 class HostSum:
     """The place of a parameter's sum. ``memory`` has the format of sums; ``value`` is its last part, which holds the
-    sum, or the first gradient in its own format. ``waiting``: gradients that come on top of it, in their order, and
-    ``job``, which adds them. ``turn``: 0 or 1; it adds two gradients at once, in every other pass."""
+    sum, or the first gradient in its own format. ``number``: the engine's of the place. ``waiting``: gradients that
+    come on top of it, in their order, of which threads may have added the first ones. ``turn``: 0 or 1; it adds two
+    gradients at once, in every other pass."""
 
-    def __init__(self, memory, turn: int):
-        self.memory, self.turn = memory, turn
+    def __init__(self, memory, number: int, turn: int):
+        self.memory, self.number, self.turn = memory, number, turn
         self.value = None
         self.used = None  # an event after the last copy from or to it, or of a gradient that waits
         self.waiting: list = []
-        self.job: concurrent.futures.Future | None = None
 
 
 class HostSums:
@@ -81,9 +94,10 @@ class HostSums:
         self._turn = 0
         self._joins = torch.cuda.Stream(device, priority=-1) if self._has_gpu else None
         self._pool = concurrent.futures.ThreadPoolExecutor(_PINS_AT_ONCE, thread_name_prefix="nearstep-pins")
-        self._adders = Adders()
+        self._adders = _engine.HostSums(self._streams[0].device.index if self._has_gpu else None)
+        weakref.finalize(self, self._adders.close)  # before the memory goes
         self._waiting_share = waiting_share
-        self._room: WaitingRoom | None = None
+        self._room = None  # a tensor of bytes, in which gradients wait
         self._pairs = False  # whether gradients wait for the next ones: half as often, sums are read and written
         self._waited_room: concurrent.futures.Future | None = None
 
@@ -121,9 +135,9 @@ class HostSums:
             tensors = self._blocks[block].tensors
             like = [torch.empty(self._params[k].shape, dtype=self._dtype, device="meta") for k in tensors]
             turn = list(self._waited).index(block) % 2
-            self._places.update(
-                (k, HostSum(one, turn)) for k, one in zip(tensors, views(self._waited[block].result().memory, like))
-            )
+            for k, one in zip(tensors, views(self._waited[block].result().memory, like)):
+                number = self._adders.add_place(one.data_ptr(), DTYPES[one.dtype], one.numel())
+                self._places[k] = HostSum(one, number, turn)
         return self._places[i]
 
     # --- Sums ---
@@ -143,18 +157,31 @@ class HostSums:
             with self._claimed(place, gradient) as come:
                 self._write(place, self._sum(place, gradient, come))
             return place
+        is_pair = self._pairs and to_come is not None and to_come > 1
+        now = not is_pair or to_come % 2 == place.turn
         with self._next(place, gradient, gradient.nbytes, spare=True) as come:
             come()
             waits.copy_(gradient, non_blocking=True)
-        is_pair = self._pairs and to_come is not None and to_come > 1
-        self._adders.add(place, waits, self._room, now=not is_pair or to_come % 2 == place.turn)
+            place.waiting.append(waits)
+            self._adders.add(place.number, waits.data_ptr(), DTYPES[waits.dtype], self._stream(), now)
         return place
 
     def _room_for(self, gradient):
-        self._adders.check()
+        """Memory for a gradient that waits; None if there is no room."""
         if self._room is None and self._waited_room.done():
-            self._room = WaitingRoom(self._waited_room.result().memory)
-        return None if self._room is None else self._room.take(gradient)
+            self._give_room(self._waited_room.result().memory)
+        address = self._adders.room_for(gradient.nbytes)
+        if not address:
+            return None
+        begin = address - self._room.data_ptr()
+        return self._room[begin : begin + gradient.nbytes].view(gradient.dtype).view(gradient.shape)
+
+    def _give_room(self, memory) -> None:
+        self._room = memory
+        self._adders.give_room(memory.data_ptr(), memory.nbytes)
+
+    def _stream(self) -> int:
+        return torch.cuda.current_stream(self._device).cuda_stream if self._has_gpu else 0
 
     def take(self, place: HostSum, gradient=None):
         """The sum, with a last gradient if there is one, on the device. ``joined()`` waits for it."""
@@ -180,15 +207,18 @@ class HostSums:
 
     @contextlib.contextmanager
     def _claimed(self, place: HostSum, gradient, spare: bool = False):
-        """Does what _next() does for the whole place. Inside, nobody else uses it; afterwards nothing waits for it."""
-        self._adders.claim(place)
+        """Does what _next() does for the whole place. Inside, nobody else uses it; afterwards nothing waits for it,
+        also none of the gradients of a step that was dropped."""
+        waiting = self._adders.claim(place.number)
+        if waiting < len(place.waiting):
+            place.value = place.memory
+        place.waiting = place.waiting[len(place.waiting) - waiting :]
         of_gradients = 0 if gradient is None else gradient.element_size()
         of_waiting = max((one.element_size() for one in place.waiting), default=0)
         size = place.memory.numel() * (place.memory.element_size() + of_gradients + of_waiting)
         with self._next(place, gradient, size, spare) as come:
             yield come
-        if place.waiting:  # also those of a step that was dropped
-            self._room.give_back(place.waiting, place.used)
+            self._adders.set(place.number, DTYPES[place.value.dtype], self._stream())
             place.waiting = []
 
     @contextlib.contextmanager

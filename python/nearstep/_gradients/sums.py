@@ -8,9 +8,8 @@ import sys
 
 import torch
 
-from .host_sums import HostSum, HostSums, add, bytes_of_sums
+from .host_sums import HostSum, HostSums, add, bytes_of_sums, bytes_of_waiting
 from .room import Room
-from .waiting import bytes_of_waiting
 
 _WAITING_PASSES = (
     2  # whose gradients may wait for the host: one that finds no room makes backward wait for all that are on their way
