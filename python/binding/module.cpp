@@ -139,6 +139,39 @@ std::vector<checkpoint::OtherTensor> others_of(const std::vector<OtherTensor>& o
     return tensors;
 }
 
+// Null: the ranks of the node share no parameters that a GPU reads.
+feed::NodeParts* node_parts_of(Driver& driver, int gpu, std::size_t layer_bytes) {
+    feed::NodePlace place = driver.release_node_place();
+    memory::use_gpu(gpu);
+    return place.ranks > 1 && memory::is_pinned(driver.vector())
+               ? new feed::NodeParts(std::move(place), layer_bytes)  // NOLINT: Python's
+               : nullptr;
+}
+
+void bind_node_parts(nb::module_& m) {
+    m.attr("MOST_PIECES") = feed::kMostPieces;
+    nb::class_<feed::NodeParts>(m, "NodeParts")
+        .def_prop_ro("gpu_bytes", &feed::NodeParts::gpu_bytes)
+        .def("counts",
+             [](const feed::NodeParts& self) {
+                 const feed::NodeParts::Counts counts = self.counts();
+                 return std::pair(counts.from_host_bytes, counts.from_peers_bytes);
+             })
+        .def("load",
+             [](feed::NodeParts& self, std::uint64_t tag, std::uint64_t step, std::uintptr_t slot,
+                std::size_t bytes,
+                const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>>& pieces,
+                std::uintptr_t stream) {
+                 std::vector<feed::HostPiece> given;
+                 given.reserve(pieces.size());
+                 for (const auto& [at, host, size] : pieces) {
+                     given.push_back({.at = at, .host = host, .bytes = size});
+                 }
+                 self.load(tag, step, {nearstep::python::at<std::byte>(slot), bytes}, given,
+                           memory::Stream::borrowed(nearstep::python::at<CUstream_st>(stream)));
+             });
+}
+
 }  // namespace
 
 // NOLINTNEXTLINE
@@ -217,6 +250,7 @@ NB_MODULE(_engine, m) {
     add_sums(m);
     add_position(m);
     add_checkpoint(m);
+    bind_node_parts(m);
     nb::class_<Driver>(m, "Conductor")
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
@@ -353,6 +387,7 @@ NB_MODULE(_engine, m) {
             },
             nb::call_guard<nb::gil_scoped_release>())
         .def("can_copy_parameters", &Driver::can_copy_parameters)
+        .def("node_parts", &node_parts_of)
         .def(
             "copy_parameters",
             [](const Driver& self, std::size_t begin, std::size_t end, std::uintptr_t address,

@@ -123,7 +123,7 @@ class Slots:
     memory, and the same happens."""
 
     def __init__(self, layers: list[Layer], count: int, device: torch.device, source, watch):
-        """``source``: a Vector, a Window or a State; ``watch(layer)``: called when a layer's parameters are in a slot,
+        """``source``: see window.py; ``watch(layer)``: called when a layer's parameters are in a slot,
         where the program's writes would be lost.
         """
         self._layers = layers
@@ -197,8 +197,11 @@ class Slots:
             if any(home is not None and home.is_cuda for home in homes):  # the program's
                 self._copies.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._copies), DisableTorchFunctionSubclass():
+            is_loaded = self._source.load(layer, homes, slot.memory, self._copies)
             for p, number, home, view in zip(layer.params, layer.numbers, homes, views(slot.memory, layer.params)):
-                if home is None:
+                if is_loaded:
+                    pass
+                elif home is None:
                     self._source.copy(number, view, self._copies)
                 else:
                     view.copy_(home, non_blocking=True)
