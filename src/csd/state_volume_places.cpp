@@ -202,8 +202,7 @@ std::optional<std::string> StateVolume::repeat(std::size_t subgroup, std::int64_
                        ? text("no place holds its generation ", to)
                        : text("its place holds generation ", from, ", and the log \"",
                               log_of(next).path(), "\" lacks the update to ", next,
-                              "; name all folders of its logs in ", Term::log,
-                              ", in the order of before");
+                              "; if its logs are in another folder, name that in ", Term::log);
         }
         update->apply(layout_, settings_.subgroups, subgroup, payload_of(extent, subgroup));
     }
