@@ -71,9 +71,6 @@ struct EngineOptions {
     bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()
     StepsOf steps_of = {};             // of the client's checkpoints; empty: none is unfinished
     bool clips_by_last_norm = false;   // clips by the norm of the previous step
-    // Gradients come in any order. Matters only where parameters are spread over ranks: then all
-    // gradients wait for end_gradients(), because ranks also meet in await_parameters().
-    bool puts_in_any_order = false;
     // All gradients come when backward is over. The update begins with the first blocks then, which
     // the next forward needs first, and may write to `tensors`; it does not begin in backward.
     bool puts_at_once = false;

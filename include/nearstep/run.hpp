@@ -159,9 +159,9 @@ public:
     // Takes this rank's gradient of the block, times loss_scale(), from host memory or, if
     // trace::RunFacts::encodes_on_gpu, from GPU memory, where it is read in the order of
     // EngineOptions::gradient_stream. Call it once for each block, in an order of the rank's
-    // choice: see puts_in_any_order. A block is read before the call returns if all later blocks
-    // were put, else in the call that puts the last of these, or in end_gradients(). Last block
-    // first is fastest. The bits do not depend on the order.
+    // choice. A block is read before the call returns if all later blocks were put, else in the
+    // call that puts the last of these. Last block first is fastest. The bits do not depend on the
+    // order.
     void put_gradient(std::size_t block, const shard::Gradient& gradient);
     // Puts what was written to gradient_space() of the block; nothing if that was not called.
     void put_gradient(std::size_t block);

@@ -148,30 +148,6 @@ feed::NodeParts* node_parts_of(Driver& driver, int gpu, std::size_t layer_bytes)
                : nullptr;
 }
 
-void bind_node_parts(nb::module_& m) {
-    m.attr("MOST_PIECES") = feed::kMostPieces;
-    nb::class_<feed::NodeParts>(m, "NodeParts")
-        .def_prop_ro("gpu_bytes", &feed::NodeParts::gpu_bytes)
-        .def("counts",
-             [](const feed::NodeParts& self) {
-                 const feed::NodeParts::Counts counts = self.counts();
-                 return std::pair(counts.from_host_bytes, counts.from_peers_bytes);
-             })
-        .def("load",
-             [](feed::NodeParts& self, std::uint64_t tag, std::uint64_t step, std::uintptr_t slot,
-                std::size_t bytes,
-                const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>>& pieces,
-                std::uintptr_t stream) {
-                 std::vector<feed::HostPiece> given;
-                 given.reserve(pieces.size());
-                 for (const auto& [at, host, size] : pieces) {
-                     given.push_back({.at = at, .host = host, .bytes = size});
-                 }
-                 self.load(tag, step, {nearstep::python::at<std::byte>(slot), bytes}, given,
-                           memory::Stream::borrowed(nearstep::python::at<CUstream_st>(stream)));
-             });
-}
-
 }  // namespace
 
 // NOLINTNEXTLINE
@@ -250,7 +226,7 @@ NB_MODULE(_engine, m) {
     add_sums(m);
     add_position(m);
     add_checkpoint(m);
-    bind_node_parts(m);
+    add_node_parts(m);
     nb::class_<Driver>(m, "Conductor")
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),

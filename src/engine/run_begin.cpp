@@ -213,10 +213,8 @@ BeginReport Run::Parts::begin() {
     std::string drives;
     if (decision.action != Action::resume_state) {
         drives = state.expect_room();
-        state.claim_unchanged_files();
-    } else {
-        world.together([&] { refuse_logs_of_others(settings, world, decision.set, start.found); });
     }
+    state.claim_unchanged_files();
     const std::string overwritten =
         start.found.request.is_fresh() ? describe_overwritten(world, settings, decision.set) : "";
     BeginReport begun{.lines = describe_speeds(settings, resources.owners),

@@ -44,9 +44,8 @@ std::uint64_t masters_of(const mpi::Communicator& world, std::optional<int> gpu,
     config::EngineSettings settings = settings_in(new_folder(world, "gpu-tensors"));
     settings.compress.codec = config::PayloadCodec::q8;
     const Layout layout = three_blocks();
-    Run run =
-        Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
-                  {.model = "m", .steps = kGpuSteps}, {.gpu = gpu, .puts_in_any_order = true});
+    Run run = Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
+                        {.model = "m", .steps = kGpuSteps}, {.gpu = gpu});
     engine::Run* const engine = &run;
     EXPECT_EQ(engine->facts().encodes_on_gpu, gpu.has_value());
     run.begin(each_by([](std::size_t) { return 0.25F; }));

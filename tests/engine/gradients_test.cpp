@@ -94,8 +94,7 @@ std::uint64_t masters_after(const mpi::Communicator& world, const config::Engine
     const Layout layout = five_blocks();
     engine::Run run =
         engine::Run::open(world, settings, layout, {.kind = StartRequest::Kind::fresh},
-                          {.model = "five blocks", .steps = kSteps},
-                          {.puts_in_any_order = way == Way::tensors_shuffled});
+                          {.model = "five blocks", .steps = kSteps}, {});
     engine::Run* const engine = &run;
     run.begin(each_by([](std::size_t i) { return value_of(1000, i); }));
     for (int step = 0; step < kSteps; ++step) {

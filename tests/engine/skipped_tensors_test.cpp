@@ -319,5 +319,23 @@ TEST_F(SkippedTensors, LeaveTheLogsOfAnotherRunAsTheyAre) {
     expect_masters();
 }
 
+TEST_F(SkippedTensors, GoOnWithLogsInAnyOfTheFolders) {
+    const auto find_with = [&](const std::vector<std::string>& logs, const StartRequest& request) {
+        run_.reset();
+        config::EngineSettings settings = settings_in(folder_ + "/state", 1);
+        settings.csd.log = logs;
+        return find_start(world_, settings, layout_, request, "four", {});
+    };
+    open(find_with({folder_ + "/log"}, StartRequest()));
+    take_steps(2);
+    open(find_with({folder_ + "/new", folder_ + "/log"}, resuming()));
+    EXPECT_EQ(run_->steps_done(), 2);
+    take_steps(1);
+    EXPECT_FALSE(fs::exists(folder_ + "/new"));
+    open(find_with({folder_ + "/log"}, resuming()));
+    EXPECT_EQ(run_->steps_done(), 3);
+    expect_masters();
+}
+
 }  // namespace
 }  // namespace nearstep::engine

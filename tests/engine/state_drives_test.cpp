@@ -53,6 +53,8 @@ TEST(StateDrives, TheLineSaysWhatTheDriveBears) {
         describe_drives({use}, csd),
         AllOf(HasSubstr("rated for 84 TB"), HasSubstr("857 steps"), Not(HasSubstr("compact"))));
     EXPECT_THAT(describe_drives({use, use, use}, csd), HasSubstr("; 1 more drive likewise"));
+    use.step_bytes = 0;  // of a manifest alone
+    EXPECT_THAT(describe_drives({use}, csd), Not(HasSubstr("enough for")));
     EXPECT_EQ(describe_drives({}, csd), "");
 }
 

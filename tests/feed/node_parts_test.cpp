@@ -1,3 +1,4 @@
+// Tests which bytes of a layer come from where when the GPUs of a node load it together.
 #include "feed/node_parts.hpp"
 
 #include "memory/gpu_launch.hpp"

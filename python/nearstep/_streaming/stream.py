@@ -33,7 +33,7 @@ class Stream:
         slots: int | None = None,
         activations: str | None = None,
         host_memory_gb: float | None = None,
-        from_peers: bool = True,
+        from_peers: bool = False,
     ):
         if (gpu_memory_gb is None) == (slots is None):
             raise ValueError("Stream takes one of gpu_memory_gb and slots.")

@@ -22,6 +22,8 @@
 #include <filesystem>
 #include <iterator>
 #include <numeric>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 namespace nearstep::engine {
@@ -126,29 +128,40 @@ csd::StateVolumeSettings volume_of(const PlacedSettings& settings, int rank,
     return volume;
 }
 
+// The folder of csd.log that has logs of the state; looks at folder `first` before the others.
+std::optional<std::string> folder_with_logs(const PlacedSettings& settings,
+                                            const std::string& state_file, std::size_t first) {
+    const std::vector<std::string>& folders = settings.csd.log;
+    for (std::size_t i = 0; settings.logs > 1 && i < folders.size(); ++i) {
+        const std::string& folder = folders[(first + i) % folders.size()];
+        const std::vector<std::string> logs = logs_in(settings, folder, state_file);
+        std::error_code ignored;
+        if (!logs.empty() && std::filesystem::exists(logs.front(), ignored)) {
+            return folder;
+        }
+    }
+    return std::nullopt;
+}
+
 // The logs of state that another run left: beside it, or in a folder that csd.log names now.
 std::vector<std::string> present_logs(const PlacedSettings& settings,
                                       const csd::StateVolumeSettings& volume) {
     const std::string& state = volume.volume.files.front();
-    for (const std::string& folder :
-         settings.logs == 1 ? std::vector<std::string>() : settings.csd.log) {
-        std::vector<std::string> logs = logs_in(settings, folder, state);
-        if (!logs.empty() && std::filesystem::exists(logs.front())) {
-            return logs;
-        }
-    }
-    return logs_in(settings, store::folder_of(state), state);
+    return logs_in(settings, folder_with_logs(settings, state, 0).value_or(store::folder_of(state)),
+                   state);
 }
 
 }  // namespace
 
+// A device goes on with the logs that it has, wherever csd.log names their folder.
 std::vector<std::string> log_files(const PlacedSettings& settings, const std::string& state_file,
                                    int local) {
     const std::vector<std::string>& folders = settings.csd.log;
-    return logs_in(settings,
-                   settings.logs == 1 || folders.empty()
-                       ? store::folder_of(state_file)
-                       : folders[static_cast<std::size_t>(local) % folders.size()],
+    if (settings.logs == 1 || folders.empty()) {
+        return logs_in(settings, store::folder_of(state_file), state_file);
+    }
+    const auto first = static_cast<std::size_t>(local) % folders.size();
+    return logs_in(settings, folder_with_logs(settings, state_file, first).value_or(folders[first]),
                    state_file);
 }
 

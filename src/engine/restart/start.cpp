@@ -107,19 +107,16 @@ std::vector<double> known_speeds(const Findings& found, const std::vector<int>& 
 
 void refuse_logs_of_others(const PlacedSettings& settings, const mpi::Communicator& world, int set,
                            const Findings& found) {
-    if (settings.csd.log.empty()) {
-        return;
-    }
     for (const std::string& log : logs_of(settings, files_of_rank(settings, world, set))) {
         const bool is_own = std::ranges::any_of(found.manifests, [&](const FoundManifest& one) {
             return one.manifest &&
                    !store::holds_other_state(log, store::number_of_state(one.manifest->state));
         });
         if (!is_own && store::holds_other_state(log, 0)) {
-            throw ConfigError(text("The log ", log,
-                                   " belongs to a run whose state is in another folder: name "
-                                   "another folder in ",
-                                   Term::log, ", or remove the log."));
+            throw ConfigError(text("The log ", log, " is of a state that ", Term::path,
+                                   " does not hold: of another run, or of one that went on from a "
+                                   "checkpoint without it. Name another folder in ",
+                                   Term::log, ", or remove the log if no run needs it."));
         }
     }
 }
@@ -143,14 +140,19 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
     }
     find_checkpoints(world, placed, options.steps_of, found);
     Decision decision = decide_or_throw(found);
-    world.together([&] {
-        if (decision.action != Action::resume_state) {
-            store::RankFiles files = files_of_rank(placed, world, decision.set);
-            std::ranges::move(logs_of(placed, files), std::back_inserter(files.states));
-            store::refuse_foreign_files(files);
-        }
-        refuse_logs_of_others(placed, world, decision.set, found);
-    });
+    const bool fills_files = decision.action != Action::resume_state;
+    if (fills_files || placed.logs > 1) {
+        world.together([&] {
+            if (fills_files) {
+                store::RankFiles files = files_of_rank(placed, world, decision.set);
+                std::ranges::move(logs_of(placed, files), std::back_inserter(files.states));
+                store::refuse_foreign_files(files);
+            }
+            if (placed.logs > 1) {
+                refuse_logs_of_others(placed, world, decision.set, found);
+            }
+        });
+    }
     search_s += watch.lap();
     return {.settings = std::move(placed),
             .found = std::move(found),

@@ -54,8 +54,9 @@ public:
     // Throws ConfigError if the folders have no room for the files of a node's devices together, or
     // if much of the root filesystem is asked for. Returns a line about the node's drives.
     std::string expect_room() const;
-    // Makes the folders and state files that are not there, and locks them. Throws as
-    // check_unchanged(), and has then made nothing.
+    // If the run goes on from no state, makes the folders and state files that are not there, locks
+    // them and throws as check_unchanged(). In any case refuses logs of others. Has made nothing if
+    // it throws.
     void claim_unchanged_files();
     // Removes the folders and files that this start has made, since it is refused.
     void withdraw();

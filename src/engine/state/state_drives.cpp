@@ -40,11 +40,15 @@ std::string describe_life(const DriveUse& use, double rated_tbw) {
                     written ? "does not tell" : "tells at most root",
                     " what it is rated for: say it with ", assignment(kRating, "TB"));
     }
-    const double steps = std::max(0.0, *rated - written.value_or(0)) / (use.step_bytes);
-    return text("it is rated for ", human_bytes(*rated),
-                written ? text(", of which ", human_bytes(*written), " are written") : "",
-                ": enough for ", rounded(steps), " steps, or ", rounded(steps / kMinutesPerDay),
-                " days at one a minute");
+    std::string rating =
+        text("it is rated for ", human_bytes(*rated),
+             written ? text(", of which ", human_bytes(*written), " are written") : "");
+    if (use.step_bytes <= 0) {  // there is a manifest alone
+        return rating;
+    }
+    const double steps = std::max(0.0, *rated - written.value_or(0)) / use.step_bytes;
+    return text(rating, ": enough for ", rounded(steps), " steps, or ",
+                rounded(steps / kMinutesPerDay), " days at one a minute");
 }
 
 // "; state="compact" takes 56 GB and writes 28 GB a step".

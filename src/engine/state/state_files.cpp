@@ -133,15 +133,24 @@ void State::claim_files() {
 
 // Claims files that were not there before it checks that no other run went on.
 void State::claim_unchanged_files() {
-    claim_files();
+    const bool claims = start_.decision.action != Action::resume_state;
+    if (claims) {
+        claim_files();
+    }
     try {
-        check_unchanged(resources_.world, resources_.settings, start_.found);
-        resources_.world.together([this] {
-            refuse_logs_of_others(resources_.settings, resources_.world, resources_.set,
-                                  start_.found);
-        });
+        if (claims) {
+            check_unchanged(resources_.world, resources_.settings, start_.found);
+        }
+        if (resources_.settings.logs > 1) {
+            resources_.world.together([this] {
+                refuse_logs_of_others(resources_.settings, resources_.world, resources_.set,
+                                      start_.found);
+            });
+        }
     } catch (const Error&) {  // on all ranks alike
-        withdraw();
+        if (claims) {
+            withdraw();
+        }
         throw;
     }
 }

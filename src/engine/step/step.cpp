@@ -175,13 +175,8 @@ void Step::harm(std::vector<shard::GradientPart>& parts) {
     }
 }
 
-bool Step::waits_for_all_gradients() const {
-    return resources_.has_parts() && resources_.options.puts_in_any_order;
-}
-
 std::span<float> Step::gradient_space(std::size_t block) {
-    expects(block + 1 == unsent_ && !waits_for_all_gradients(),
-            "memory is lent to the block whose turn it is");
+    expects(block + 1 == unsent_, "memory is lent to the block whose turn it is");
     if (pipeline_.has_gpu()) {
         return pipeline_.gradient_space(block);
     }
@@ -201,9 +196,7 @@ void Step::put_gradient(std::size_t block, const shard::Gradient& gradient) {
     put_[block] = {.is_put = true,
                    .parts = {gradient.parts.begin(), gradient.parts.end()},
                    .factor = gradient.factor};
-    if (!waits_for_all_gradients()) {
-        send_gradients();
-    }
+    send_gradients();
 }
 
 // Sends blocks in the same order on all ranks, however they arrived.
@@ -223,7 +216,6 @@ void Step::send_gradients() {
 }
 
 GradientFacts Step::end_gradients(const StepEnd& end) {
-    send_gradients();
     expects(unsent_ == 0, "the gradients of all blocks are put before they end");
     {
         const trace::Span span(resources_.timeline, Lane::exchange, "norm");

@@ -75,7 +75,6 @@ private:
     std::optional<double> early_factor() const;
     double factor() const;
     void judge_guess();
-    bool waits_for_all_gradients() const;
     void send_gradients();
     void harm(std::vector<shard::GradientPart>& parts);
     void read_ahead();
