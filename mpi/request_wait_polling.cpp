@@ -3,6 +3,7 @@
 #include "base/awake_time.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
+#include "mpi/lost_hosts.hpp"
 #include "mpi/request_state.hpp"
 
 #include <chrono>
@@ -35,7 +36,7 @@ void Request::wait() {
             *patience.has_ended = true;
             throw MpiError(
                 text("Another rank did not take part in a transfer for ", patience.limit.count(),
-                     " s (seen on host ", own_host(),
+                     " s (seen on host ", own_host(), describe_silent_hosts(),
                      "): look for the rank that stopped or the link that is down, or raise "
                      "exchange.timeout_s."));
         }

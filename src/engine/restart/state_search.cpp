@@ -9,6 +9,7 @@
 #include "engine/restart/folder_search.hpp"
 #include "engine/restart/shared_findings.hpp"
 #include "mpi/gathered_text.hpp"
+#include "mpi/lost_hosts.hpp"
 #include "mpi/topology.hpp"
 #include "store/storage_folder.hpp"
 
@@ -97,6 +98,7 @@ void look_at_state(const mpi::Communicator& world, const PlacedSettings& setting
             found.hosts[static_cast<std::size_t>(machines.group_of[rank])] = hosts[rank];
         }
     }
+    mpi::note_hosts(found.hosts);
     add_ranks(found, machines.group_of, places, seen);
     if (found.program != ProgramUse::none) {
         add_programs(found, gather_text(world, texts.programs));
