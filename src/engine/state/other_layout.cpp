@@ -195,15 +195,22 @@ std::string OtherLayout::read_pieces(const std::vector<MovedPiece>& round,
     return first == damage.end() ? "" : *first;
 }
 
+csd::StateArrays OtherLayout::tile_read(std::size_t number) {
+    const std::size_t elems = read_.size() / 3;
+    const auto of_array = [&](std::size_t array) {
+        return std::span(read_).subspan(array * elems + number * kTileElems, kTileElems);
+    };
+    return {of_array(0), of_array(1), of_array(2)};
+}
+
 void OtherLayout::pack(const Exchange& tiles) {
     const std::vector<std::size_t> places = joined(tiles.sent);
-    const std::size_t elems = read_.size() / 3;
     sent_.resize(places.size() * kTileFloats);
     workers_.share(places.size(), [&](std::size_t i, int) {
-        for (std::size_t array = 0; array < 3; ++array) {
-            std::ranges::copy(
-                std::span(read_).subspan(array * elems + places[i] * kTileElems, kTileElems),
-                sent_.begin() + static_cast<std::ptrdiff_t>(i * kTileFloats + array * kTileElems));
+        const csd::StateArrays tile = tile_read(places[i]);
+        auto to = sent_.begin() + static_cast<std::ptrdiff_t>(i * kTileFloats);
+        for (const std::span<const float> array : {tile.master, tile.moment1, tile.moment2}) {
+            to = std::ranges::copy(array, to).out;
         }
     });
 }
@@ -218,6 +225,14 @@ std::optional<std::string> OtherLayout::read_round(const std::vector<MovedPiece>
     if (!world_.agree(damage.empty())) {
         const std::vector<std::string> of_ranks = gather_text(world_, damage);
         return *std::ranges::find_if(of_ranks, [](const std::string& one) { return !one.empty(); });
+    }
+    if (world_.size() == 1) {  // its tiles are where they were read
+        const std::vector<std::size_t>& mine = tiles.received.front();
+        world_.together([&] {
+            workers_.share(mine.size(),
+                           [&](std::size_t i, int) { take(mine[i], tile_read(i)); });
+        });
+        return std::nullopt;
     }
     const mpi::Blocks out = blocks_of(tiles.sent);
     const mpi::Blocks in = blocks_of(tiles.received);

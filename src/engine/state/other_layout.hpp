@@ -57,6 +57,8 @@ private:
     // Reads this rank's pieces of a round, one after the other. Returns a sentence if one is
     // damaged; else empty.
     std::string read_pieces(const std::vector<MovedPiece>& round, std::int64_t generation);
+    // The tile with this number among those that this rank has read in the round.
+    csd::StateArrays tile_read(std::size_t number);
     // Packs what is sent: master and moments tile by tile.
     void pack(const Exchange& tiles);
     std::optional<std::string> read_round(const std::vector<MovedPiece>& round,

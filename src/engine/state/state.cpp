@@ -194,12 +194,40 @@ struct Incoming : offload::OwnedSubgroup {
 
     std::mutex lock;
     std::size_t missing;      // tiles
-    csd::StateMemory memory;  // taken while only some tiles have arrived
+    bool has_memory = false;  // while only some tiles have arrived
+    csd::StateMemory memory;
+};
+
+// Memory of subgroups that are complete, for the next ones: new memory has pages that the kernel
+// clears, and gives to one thread of a process at a time.
+class SpareMemory {
+public:
+    csd::StateMemory take() {
+        const std::lock_guard lock(lock_);
+        if (spare_.empty()) {
+            return {};
+        }
+        csd::StateMemory memory = std::move(spare_.back());
+        spare_.pop_back();
+        return memory;
+    }
+    void give_back(csd::StateMemory memory) {
+        const std::lock_guard lock(lock_);
+        spare_.push_back(std::move(memory));
+    }
+
+private:
+    std::mutex lock_;
+    std::vector<csd::StateMemory> spare_;
 };
 
 // Returns whether all have arrived.
-bool put(Incoming& of, std::size_t tile, const csd::StateArrays& state) {
+bool put(Incoming& of, std::size_t tile, const csd::StateArrays& state, SpareMemory& spare) {
     std::unique_lock lock(of.lock);
+    if (!of.has_memory) {
+        of.memory = spare.take();
+        of.has_memory = true;
+    }
     const csd::StateArrays all = of.memory.of(of.elems());
     lock.unlock();
     const std::size_t at = (tile - of.tiles.begin) * kTileElems;
@@ -217,15 +245,16 @@ std::optional<std::string> State::fill_from(OtherLayout& old, std::int64_t gener
     for (const offload::OwnedSubgroup& of : resources_.pipeline->subgroups()) {
         incoming.emplace_back(of);
     }
+    SpareMemory spare;
     return old.read(generation, resources_.owners,
                     [&](std::size_t tile, const csd::StateArrays& state) {
                         const auto of = std::ranges::upper_bound(
                             incoming, tile, {}, [](const Incoming& one) { return one.tiles.end; });
-                        if (put(*of, tile, state)) {
+                        if (put(*of, tile, state, spare)) {
                             const csd::StateArrays all = of->memory.of(of->elems());
                             of->write(generation, all);
                             resources_.load_into_vector(*of, all);
-                            of->memory = {};
+                            spare.give_back(std::move(of->memory));
                         }
                     });
 }
