@@ -50,6 +50,7 @@ BOTH = {"csd.path": '["state/p", "log/p"]'}
 TURNS = {"csd.path": '["state/p"]', "csd.log": '["log/p"]'}
 # Where some runs go on: with as many logs as there are by default, also where there were none.
 MOVED_TO = {TURNS["csd.path"]: TURNS, BOTH["csd.path"]: {**BOTH, "csd.log": TURNS["csd.log"]}}
+MORE_LOGS = '["state/l", "log/p"]'  # a folder before that of the logs
 # Some of the first steps are skipped, and in some the guess that nothing clips is wrong.
 WILD = {"model.dtype": '"fp16"', "train.loss_scale": 65536, "train.clip_norm": 6.3, "train.learning_rate": 0.1}
 COUNTS = ("clip_misses", "skipped_steps")
@@ -200,7 +201,9 @@ def replay(recording, instant, draw):
     ranks = form.ranks if form.is_program else draw.choice([form.ranks, form.ranks, 3 - form.ranks])
     # Other ranks add gradients in another order, so what they go on from is compared, and no later step.
     stop_at = min(durable + 3, STEPS) if ranks == form.ranks else 1
-    drives = draw.choice([form.drives, form.drives, MOVED_TO[form.drives["csd.path"]]])
+    choices = [form.drives, MOVED_TO[form.drives["csd.path"]]]
+    choices.append({**form.drives, "csd.log": MORE_LOGS} if "csd.log" in form.drives else form.drives)
+    drives = draw.choice(choices)
     settings = {**form.settings, **drives, "csd.subgroup_tiles": 1, "csd.per_rank": draw.choice([1, 2])}
     flag = "--resume" if durable else "--resume-if-any"
     try:
