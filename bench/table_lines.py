@@ -19,6 +19,8 @@ OTHER_COMMITS = {
     "restart_ranks",
     "fsdp2",
     "several",
+    "several_later",
+    "least_host",
     "deepspeed_7b",
     "fp8",
     "fp8_later",

@@ -229,8 +229,7 @@ std::optional<std::string> OtherLayout::read_round(const std::vector<MovedPiece>
     if (world_.size() == 1) {  // its tiles are where they were read
         const std::vector<std::size_t>& mine = tiles.received.front();
         world_.together([&] {
-            workers_.share(mine.size(),
-                           [&](std::size_t i, int) { take(mine[i], tile_read(i)); });
+            workers_.share(mine.size(), [&](std::size_t i, int) { take(mine[i], tile_read(i)); });
         });
         return std::nullopt;
     }
