@@ -167,6 +167,8 @@ def batches(is_held_out=False):
     text = text[border:] if is_held_out else text[:border]
     generator = torch.Generator().manual_seed((3 if is_held_out else 2) + 1000 * RANK)
     kind, config = arguments.shape.get("kind"), arguments.shape.get("config", {})
+    if kind == "dit":
+        from denoiser import TIMES
     channels, side = {"vit": (3, config.get("image_size")), "dit": (4, config.get("sample_size"))}.get(kind, (0, 0))
     length = channels * side * side or arguments.shape["context"]
     while True:
@@ -177,7 +179,7 @@ def batches(is_held_out=False):
             yield {"pixel_values": pixels, "labels": row[:, 0]}
         elif kind == "dit":
             noise = torch.randn(pixels.shape, generator=generator).to(pixels)
-            times = torch.randint(1000, (len(row),), generator=generator).to(DEVICE)
+            times = torch.randint(TIMES, (len(row),), generator=generator).to(DEVICE)
             yield {"latents": pixels, "noise": noise, "times": times, "classes": row[:, 0]}
         else:
             yield {"input_ids": row, "labels": row}
@@ -198,37 +200,33 @@ def note(parts, name, begin):
         parts.append((name, time.perf_counter() - begin))
 
 
+def memory_facts(file):
+    """Returns the memory that a file of /proc names, in GB by name. Raises OSError where there is no such file."""
+    pairs = (line.split(":", 1) for line in pathlib.Path("/proc", file).read_text().splitlines() if line.endswith("kB"))
+    return {name: int(value.split()[0]) * 1024 / 1e9 for name, value in pairs}
+
+
 def resident_gb():
     """The most of the host's memory that this process had, with what its children have for themselves; None where the
     kernel does not say.
     """
-
-    def of(process, key):
-        lines = pathlib.Path(f"/proc/{process}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(key)) * 1024 / 1e9
-
     try:
-        return of("self", "VmHWM:") + sum(of(child.pid, "RssAnon:") for child in multiprocessing.active_children())
-    except (OSError, StopIteration):
+        own = memory_facts("self/status")["VmHWM"]
+        children = multiprocessing.active_children()
+        return own + sum(memory_facts(f"{child.pid}/status")["RssAnon"] for child in children)
+    except (OSError, KeyError):
         return None
 
 
 def resident_parts():
     """This process's memory now, and the kernel's own of the whole machine, in GB; empty where the kernel does not
     say."""
-    names = {
-        "self/status": ("RssAnon", "RssFile", "RssShmem"),
-        "meminfo": ("Shmem", "PageTables", "SUnreclaim", "VmallocUsed"),
-    }
-    parts = {}
-    for file, wanted in names.items():
-        try:
-            lines = pathlib.Path("/proc", file).read_text().splitlines()
-        except OSError:
-            continue
-        found = dict(line.split(":", 1) for line in lines if ":" in line)
-        parts |= {name: int(found[name].split()[0]) * 1024 / 1e9 for name in wanted if name in found}
-    return parts
+    try:
+        found = memory_facts("self/status") | memory_facts("meminfo")
+    except OSError:
+        return {}
+    wanted = ("RssAnon", "RssFile", "RssShmem", "Shmem", "PageTables", "SUnreclaim", "VmallocUsed")
+    return {name: found[name] for name in wanted if name in found}
 
 
 def main():

@@ -121,6 +121,32 @@ def quarter():
     )
 
 
+# Columns that several tables have, by their titles.
+STEPS = {"steps": lambda line: str(len(steady(line)))}
+SPEED = {
+    "seconds of a step: median (least to most)": seconds,
+    "tokens/s": lambda line: f"{line['tokens_per_s']:,.0f}",
+}
+MICRO_BATCH = {"rows of a micro-batch": lambda line: str(line["settings"]["micro_batch"])}
+FIRST_STEP = {"first step, s": lambda line: f"{line['first_step_s']:.0f}"}
+HOST_MEMORY = {"host memory, GB": lambda line: f"{line['host_gb']:.0f}"}
+
+
+def gpu_memory(line):
+    return f"{line['gpu_gb']:.1f} ({optional(line.get('gpu_reserved_gb'), '.1f')})"
+
+
+def share_of(rate):
+    """The speed of a line over this one."""
+    return lambda line: f"{line['tokens_per_s'] / rate:.2f}"
+
+
+def table_of(lines, columns):
+    """A table with a row for each line. ``columns``: functions of the line by their titles."""
+    rows = [[of(line) for of in columns.values()] for line in lines]
+    return f"{markdown_table.table(list(columns), rows)}\n{origin(lines[0])}, PyTorch {lines[0]['torch']}.\n"
+
+
 def large(name):
     """6.7e9 parameters and more, the same batches with state in memory and in /dev/shm."""
     found = lines_of(name)
@@ -131,37 +157,20 @@ def large(name):
         return f"{line['tokens_per_s'] / found[beside]['tokens_per_s']:.2f}" if beside in found else "-"
 
     def rows(line):
-        return line["settings"]["micro_batch"] if "shape" in line["settings"] else LARGE[line["row"]][2]
+        return str(line["settings"]["micro_batch"] if "shape" in line["settings"] else LARGE[line["row"]][2])
 
-    return (
-        markdown_table.table(
-            [
-                "row",
-                "rows of a micro-batch",
-                "steps",
-                "seconds of a step: median (least to most)",
-                "tokens/s",
-                "of in memory",
-                "MFU",
-                "GPU memory, GB: allocated (reserved)",
-                "first step, s",
-            ],
-            [
-                [
-                    LARGE[line["row"]][0],
-                    str(rows(line)),
-                    str(len(steady(line))),
-                    seconds(line),
-                    f"{line['tokens_per_s']:,.0f}",
-                    of(line),
-                    f"{line['mfu']:.2f}",
-                    f"{line['gpu_gb']:.1f} ({optional(line.get('gpu_reserved_gb'), '.1f')})",
-                    f"{line['first_step_s']:.0f}",
-                ]
-                for line in lines
-            ],
-        )
-        + f"\n{origin(lines[0])}, PyTorch {lines[0]['torch']}.\n"
+    return table_of(
+        lines,
+        {
+            "row": lambda line: LARGE[line["row"]][0],
+            "rows of a micro-batch": rows,
+            **STEPS,
+            **SPEED,
+            "of in memory": of,
+            "MFU": lambda line: f"{line['mfu']:.2f}",
+            "GPU memory, GB: allocated (reserved)": gpu_memory,
+            **FIRST_STEP,
+        },
     )
 
 
@@ -179,34 +188,17 @@ def sharded(name):
     """6.7e9 parameters under FSDP2, beside other ways."""
     found = lines_of(name)
     lines = [found[row] for row in SHARDED if row in found]
-    own = found["nearstep-7b"]["tokens_per_s"]
-    return (
-        markdown_table.table(
-            [
-                "row",
-                "steps",
-                "seconds of a step: median (least to most)",
-                "tokens/s",
-                "of nearstep alone",
-                "GPU memory, GB: allocated (reserved)",
-                "host memory, GB",
-                f"held-out loss after {len(lines[0]['seconds'])} steps",
-            ],
-            [
-                [
-                    SHARDED[line["row"]],
-                    str(len(steady(line))),
-                    seconds(line),
-                    f"{line['tokens_per_s']:,.0f}",
-                    f"{line['tokens_per_s'] / own:.2f}",
-                    f"{line['gpu_gb']:.1f} ({line['gpu_reserved_gb']:.1f})",
-                    f"{line['host_gb']:.0f}",
-                    f"{line['heldout_loss']:.2f}",
-                ]
-                for line in lines
-            ],
-        )
-        + f"\n{origin(lines[0])}, PyTorch {lines[0]['torch']}.\n"
+    return table_of(
+        lines,
+        {
+            "row": lambda line: SHARDED[line["row"]],
+            **STEPS,
+            **SPEED,
+            "of nearstep alone": share_of(found["nearstep-7b"]["tokens_per_s"]),
+            "GPU memory, GB: allocated (reserved)": gpu_memory,
+            **HOST_MEMORY,
+            f"held-out loss after {len(lines[0]['seconds'])} steps": lambda line: f"{line['heldout_loss']:.2f}",
+        },
     )
 
 
@@ -227,35 +219,18 @@ def several(name):
     found = lines_of(name)
     lines = [found[row] for row in SEVERAL if row in found]
     most = max(line["tokens_per_s"] for line in lines if "-memory-" in line["row"])
-    return (
-        markdown_table.table(
-            [
-                "row",
-                "GPUs",
-                "rows of a micro-batch",
-                "seconds of a step: median (least to most)",
-                "tokens/s",
-                "of in memory",
-                "memory of a GPU, GB: allocated (reserved)",
-                "host memory, GB",
-                "first step, s",
-            ],
-            [
-                [
-                    SEVERAL[line["row"]],
-                    str(line["settings"]["gpus"]),
-                    str(line["settings"]["micro_batch"]),
-                    seconds(line),
-                    f"{line['tokens_per_s']:,.0f}",
-                    f"{line['tokens_per_s'] / most:.2f}",
-                    f"{line['gpu_gb']:.1f} ({line['gpu_reserved_gb']:.1f})",
-                    f"{line['host_gb']:.0f}",
-                    f"{line['first_step_s']:.0f}",
-                ]
-                for line in lines
-            ],
-        )
-        + f"\n{origin(lines[0])}, PyTorch {lines[0]['torch']}.\n"
+    return table_of(
+        lines,
+        {
+            "row": lambda line: SEVERAL[line["row"]],
+            "GPUs": lambda line: str(line["settings"]["gpus"]),
+            **MICRO_BATCH,
+            **SPEED,
+            "of in memory": share_of(most),
+            "memory of a GPU, GB: allocated (reserved)": gpu_memory,
+            **HOST_MEMORY,
+            **FIRST_STEP,
+        },
     )
 
 
@@ -288,37 +263,21 @@ def less_host(name):
 
 
 def size_rows(found, names):
-    beside = lines_of("sizes")["memory-7b"]["tokens_per_s"]
-    first = found[next(iter(names))]
-    return (
-        markdown_table.table(
-            [
-                "parameters, way",
-                "rows of a micro-batch",
-                "steps",
-                "seconds of a step: median (least to most)",
-                "tokens/s",
-                "of in memory",
-                "GPU memory, GB: allocated (reserved; outside of PyTorch)",
-                "host memory, GB",
-                "first step, s",
-            ],
-            [
-                [
-                    words,
-                    str(found[row]["settings"]["micro_batch"]),
-                    str(len(steady(found[row]))),
-                    seconds(found[row]),
-                    f"{found[row]['tokens_per_s']:,.0f}",
-                    "-" if "13b" in row else f"{found[row]['tokens_per_s'] / beside:.2f}",
-                    "{gpu_gb:.1f} ({gpu_reserved_gb:.1f}; {gpu_outside_gb:.1f})".format(**found[row]),
-                    f"{found[row]['host_gb']:.0f}",
-                    f"{found[row]['first_step_s']:.0f}",
-                ]
-                for row, words in names.items()
-            ],
-        )
-        + f"\n{origin(first)}, PyTorch {first['torch']}.\n"
+    of_in_memory = share_of(lines_of("sizes")["memory-7b"]["tokens_per_s"])
+    return table_of(
+        [found[row] for row in names],
+        {
+            "parameters, way": lambda line: names[line["row"]],
+            **MICRO_BATCH,
+            **STEPS,
+            **SPEED,
+            "of in memory": lambda line: "-" if "13b" in line["row"] else of_in_memory(line),
+            "GPU memory, GB: allocated (reserved; outside of PyTorch)": lambda line: (
+                "{gpu_gb:.1f} ({gpu_reserved_gb:.1f}; {gpu_outside_gb:.1f})".format(**line)
+            ),
+            **HOST_MEMORY,
+            **FIRST_STEP,
+        },
     )
 
 
