@@ -72,6 +72,7 @@ QWEN3_30B = text_model(
     num_experts=128,
     num_experts_per_tok=8,
 )
+QWEN3_32B = text_model("qwen3", 64, 64, 8, 5120, 25600, 151936, head_dim=128)
 QWEN3_30B["tiny"] = TINY_TEXT | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
 COMPACT = {"state": "compact"}
 Q4 = COMPACT | {"codec": "q4"}
@@ -141,6 +142,7 @@ ROWS = {
     "memory-7b": {},
     "nearstep-7b": Q4_SLOTS | {"gpu_memory_gb": 60},
     "nearstep-7b-16gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 16}},
+    "nearstep-7b-16gb-peers": Q4_SLOTS | {"stream": {"gpu_memory_gb": 16, "from_peers": True}},
     "nearstep-7b-16gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 16}},
     "nearstep-7b-16gb-host": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 16, "host_memory_gb": 52}},
     "nearstep-7b-16gb-least-host": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 16, "host_memory_gb": 48}},
@@ -152,6 +154,8 @@ ROWS = {
     "nearstep-13b-80gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"gpu_memory_gb": 78},
     "nearstep-13b-stream-80gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 78}},
     "nearstep-13b-24gb-bf16-sums": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 24}},
+    "nearstep-13b-24gb-host": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 24, "host_memory_gb": 100}},
+    "nearstep-32b-80gb-host": Q4_SLOTS | BF16_SUMS | {"stream": {"gpu_memory_gb": 80, "host_memory_gb": 240}},
     "nearstep-7b-bf16-sums": Q4_SLOTS | BF16_SUMS | {"gpu_memory_gb": 60},
     "nearstep-7b-fp32": {"devices": 8, "gpu_memory_gb": 60},
     "nearstep-13b-16gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 16}},
@@ -211,6 +215,7 @@ LARGE = {
     "memory-7b-unclipped": (LLAMA_7B, 2, 200),
     "nearstep-7b-unclipped": (LLAMA_7B, 2, 300),
     "nearstep-7b-16gb": (LLAMA_7B, 8, 360),
+    "nearstep-7b-16gb-peers": (LLAMA_7B, 8, 360),
     "nearstep-7b-16gb-bf16-sums": (LLAMA_7B, 8, 360),
     "nearstep-7b-16gb-host": (LLAMA_7B, 8, 360),
     "nearstep-7b-16gb-least-host": (LLAMA_7B, 4, 360),
@@ -218,6 +223,8 @@ LARGE = {
     "nearstep-13b-80gb-bf16-sums": (LLAMA_13B, 2, 480),
     "nearstep-13b-stream-80gb-bf16-sums": (LLAMA_13B, 16, 480),
     "nearstep-13b-24gb-bf16-sums": (LLAMA_13B, 8, 540),
+    "nearstep-13b-24gb-host": (LLAMA_13B, 8, 540),
+    "nearstep-32b-80gb-host": (QWEN3_32B, 4, 580),
     "nearstep-13b": (LLAMA_13B, 2, 480),
     "nearstep-13b-80gb": (LLAMA_13B, 2, 480),
     "nearstep-13b-stream-80gb": (LLAMA_13B, 16, 480),
