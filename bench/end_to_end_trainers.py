@@ -78,6 +78,22 @@ class Near(Memory):
         return {"stats": self.optimizer.stats(), "start": self.optimizer._session.start_seconds}
 
 
+class TorchaoOffload(Memory):
+    """torchao's CPUOffloadOptimizer: PyTorch's fused AdamW on the CPU in the model's bf16. It cannot clip."""
+
+    def __init__(self, model, job):
+        from torchao.optim import CPUOffloadOptimizer
+
+        self.model, self.job = model, job
+        self.optimizer = CPUOffloadOptimizer(
+            model.parameters(), torch.optim.AdamW, lr=job.rate, betas=BETAS, weight_decay=DECAY, fused=True
+        )
+
+    def step(self):
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
 class Several(Memory):
     """FSDP2 or DDP: with nearstep.AdamW, or with PyTorch's fused AdamW on the GPUs, or with that on the host by
     FSDP2's CPUOffloadPolicy."""
@@ -200,5 +216,12 @@ class DeepSpeed(Memory):
 
 
 def make_trainer(model, job):
-    kinds = {"deepspeed": DeepSpeed, "nearstep": Near, "fsdp2": Several, "ddp": Several, "memory": Memory}
+    kinds = {
+        "deepspeed": DeepSpeed,
+        "nearstep": Near,
+        "fsdp2": Several,
+        "ddp": Several,
+        "torchao": TorchaoOffload,
+        "memory": Memory,
+    }
     return kinds[job.row.split("-")[0]](model, job)

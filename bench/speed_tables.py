@@ -210,6 +210,7 @@ SEVERAL = {
     "ddp-nearstep-7b": "DDP with nearstep",
     "nearstep-7b": "nearstep-run, at most 60 GB of each GPU",
     "nearstep-7b-16gb": "nearstep-run, layers streamed through at most 16 GB of each GPU",
+    "nearstep-7b-16gb-peers": "the same, each layer read once from host memory, and from the other GPU",
     "fsdp2-offload-7b": "FSDP2, `CPUOffloadPolicy`, PyTorch's fused AdamW on the CPU in bf16",
 }
 

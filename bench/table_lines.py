@@ -20,6 +20,7 @@ OTHER_COMMITS = {
     "fsdp2",
     "several",
     "several_later",
+    "several_ddp",
     "least_host",
     "deepspeed_7b",
     "fp8",

@@ -38,8 +38,7 @@
 // Only parts of nearstep itself have a use for the calls below that name these.
 namespace nearstep::feed {
 struct JointCopy;
-struct NodePlace;
-}  // namespace nearstep::feed
+}
 namespace nearstep::memory {
 class Buffer;
 class Stream;
@@ -128,9 +127,6 @@ public:
     // Gives away the memory of parameters(), for a client that reads it after the run's end. Only
     // the destructor may follow. Not collective.
     memory::Buffer release_parameters();
-    // Gives away where this rank and the others that share parameters() tell each other about their
-    // GPUs. Not collective.
-    feed::NodePlace release_node_place();
     // The ranks that copy blocks to GPUs with this one. Not collective; valid as long as the run.
     feed::JointCopy joint_copy();
 

@@ -3,7 +3,6 @@
 // this rank.
 #pragma once
 
-#include "feed/node_parts.hpp"
 #include "python/binding/optimizer_plan.hpp"
 #include "python/binding/optimizer_session.hpp"
 #include "python/binding/work_queue.hpp"
@@ -116,7 +115,6 @@ public:
                          const memory::Stream* stream) const {
         session_.copy_parameters(range, to, stream);
     }
-    feed::NodePlace release_node_place() { return session_.engine().release_node_place(); }
     bool can_copy_parameters() const { return session_.engine().can_copy_parameters(); }
     void drop_parameters(shard::ElementRange range) { session_.engine().drop_parameters(range); }
 

@@ -3,18 +3,12 @@
 
 #include "base/error.hpp"
 #include "csd/optimizer.hpp"
-#include "feed/node_parts.hpp"
 #include "memory/buffer.hpp"
 #include "python/binding/checkpoint_state.hpp"
 
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <array>
-#include <tuple>
-#include <utility>
-#include <vector>
 
 namespace nb = nanobind;
 
@@ -56,30 +50,6 @@ nb::list arrays_of(std::array<std::vector<float>, 3> state) {
             nb::ndarray<nb::pytorch, float, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
     }
     return arrays;
-}
-
-void add_node_parts(nb::module_& m) {
-    m.attr("MOST_PIECES") = feed::kMostPieces;
-    nb::class_<feed::NodeParts>(m, "NodeParts")
-        .def_prop_ro("gpu_bytes", &feed::NodeParts::gpu_bytes)
-        .def("counts",
-             [](const feed::NodeParts& self) {
-                 const feed::NodeParts::Counts counts = self.counts();
-                 return std::pair(counts.from_host_bytes, counts.from_peers_bytes);
-             })
-        .def("load",
-             [](feed::NodeParts& self, std::uint64_t tag, std::uint64_t step, std::uintptr_t slot,
-                std::size_t bytes,
-                const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>>& pieces,
-                std::uintptr_t stream) {
-                 std::vector<feed::HostPiece> given;
-                 given.reserve(pieces.size());
-                 for (const auto& [at, host, size] : pieces) {
-                     given.push_back({.at = at, .host = host, .bytes = size});
-                 }
-                 self.load(tag, step, {python::at<std::byte>(slot), bytes}, given,
-                           memory::Stream::borrowed(python::at<CUstream_st>(stream)));
-             });
 }
 
 void add_checkpoint(nb::module_& m) {

@@ -77,8 +77,6 @@ void add_sums(nanobind::module_& m);
 void add_position(nanobind::module_& m);
 // Makes the class of a checkpoint that is read.
 void add_checkpoint(nanobind::module_& m);
-// Makes the class of a node's layers that ranks load together.
-void add_node_parts(nanobind::module_& m);
 
 nanobind::dict dict_of(const StepStats& stats);
 nanobind::dict dict_of(const trace::RunFacts& facts);

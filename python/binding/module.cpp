@@ -139,15 +139,6 @@ std::vector<checkpoint::OtherTensor> others_of(const std::vector<OtherTensor>& o
     return tensors;
 }
 
-// Null: the ranks of the node share no parameters that a GPU reads.
-feed::NodeParts* node_parts_of(Driver& driver, int gpu, std::size_t layer_bytes) {
-    feed::NodePlace place = driver.release_node_place();
-    memory::use_gpu(gpu);
-    return place.ranks > 1 && memory::is_pinned(driver.vector())
-               ? new feed::NodeParts(std::move(place), layer_bytes)  // NOLINT: Python's
-               : nullptr;
-}
-
 }  // namespace
 
 // NOLINTNEXTLINE
@@ -226,7 +217,6 @@ NB_MODULE(_engine, m) {
     add_sums(m);
     add_position(m);
     add_checkpoint(m);
-    add_node_parts(m);
     nb::class_<Driver>(m, "Conductor")
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
@@ -363,7 +353,6 @@ NB_MODULE(_engine, m) {
             },
             nb::call_guard<nb::gil_scoped_release>())
         .def("can_copy_parameters", &Driver::can_copy_parameters)
-        .def("node_parts", &node_parts_of)
         .def(
             "copy_parameters",
             [](const Driver& self, std::size_t begin, std::size_t end, std::uintptr_t address,

@@ -109,7 +109,6 @@ void Run::copy_parameters(shard::ElementRange range, std::span<std::byte> to,
 
 void Run::drop_parameters(shard::ElementRange range) { parts_->resources.drop_parameters(range); }
 memory::Buffer Run::release_parameters() { return std::move(parts_->resources.vector); }
-feed::NodePlace Run::release_node_place() { return std::move(parts_->resources.node_place); }
 feed::JointCopy Run::joint_copy() { return parts_->resources.gpu_transport->joint(); }
 
 // --- A step ---

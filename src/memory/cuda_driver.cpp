@@ -38,9 +38,6 @@ bool find_all(void* library, CudaDriver& driver) {
            find(library, "cuMemGetInfo_v2", driver.memory_info) &&
            find(library, "cuMemAlloc_v2", driver.allocate) &&
            find(library, "cuMemFree_v2", driver.free) &&
-           find(library, "cuIpcGetMemHandle", driver.ipc_handle) &&
-           find(library, "cuIpcOpenMemHandle_v2", driver.open_ipc) &&
-           find(library, "cuIpcCloseMemHandle", driver.close_ipc) &&
            find(library, "cuMemHostAlloc", driver.allocate_host) &&
            find(library, "cuMemFreeHost", driver.free_host) &&
            find(library, "cuMemHostRegister_v2", driver.pin) &&

@@ -4,7 +4,6 @@
 
 #include "base/error.hpp"
 
-#include <array>
 #include <cstddef>
 #include <string>
 
@@ -18,11 +17,6 @@ struct CUstream_st;
 namespace nearstep::memory {
 
 using CudaAddress = unsigned long long;
-
-// Names an allocation for other processes of the machine.
-struct CudaIpcHandle {
-    std::array<char, 64> bytes;
-};
 
 // Members have the functions' names without "cu". Each returns CUDA's code; 0 is success.
 struct CudaDriver {
@@ -44,9 +38,6 @@ struct CudaDriver {
     int (*memory_info)(std::size_t* free, std::size_t* total);
     int (*allocate)(CudaAddress* memory, std::size_t bytes);
     int (*free)(CudaAddress memory);
-    int (*ipc_handle)(CudaIpcHandle* handle, CudaAddress memory);
-    int (*open_ipc)(CudaAddress* memory, CudaIpcHandle handle, unsigned flags);
-    int (*close_ipc)(CudaAddress memory);
     int (*allocate_host)(void** memory, std::size_t bytes, unsigned flags);
     int (*free_host)(void* memory);
     int (*pin)(void* memory, std::size_t bytes, unsigned flags);

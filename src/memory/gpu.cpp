@@ -18,7 +18,6 @@ namespace {
 constexpr unsigned kPortableAndMapped = 3;  // pinned memory that every GPU reaches
 constexpr unsigned kBlockingSync = 1;
 constexpr unsigned kNonBlocking = 1;
-constexpr unsigned kEnablesPeers = 1;
 constexpr int kMemoryType = 2;  // attributes of a pointer, and the types of its memory
 constexpr int kDevicePointer = 3;
 constexpr int kIsManaged = 8;
@@ -201,27 +200,6 @@ void* allocate_pinned(std::size_t bytes) {
         std::memset(memory, 0, bytes);
     }
     return memory;
-}
-
-std::optional<GpuName> name_of_memory(GpuBuffer& memory) {
-    CudaIpcHandle handle{};
-    return cuda_driver().ipc_handle(&handle, address_of(memory.span().data())) == 0
-               ? std::optional(handle.bytes)
-               : std::nullopt;
-}
-
-void* open_memory(const GpuName& name) {
-    CudaAddress memory = 0;
-    if (cuda_driver().open_ipc(&memory, {name}, kEnablesPeers) != 0) {
-        return nullptr;
-    }
-    return reinterpret_cast<void*>(memory);  // NOLINT(performance-no-int-to-ptr): as CUDA has it
-}
-
-void close_memory(void* memory) noexcept {
-    if (const CudaDriver* driver = driver_or_none()) {
-        static_cast<void>(driver->close_ipc(address_of(memory)));
-    }
 }
 
 PinnedRange::PinnedRange(std::span<const std::byte> memory) {

@@ -9,10 +9,8 @@
 #include "base/error.hpp"
 #include "base/handle.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -98,15 +96,6 @@ private:
 using GpuBuffer = OwnMemory<allocate_on_gpu, free_on_gpu>;
 // Host memory that the GPU accesses at the link's full speed; zero at first.
 using PinnedBuffer = OwnMemory<allocate_pinned, free_pinned>;
-
-// The name of a whole GpuBuffer for other processes of the node; none: the GPU gives it no name.
-using GpuName = std::array<char, 64>;
-std::optional<GpuName> name_of_memory(GpuBuffer& memory);
-// Another process's GpuBuffer, which the calling thread's GPU reads; null: it cannot. That process
-// must still have it.
-void* open_memory(const GpuName& name);
-void close_memory(void* memory) noexcept;
-using PeerMemory = Handle<void*, close_memory>;
 
 // Pins host memory owned by someone else during this object's life. If pinning fails, copies are
 // slower but correct.

@@ -9,7 +9,7 @@
 namespace nearstep::memory {
 namespace {
 
-constexpr std::array<KernelLaunch, 13> kKernels = {{
+constexpr std::array<KernelLaunch, 11> kKernels = {{
     {.file = "memory/gpu_arrays.cu", .kernel = "memory::convert<std::uint16_t>"},
     {.file = "memory/gpu_arrays.cu", .kernel = "memory::add<float, std::uint16_t>"},
     {.file = "memory/gpu_arrays.cu", .kernel = "memory::add_up"},
@@ -22,8 +22,6 @@ constexpr std::array<KernelLaunch, 13> kKernels = {{
     {.file = "codec/gpu_topk.cu", .kernel = "codec::encode_topk"},
     {.file = "csd/gpu_update.cu", .kernel = "csd::update<arith::StateFormat::compact>"},
     {.file = "model/gpu_loss.cu", .kernel = "model::cross_entropies<std::uint16_t>"},
-    {.file = "feed/gpu_node_parts.cu", .kernel = "feed::mark"},
-    {.file = "feed/gpu_node_parts.cu", .kernel = "feed::fetch_part"},
 }};
 
 // Tests a version of CUDA, whose kernels are kept in a folder of the test.

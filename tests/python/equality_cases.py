@@ -44,7 +44,7 @@ ON_RANKS = {
     ],
     4: ["gpt2_groups_cosine_clipping", "llama_accumulation"],
 }
-ON_GPUS = {2: ["streamed_values_count_once", "layers_of_peers", "layers_of_peers_in_any_order"]}
+ON_GPUS = {2: ["streamed_values_count_once"]}
 _NETWORKS = ("gpt2", "bert", "bloom", "vit", "qwen2", "llama", "lora")
 NEEDS = {
     name: ("transformers",) + (("peft",) if name == "lora" else ())

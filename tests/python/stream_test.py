@@ -3,8 +3,6 @@ memory as well. One process, one rank."""
 
 import copy
 import re
-import types
-import unittest
 
 import launcher
 from package import Package
@@ -16,9 +14,6 @@ import torch
 
 import nearstep
 import networks
-from nearstep._pinned import views
-from nearstep._streaming.slots import Layer
-from nearstep._streaming.window import NodeVector
 
 
 class Runs(Package):
@@ -207,65 +202,6 @@ class Streamed(Runs):
         self.refuses(
             ValueError, ("torch.float32", "torch.bfloat16"), lambda: self.make(nearstep.groups(mixed), stream=stream)
         )
-
-
-class Parts:
-    """Stands for the engine's, and keeps what it is given."""
-
-    def __init__(self):
-        self.loads = []
-
-    def load(self, *given):
-        self.loads.append(given)
-
-    def counts(self):
-        return 7, 3
-
-
-class VectorOfANode(unittest.TestCase):
-    """Which layers the ranks of a node read once for all of them, and by which tags they know them."""
-
-    def setUp(self):
-        self.conductor, self.parts = types.SimpleNamespace(steps=0), Parts()
-        self.memory, self.stream = torch.empty(4096, dtype=torch.uint8), types.SimpleNamespace(cuda_stream=5)
-        self.layers = [self.layer(0), self.layer(2)]
-        self.source = NodeVector(self.conductor, self.layers, self.parts)
-
-    @staticmethod
-    def layer(number):
-        homes = [torch.zeros(300, dtype=torch.bfloat16), torch.zeros(10, dtype=torch.bfloat16)]
-        return Layer(None, homes, [number, number + 1], [number], homes=homes, outside=list(homes))
-
-    def load(self, layer, homes=None):
-        return self.source.load(layer, homes or list(layer.homes), self.memory, self.stream)
-
-    def test_pieces_lie_where_the_slot_has_the_parameters(self):
-        [layer, _] = self.layers
-        self.assertTrue(self.load(layer))
-        [(tag, _, slot, size, pieces, _)] = self.parts.loads
-        places = [(view.data_ptr() - slot, view.nbytes) for view in views(self.memory, layer.params)]
-        self.assertEqual([(at, size) for at, _, size in pieces], places)
-        self.assertEqual([address for _, address, _ in pieces], [home.data_ptr() for home in layer.homes])
-        self.assertEqual((size, slot), (layer.slot_bytes, self.memory.data_ptr()))
-
-    def test_no_two_layers_or_steps_have_the_same_tag(self):
-        for self.conductor.steps in range(3):
-            for layer in self.layers:
-                self.load(layer)
-        tags = [tag for tag, *_ in self.parts.loads]
-        self.assertEqual(len(set(tags)), 6)
-        self.assertNotIn(0, tags)
-        self.load(self.layers[1])
-        self.assertEqual(self.parts.loads[-1][0], tags[-1])
-
-    def test_what_other_ranks_may_not_see_alike_comes_from_here(self):
-        [layer, other] = self.layers
-        self.assertFalse(self.load(layer, [layer.homes[0].clone(), layer.homes[1]]))  # the program's memory
-        other.numbers[1] = None  # frozen
-        self.assertFalse(self.load(other))
-        self.assertEqual(self.parts.loads, [])
-        of_host = 7 + layer.slot_bytes + other.slot_bytes
-        self.assertEqual(self.source.seconds, {"streamed_from_host_bytes": of_host, "streamed_from_peers_bytes": 3})
 
 
 if __name__ == "__main__":

@@ -236,47 +236,6 @@ def streamed_values_count_once():
     opt.close()
 
 
-def _trained_by_streams(from_peers, pass_of=lambda model, step: None):
-    """Returns the masters' digest after six steps, and the bytes with which layers were loaded."""
-    torch.cuda.set_device(RANK)
-    model = networks.Layers(6, 1000).to("cuda", torch.bfloat16)
-    opt = nearstep.AdamW(model, lr=1e-3, stream=nearstep.Stream(slots=2, from_peers=from_peers), **state("peers"))
-    for step in range(6):
-        x, y = torch.randn(2, 64, 1000, generator=torch.Generator().manual_seed(step)).to("cuda", torch.bfloat16)
-        pass_of(model, step)
-        networks.descend(torch.nn.functional.mse_loss(model(x), y), opt)
-    digest = opt.masters_digest()
-    torch.cuda.synchronize()
-    facts = opt.stats()
-    opt.close()
-    return digest, facts.get("streamed_from_host_bytes"), facts.get("streamed_from_peers_bytes")
-
-
-def layers_of_peers():
-    """Layers whose parts come from the other GPU have the bits of host memory."""
-    digest, _, none = _trained_by_streams(False)
-    found, of_host, of_peers = _trained_by_streams(True)
-    print(f"rank {RANK}: {of_host} bytes of layers came from host memory, {of_peers} from the other GPU")
-    expect(none is None and found == digest, "the masters are the same")
-    expect(of_peers > 0, f"{of_peers} bytes came from the other GPU, {of_host} from host memory")
-    whole = of_host + of_peers
-    expect(of_host >= 0.49 * whole, f"each rank reads its own part, {of_host} of {whole} bytes, in host memory")
-
-
-def layers_of_peers_in_any_order():
-    """Each rank may compute layers that the other does not, in another order, at another time."""
-
-    def one_alone(model, step):
-        with torch.no_grad():
-            for layer in reversed(list(model.layers)) if step % 2 == RANK else ():
-                layer(torch.ones(8, 1000, device="cuda", dtype=torch.bfloat16))
-                time.sleep(0.01)
-
-    digest, *_ = _trained_by_streams(False, one_alone)
-    found, *_ = _trained_by_streams(True, one_alone)
-    expect(found == digest, "the masters are the same")
-
-
 def used_in_some_steps_with_adamw():
     """AdamW counts the steps of each parameter, also after a restart and from a checkpoint."""
     theirs = networks.Sometimes(lambda step, share: step % 3 == 2)

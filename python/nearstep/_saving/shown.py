@@ -20,9 +20,7 @@ class ShownState(torch.optim.Optimizer):
         over all ranks. Totals so far: ``skipped`` steps, whose gradient was not finite, ``guesses`` that a step needs
         no clipping, with which its update began in backward, and ``misses``, the wrong ones. With
         ``Stream(host_memory_gb=...)`` ``read_s``, in which layers were read from storage, and ``awaited_s``, in which
-        the program waited for that. With ``Stream(from_peers=True)`` on several GPUs of a
-        host, totals of this rank: ``streamed_from_host_bytes`` and ``streamed_from_peers_bytes``, with which layers
-        were loaded. Empty before the first step of this process."""
+        the program waited for that. Empty before the first step of this process."""
         stats = {**self._conductor.stats(), **self._session.stream_seconds} if self.has_begun else {}
         return stats if stats.get("is_of_step") else {}
 

@@ -123,7 +123,7 @@ class Slots:
     memory, and the same happens."""
 
     def __init__(self, layers: list[Layer], count: int, device: torch.device, source, watch):
-        """``source``: see window.py; ``watch(layer)``: called when a layer's parameters are in a slot,
+        """``source``: a Vector, a Window or a State; ``watch(layer)``: called when a layer's parameters are in a slot,
         where the program's writes would be lost.
         """
         self._layers = layers
@@ -197,15 +197,12 @@ class Slots:
             if any(home is not None and home.is_cuda for home in homes):  # the program's
                 self._copies.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._copies), DisableTorchFunctionSubclass():
-            places = list(views(slot.memory, layer.params))
-            if not self._source.load(layer, homes, slot.memory, self._copies):
-                for number, home, place in zip(layer.numbers, homes, places):
-                    if home is None:
-                        self._source.copy(number, place, self._copies)
-                    else:
-                        place.copy_(home, non_blocking=True)
-            for p, place in zip(layer.params, places):
-                p.data = place
+            for p, number, home, view in zip(layer.params, layer.numbers, homes, views(slot.memory, layer.params)):
+                if home is None:
+                    self._source.copy(number, view, self._copies)
+                else:
+                    view.copy_(home, non_blocking=True)
+                p.data = view
         if slot.has_stream:
             slot.loaded.record(self._copies)
         self._source.taken(layer, self._copies)

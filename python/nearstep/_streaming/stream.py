@@ -20,11 +20,7 @@ class Stream:
 
     ``host_memory_gb``: the host memory that this process may take. Trained parameters then stay in storage: layers are
     read from the state ahead of their use, and the update writes new values there. Inputs of layers that wait on the
-    host and do not fit there go to files beside the state. Default: all are in host memory.
-
-    ``from_peers``: the ranks of a host that has several GPUs read each trained parameter in host memory once for all of
-    them, and the rest from each other's GPUs, as long as they compute the same layers at the same time. This takes the
-    memory of three layers, divided by the number of ranks, on each GPU."""
+    host and do not fit there go to files beside the state. Default: all are in host memory."""
 
     @suggests
     def __init__(
@@ -33,7 +29,6 @@ class Stream:
         slots: int | None = None,
         activations: str | None = None,
         host_memory_gb: float | None = None,
-        from_peers: bool = False,
     ):
         if (gpu_memory_gb is None) == (slots is None):
             raise ValueError("Stream takes one of gpu_memory_gb and slots.")
@@ -43,7 +38,6 @@ class Stream:
         check_memory("host_memory_gb", host_memory_gb)
         if activations not in (None, "gpu", "host"):
             raise ValueError(f'activations={activations!r}: they wait on the "gpu" or on the "host".')
-        self.from_peers = from_peers
         self.gpu_memory_gb, self.slots, self.activations, self.host_memory_gb = (
             gpu_memory_gb,
             slots,

@@ -27,7 +27,7 @@ from .slots import HostMemory, Layer, Slots, layers_with_params
 from .work import Work
 from .spill import Spill
 from .stream import FEWEST_SLOTS, Stream
-from .window import NodeVector, State, Vector, Window
+from .window import State, Vector, Window
 
 
 def _uses_of(module, pairs: list) -> list:
@@ -134,11 +134,6 @@ class Streaming:
             )
         self._frozen.reserve(device)
         self._source, self._inputs_room, self._spill = Vector(conductor), math.inf, None
-        if self._settings.from_peers and device.type == "cuda" and not self.is_from_storage:
-            parts = conductor.node_parts(device.index, self._slot_bytes)
-            if parts is not None:
-                self._engine_bytes += parts.gpu_bytes
-                self._source = NodeVector(conductor, self._layers, parts)
         if self.is_from_storage:
             trained = [layer for layer in self._layers if layer.is_trained]
             reads_state = conductor.can_copy_parameters()
@@ -354,7 +349,7 @@ class Streaming:
 
     @property
     def seconds(self) -> dict:
-        """Facts for Optimizer.stats()."""
+        """Seconds for which the last step read parameters from storage and waited for them."""
         return self._source.seconds
 
     @property

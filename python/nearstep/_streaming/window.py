@@ -8,8 +8,7 @@ import time
 
 import torch
 
-from .. import _engine
-from .._pinned import PinnedMemory, padded
+from .._pinned import PinnedMemory
 from .._storage import PAGE, aligned, read, whole_pages
 
 _FEWEST_ROOMS = 2  # one is copied to a slot while the next is read
@@ -40,11 +39,6 @@ class Vector:
             self._conductor.await_block(block)
         return layer.homes
 
-    def load(self, layer, homes: list, memory, stream) -> bool:
-        """Whether it loads the layer into the memory of its slot itself, in the order of ``stream``. ``homes``: where
-        the parameters are."""
-        return False
-
     def taken(self, layer, stream) -> None:
         """The layer is copied in the order of ``stream``; None: it was."""
 
@@ -53,52 +47,6 @@ class Vector:
 
     def close(self) -> None:
         pass
-
-
-class NodeVector(Vector):
-    """The ranks of a node share the vector, and each reads its part of a layer there and the others in the memory of
-    the other ranks' GPUs."""
-
-    def __init__(self, conductor, layers: list, parts):
-        """``parts``: the engine's, see src/feed/node_parts.hpp."""
-        super().__init__(conductor)
-        self._numbers = {layer: i for i, layer in enumerate(layers)}
-        self._parts = parts
-        self._others_bytes = 0  # that were loaded as by Vector
-
-    def load(self, layer, homes: list, memory, stream) -> bool:
-        pieces = pieces_of(layer, homes)
-        if not pieces:
-            self._others_bytes += layer.slot_bytes
-            return False
-        step = self._conductor.steps
-        tag = 1 + step * len(self._numbers) + self._numbers[layer]
-        self._parts.load(tag, step, memory.data_ptr(), layer.slot_bytes, pieces, stream.cuda_stream)
-        return True
-
-    @property
-    def seconds(self) -> dict:
-        if self._parts is None:
-            return {}
-        of_host, of_peers = self._parts.counts()
-        return {"streamed_from_host_bytes": of_host + self._others_bytes, "streamed_from_peers_bytes": of_peers}
-
-    def close(self) -> None:
-        self._parts = None
-
-
-def pieces_of(layer, homes: list) -> list:
-    """Returns place in the slot, address and bytes of each parameter of a layer that is in the vector, which all ranks
-    see alike; an empty list for other layers, and for very many parameters."""
-    if any(number is None for number in layer.numbers) or len(homes) > _engine.MOST_PIECES:
-        return []
-    if any(home is not own for home, own in zip(homes, layer.homes)):  # the program's
-        return []
-    found, at = [], 0
-    for home in homes:
-        found.append((at, home.data_ptr(), home.nbytes))
-        at += padded(home.nbytes)
-    return found
 
 
 class State(Vector):

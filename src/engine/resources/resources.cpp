@@ -135,9 +135,6 @@ void Resources::make_pipeline() {
     if (has_gpu && !has_parts() && options.parameters == ParameterHome::vector) {
         pinned = memory::PinnedRange(vector.span());
     }
-    if (are_on_gpus && kind == offload::VectorKind::whole && sharers.most_beside() > 1) {
-        node_place = make_node_place(world, sharers, settings.csd.storage_ranks);
-    }
     pipeline = std::make_unique<offload::StepPipeline>(
         world,
         offload::PipelineSettings{

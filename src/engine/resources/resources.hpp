@@ -99,7 +99,6 @@ struct Resources {
     offload::VectorKind kind = {};
     memory::Buffer vector;       // the padded parameter vector
     memory::PinnedRange pinned;  // pins the vector for a GPU
-    feed::NodePlace node_place;  // of several ranks that share the vector for their GPUs
     std::optional<GpuTransport> gpu_transport;
     csd::StateCommit log;               // used by the pipeline's updates
     Executor pool{pool_threads() - 1};  // used by the pipeline

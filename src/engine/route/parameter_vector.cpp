@@ -2,21 +2,11 @@
 // resources.cpp.
 #include "engine/route/parameter_vector.hpp"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace nearstep::engine {
-
-namespace {
-
-// How a node does without memory that its ranks share.
-constexpr memory::SharedUse kSharedParameters = {"parameters",
-                                                 R"(set placement.parameters = "replicated")"};
-
-}  // namespace
 
 ParameterGroups parameter_groups(const config::EngineSettings& settings,
                                  const mpi::Topology& nodes) {
@@ -59,25 +49,10 @@ memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::
     }
     const mpi::Communicator node =
         world.split(sharers.group_of[static_cast<std::size_t>(world.rank())]);
-    memory::Buffer shared = share_memory(world, node, has_all ? bytes : 0, kSharedParameters);
+    memory::Buffer shared =
+        share_memory(world, node, has_all ? bytes : 0,
+                     {"parameters", R"(set placement.parameters = "replicated")"});
     return has_all ? std::move(shared) : memory::Buffer::untouched(bytes);
-}
-
-feed::NodePlace make_node_place(const mpi::Communicator& world, const mpi::Topology& sharers,
-                                int storage_ranks) {
-    const int computing = world.size() - storage_ranks;
-    const std::vector<int>& beside = sharers.ranks_beside(world.rank());
-    const auto ranks =
-        static_cast<int>(std::ranges::count_if(beside, [&](int rank) { return rank < computing; }));
-    const mpi::Communicator node =
-        world.split(sharers.group_of[static_cast<std::size_t>(world.rank())]);
-    const bool computes = world.rank() < computing;
-    memory::Buffer notes =
-        share_memory(world, node, computes ? static_cast<std::size_t>(ranks) * feed::kNoteBytes : 0,
-                     kSharedParameters);
-    return {.notes = std::move(notes),
-            .rank = sharers.rank_in_group(world.rank()),
-            .ranks = computes ? ranks : 1};
 }
 
 }  // namespace nearstep::engine

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "feed/node_parts.hpp"
 #include "memory/buffer.hpp"
 #include "memory/shared_memory.hpp"
 #include "mpi/communicator.hpp"
@@ -36,10 +35,5 @@ memory::Buffer share_memory(const mpi::Communicator& world, const mpi::Communica
 memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::Topology& sharers,
                                      std::size_t bytes, offload::VectorKind kind,
                                      int storage_ranks);
-
-// The rank's place among those that share a vector for their GPUs. Collective over `sharers`;
-// throws ConfigError as make_parameter_vector() does.
-feed::NodePlace make_node_place(const mpi::Communicator& world, const mpi::Topology& sharers,
-                                int storage_ranks);
 
 }  // namespace nearstep::engine
