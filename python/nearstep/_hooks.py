@@ -7,6 +7,7 @@ import weakref
 
 import torch
 
+from ._model.groups import compiled_layers
 from ._torch_private import leave_uncompiled
 
 leave_uncompiled(__package__)
@@ -59,12 +60,14 @@ def _readers(module, reads: list) -> tuple:
     """Pairs of a module that takes hooks and the blocks that its forward reads, the whole module first; and whether
     some parameters are read by code that no hook and no watched parameter precedes: TorchScript's."""
     parents = {id(child): parent for parent in module.modules() for child in parent.children()}
+    compiled = compiled_layers(module)
     blocks_of = {id(module): (module, set())}
     for owner, blocks, _ in reads:
         while isinstance(owner, torch.jit.ScriptModule) and id(owner) in parents:
             owner = parents[id(owner)]
         if isinstance(owner, torch.jit.ScriptModule):
             return [], True
+        owner = compiled.get(id(owner), owner)
         blocks_of.setdefault(id(owner), (owner, set()))[1].update(blocks)
     return [(owner, sorted(blocks)) for owner, blocks in blocks_of.values()], False
 

@@ -17,6 +17,19 @@ class OfTheProgram(torch.nn.Sequential):
         return super().forward(x)
 
 
+class LayerOfParts(torch.nn.Module):
+    """A layer with a list inside, as those of diffusers have."""
+
+    def __init__(self, parts):
+        super().__init__()
+        self.parts = torch.nn.ModuleList(parts)
+
+    def forward(self, x):
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
 class Compiled(Package):
     def model(self, how):
         """Compiled at any depth; "eager" is the backend that compiles nothing."""
@@ -93,6 +106,34 @@ class Compiled(Package):
         wanted = trained(None, True)
         for is_compiled_before in (True, False):
             self.assertEqual(trained(nearstep.Stream(slots=2), is_compiled_before), wanted)
+
+    def test_a_compiled_layer_with_a_list_inside_stays_one_graph(self):
+        def graphs(is_wrapped, trains):
+            torch._dynamo.reset()
+            found = []  # operations of each graph
+
+            def backend(graph, _):
+                found.append(len(graph.graph.nodes))
+                return graph.forward
+
+            model = networks.Layers(3, 64)
+            model.layers = torch.nn.ModuleList(LayerOfParts(layer) for layer in model.layers)
+            for i, layer in enumerate(model.layers):
+                if is_wrapped:
+                    model.layers[i] = torch.compile(layer, backend=backend)
+                else:
+                    layer.compile(backend=backend)
+            if trains:
+                _, opt = self.make(model, path=self.folder / f"lists-{is_wrapped}")
+                networks.descend(model.loss(0), opt)
+                opt.close()
+            else:
+                model.loss(0).backward()
+            return found
+
+        for is_wrapped in (False, True):
+            with self.subTest(is_wrapped=is_wrapped):
+                self.assertEqual(graphs(is_wrapped, True), graphs(is_wrapped, False))
 
 
 if __name__ == "__main__":

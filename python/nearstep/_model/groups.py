@@ -120,6 +120,18 @@ def layers_of(module):
             yield from layers_of(child)
 
 
+def compiled_layers(module) -> dict:
+    """The entry of a list that torch.compile() has compiled, by the ids of the modules inside it. A hook inside would
+    cut its graph in two."""
+    found: dict = {}
+    for parent in filter(_is_list, module.modules()):
+        for child in parent.children():
+            if plain_module(child) is not child or getattr(child, "_compiled_call_impl", None) is not None:
+                for inside in child.modules():
+                    found.setdefault(id(inside), child)  # the outermost comes first
+    return found
+
+
 def _blocks_of(module: torch.nn.Module, index: dict) -> tuple[list[Block], list]:
     """Cuts the module into its layers, in the order of their creation. Returns the blocks, and pairs of a module and
     the parameters that its own forward reads. ``index``: the number of each trained parameter, by its id."""
