@@ -129,7 +129,8 @@ SPEED = {
 }
 MICRO_BATCH = {"rows of a micro-batch": lambda line: str(line["settings"]["micro_batch"])}
 FIRST_STEP = {"first step, s": lambda line: f"{line['first_step_s']:.0f}"}
-HOST_MEMORY = {"host memory, GB": lambda line: f"{line['host_gb']:.0f}"}
+# Of the whole machine, or of the process where other work ran beside it.
+HOST_MEMORY = {"host memory, GB": lambda line: f"{line['host_gb'] or line['resident_gb']:.0f}"}
 
 
 def gpu_memory(line):
@@ -252,6 +253,17 @@ HOST = {
 }
 
 
+# Rows on a host of 128 GB, each with one of two GPUs and half of the cores.
+HOST_128 = {
+    "nearstep-7b": "6.7e9, at most 60 GB",
+    "torchao-7b-unclipped": "6.7e9, torchao's `CPUOffloadOptimizer`, PyTorch's AdamW on the CPU in bf16, not clipped",
+    "nearstep-13b-80gb-bf16-sums": "13e9, at most 78 GB, sums of gradients in bf16",
+    "nearstep-13b-24gb-host": "13e9, layers streamed through at most 24 GB, sums in bf16, no parameters beside the state",
+    "memory-30b-lora": "30.5e9, LoRA in memory, bf16",
+    "nearstep-30b-lora-24gb": "30.5e9, LoRA beside streamed layers, at most 24 GB",
+}
+
+
 def sizes():
     """Each size and limit of the GPU's memory."""
     return size_rows(lines_of("sizes"), SIZES)
@@ -263,8 +275,16 @@ def less_host(name):
     return size_rows(found, {row: HOST[row] for row in found})
 
 
-def size_rows(found, names):
-    of_in_memory = share_of(lines_of("sizes")["memory-7b"]["tokens_per_s"])
+def host_128():
+    """What a host of 128 GB trains."""
+    found = lines_of("host_128")
+    in_memory = share_of(found["memory-30b-lora"]["tokens_per_s"])
+    return size_rows(found, HOST_128, lambda line: in_memory(line) if "30b" in line["row"] else "-")
+
+
+def size_rows(found, names, of_in_memory=None):
+    """``of_in_memory(line)``: by default beside the row in memory of `sizes`."""
+    of_sizes = share_of(lines_of("sizes")["memory-7b"]["tokens_per_s"])
     return table_of(
         [found[row] for row in names],
         {
@@ -272,7 +292,7 @@ def size_rows(found, names):
             **MICRO_BATCH,
             **STEPS,
             **SPEED,
-            "of in memory": lambda line: "-" if "13b" in line["row"] else of_in_memory(line),
+            "of in memory": of_in_memory or (lambda line: "-" if "13b" in line["row"] else of_sizes(line)),
             "GPU memory, GB: allocated (reserved; outside of PyTorch)": lambda line: (
                 "{gpu_gb:.1f} ({gpu_reserved_gb:.1f}; {gpu_outside_gb:.1f})".format(**line)
             ),

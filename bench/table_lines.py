@@ -31,6 +31,7 @@ OTHER_COMMITS = {
     "one_place_base",
     "power_cuts",
     "sizes",
+    "host_128",
     "less_host",
     "less_host_later",
     "pasted",
