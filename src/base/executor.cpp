@@ -149,15 +149,22 @@ long number_in_environment(const char* variable) {
     return given != nullptr ? std::strtol(given, nullptr, 10) : 0;
 }
 
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): a process has one host.
+std::atomic<int> processes_found = 0;
+
 }  // namespace
+
+void share_cores(int processes) { processes_found = processes; }
 
 int pool_threads() {
     constexpr long kMost = 16;
     const long given = number_in_environment("OMP_NUM_THREADS");
-    const long processes = number_in_environment("LOCAL_WORLD_SIZE");
-    if (given > 1 || (given == 1 && processes <= 1)) {
+    const long told = number_in_environment("LOCAL_WORLD_SIZE");
+    if (given > 1 || (given == 1 && told <= 1)) {
         return static_cast<int>(std::min(given, kMost));
     }
+    const long found = processes_found;
+    const long processes = found > 0 ? found : told;
     const long share = processes > 1 ? host_cores() / processes : kMost;
     return static_cast<int>(std::clamp<long>(std::min<long>(share, usable_cores()), 1, kMost));
 }

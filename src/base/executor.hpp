@@ -87,11 +87,14 @@ private:
     std::shared_ptr<Ticket::Operation> operation_;
 };
 
-// Threads for a rank's loops: OMP_NUM_THREADS if set, else usable_cores(). At most 16, because
-// 16 threads saturate memory bandwidth. torchrun and accelerate name the processes of the host in
-// LOCAL_WORLD_SIZE and set OMP_NUM_THREADS to 1 where the user did not: each of several processes
-// takes its share of the host's cores then.
+// Threads for a rank's loops: OMP_NUM_THREADS if set, else usable_cores(), of which each of several
+// processes of the host takes its share. At most 16, because 16 threads saturate memory bandwidth.
+// torchrun and accelerate set OMP_NUM_THREADS to 1 where the user did not, so that 1 counts as not
+// set beside a LOCAL_WORLD_SIZE above 1.
 int pool_threads();
+// Says how many processes share the host's cores; 0: LOCAL_WORLD_SIZE says so. A start calls it
+// when its ranks have found each other. Any thread may call.
+void share_cores(int processes);
 
 // Any thread may call, except that work of an executor must not call share() of the same one.
 class Executor {

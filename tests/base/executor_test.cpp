@@ -81,6 +81,27 @@ TEST(PoolThreads, AreAShareOfTheHostsCoresWhereTorchrunSetsOne) {
     EXPECT_EQ(pool_threads(), 5);
 }
 
+// spawn() of torch.multiprocessing sets neither variable.
+TEST(PoolThreads, AreAShareOfTheHostsCoresOnceRanksHaveFoundEachOther) {
+    Environment environment;
+    environment.set("OMP_NUM_THREADS", "");
+    environment.set("LOCAL_WORLD_SIZE", "");
+    const int alone = pool_threads();
+    share_cores(100000);
+    EXPECT_EQ(pool_threads(), 1);
+    environment.set("LOCAL_WORLD_SIZE", "1");
+    EXPECT_EQ(pool_threads(), 1);
+    share_cores(1);
+    environment.set("LOCAL_WORLD_SIZE", "100000");  // of several hosts
+    EXPECT_EQ(pool_threads(), alone);
+    share_cores(2);
+    environment.set("OMP_NUM_THREADS", "1");
+    EXPECT_EQ(pool_threads(), std::clamp(std::min(host_cores() / 2, usable_cores()), 1, 16));
+    environment.set("LOCAL_WORLD_SIZE", "");
+    EXPECT_EQ(pool_threads(), 1);  // the user has set it
+    share_cores(0);
+}
+
 TEST(Executor, SharesItsThreadsBetweenLoopsAndSubmittedWork) {
     Executor executor(2);
     std::atomic<int> turns = 0;

@@ -1,10 +1,13 @@
 // The order of a run's collective calls of MPI on two ranks: at a start, in steps, and at a
 // restart. A collective that is added, moved or dropped changes a list here.
+#include "base/executor.hpp"
+#include "base/machine.hpp"
 #include "engine/run_fixture.hpp"
 #include "support/test.hpp"
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace {
@@ -149,6 +152,17 @@ TEST_F(Collectives, OfAStartOfStepsAndOfARestartHaveOneOrder) {
     EXPECT_EQ(run->steps_done(), 2);
     EXPECT_EQ(collectives_of([&] { take_step(*run); }), step);
     EXPECT_EQ(collectives_of([&] { run.reset(); }), end);
+}
+
+// A start tells how many ranks there are, whoever has started these.
+TEST_F(Collectives, OfAStartShareTheCoresOfTheHost) {
+    Environment environment;
+    environment.set("OMP_NUM_THREADS", "");
+    environment.set("LOCAL_WORLD_SIZE", "");
+    share_cores(0);
+    const engine::Run run = open(StartRequest::Kind::fresh);
+    EXPECT_EQ(pool_threads(),
+              std::clamp(std::min(host_cores() / world.size(), usable_cores()), 1, 16));
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ OF_TWO = (
     "replaced",
     "saved",
     "refused",
+    "hosts",
     "left",
 )
 FORMS = {2: OF_ALL + OF_TWO, 4: (*OF_ALL, "hsdp", "tensor_parallel_in_shards"), 1: ("fsdp", "ddp", "replaced")}
@@ -43,7 +44,7 @@ if IS_ON_GPU:  # a GPU is one rank's
     EQUAL = {2: (("plain", "ddp"), ("fsdp", "recomputed", "from_meta", "replaced"))}
     ONCE_MORE = ("fsdp", "ddp", "mixed", "tensor_parallel")
 if MOST_RANKS == 1:
-    NEED_MORE = ("experts", "saved", "left")
+    NEED_MORE = ("experts", "saved", "left", "hosts")
     FORMS = {1: tuple(form for form in FORMS[2] if form not in NEED_MORE)}
     EQUAL = {1: EQUAL[2]}
     KILLS = (("fsdp", "0@2@after"), ("ddp", "0@2@before"))

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -336,7 +337,23 @@ def expect(is_true, what):
         raise AssertionError(what)
 
 
-_OTHERS = {form.__name__: form for form in (checkpointed, saved, refused, left)}
+def hosts(rank, folder, ranks):
+    """Ranks share the cores of the host on which they find each other, also if their launcher, as spawn() of
+    torch.multiprocessing, names no number."""
+    told = os.environ.pop("LOCAL_WORLD_SIZE")
+    for name, beside in (("a", ranks), (f"b{rank}", 1)):
+        opt = make_optimizer(ddp(made(), ranks)[0], folder / name[0])
+        with unittest.mock.patch.object(socket, "gethostname", lambda: name):
+            opt.resume()
+        found = opt._own._session.processes_beside
+        expect(found == beside, f"{found} ranks of the host {name}")
+        opt.close()
+    os.environ["LOCAL_WORLD_SIZE"] = told
+    if rank == 0:
+        print("hosts", 0, 0, 0, 0, flush=True)
+
+
+_OTHERS = {form.__name__: form for form in (checkpointed, saved, refused, left, hosts)}
 
 
 def use_gpu(rank):

@@ -59,10 +59,10 @@ def _kind_of(module) -> str:
     return next(kind.__name__ for kind in kinds if FSDPModule is None or not issubclass(kind, FSDPModule))
 
 
-def engine_of(part: folders.Part, optimizer, paths: list, rank: int, layout):
+def engine_of(part: folders.Part, optimizer, paths: list, world, layout):
     """Makes an engine that reads or writes the state of a part, as if this process were alone. ``layout``: the
     model's."""
-    given = given_to_part(optimizer._given, part.within(paths), part.name, rank, False)
+    given = given_to_part(optimizer._given, part.within(paths), part.name, world.rank, False)
     module = optimizer._module
     is_whole = isinstance(part, folders.Whole)
     kind = shadow.NAME if not is_whole else "tensors" if module is None else _kind_of(module)
@@ -77,5 +77,5 @@ def engine_of(part: folders.Part, optimizer, paths: list, rank: int, layout):
         gpu=None,
         gradient_stream=0,
         fills_gpu=False,
-        processes_beside=1,
+        processes_beside=world.beside,
     )

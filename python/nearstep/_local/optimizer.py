@@ -104,7 +104,7 @@ class Local:
         self._names, self._made_with = layout.names, self._groups_of()
         parts = self._world.together(lambda: Parts(layout, self._world))
         self._world.together(parts.find_reduced)
-        if any(one != parts.alike() for one in self._world.gather_objects(parts.alike())):
+        if any(one != parts.alike() for one in self._world.gather_with_hosts(parts.alike())):
             raise of_all_ranks(
                 ValueError(
                     "The ranks have different parameters that are not DTensors, as in stages of a pipeline: give each "

@@ -143,7 +143,7 @@ class _Start:
         world.together(lambda: folders.remove_newer(paths, layout[0]))
 
         def opened(old):
-            return engine_of(old, optimizer, paths, world.rank, optimizer.lay_out_whole())
+            return engine_of(old, optimizer, paths, world, optimizer.lay_out_whole())
 
         carried = carry(world, paths[0], layout[1], here, opened, self._parts.pieces)
         done = self._open(part, True, None, carried)
@@ -169,7 +169,7 @@ class _Start:
             own._session.carried = carried and carried.of(own._params)
             if world.is_several:
                 own._session.whole = (world.size, sum(p.numel() for p in self._parts.params))
-            own._session.processes_beside = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) or world.size
+            own._session.processes_beside = world.beside
             world.together(lambda: own._begin(is_resuming=self._is_resuming, checkpoint=mine))
         else:
             opening(None, None)

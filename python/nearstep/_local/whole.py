@@ -49,7 +49,7 @@ def _take_over(optimizer, paths: list) -> None:
         return
 
     def opened(part):
-        return engine_of(part, optimizer, paths, 0, layout)
+        return engine_of(part, optimizer, paths, World.alone(), layout)
 
     here = [part for part in parts if part.layout == newest]
     _write(optimizer, paths, carry(World.alone(), paths[0], newest[1], here, opened, _pieces(layout)))
@@ -65,7 +65,7 @@ def _write(optimizer, paths: list, carried) -> None:
     """Writes the carried state as that of this process alone."""
     layout = optimizer._session.layout
     of_tensors = carried.of(layout.params)
-    engine = engine_of(whole_of(layout), optimizer, paths, 0, layout)
+    engine = engine_of(whole_of(layout), optimizer, paths, World.alone(), layout)
     try:
         engine.open(_engine.StartRequest(_engine.StartRequest.Kind.FRESH, ""))
         of_tensors.pass_to(engine)

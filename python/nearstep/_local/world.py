@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import socket
 import weakref
 
 import torch
@@ -64,12 +65,13 @@ class World:
         if self.is_several and _backend_for("cpu") and dist.group.WORLD not in _on_host:
             _on_host[dist.group.WORLD] = dist.new_group(backend="gloo")
         self.rank, self.size = (dist.get_rank(), dist.get_world_size()) if self.is_several else (0, 1)
+        self.beside = 1  # ranks of this host, when gather_with_hosts() has found them
 
     @classmethod
     def alone(cls) -> World:
         """Returns a world of this process alone, whatever others there are."""
         one = object.__new__(cls)
-        one.is_several, one.rank, one.size = False, 0, 1
+        one.is_several, one.rank, one.size, one.beside = False, 0, 1, 1
         return one
 
     @staticmethod
@@ -92,6 +94,13 @@ class World:
         found: list = [None] * self.size
         dist.all_gather_object(found, one, group=self.group())
         return found
+
+    def gather_with_hosts(self, one) -> list:
+        """Does what gather_objects() does, and finds the ranks of this host by the way."""
+        host = socket.gethostname()
+        found = self.gather_objects((one, host))
+        self.beside = sum(other == host for _, other in found)
+        return [theirs for theirs, _ in found]
 
     def pass_on(self, tensor, source: int, targets: list) -> None:
         """A tensor on the host comes from one rank to others, in place. Ranks that are neither need not call it."""

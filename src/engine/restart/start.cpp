@@ -2,6 +2,7 @@
 #include "engine/restart/start.hpp"
 
 #include "base/error.hpp"
+#include "base/executor.hpp"
 #include "base/stopwatch.hpp"
 #include "base/wording.hpp"
 #include "engine/placement/device_speeds.hpp"
@@ -128,6 +129,8 @@ Start find_start(const mpi::Communicator& world, const config::EngineSettings& s
     resolve_gpu(world, placed, options);
     Stopwatch watch;
     Findings found = find_states(world, placed, model, request, options.program);
+    share_cores(options.processes_beside *
+                static_cast<int>(mpi::discover_nodes(world).ranks_beside(world.rank()).size()));
     double search_s = watch.lap();
     resolve_speeds(world, placed, layout,
                    known_speeds(found, config::devices_per_rank(placed, world.size())));
