@@ -102,7 +102,7 @@ struct Group::State {
         std::replace(words.begin(), words.end(), '\n', ' ');
         return text("NCCL reports \"", library().error_text(code), "\" in ", what,
                     words.empty() ? "" : " (", words, words.empty() ? "" : ")",
-                    ": look for the rank that stopped, and start again with ", Term::resume, ".");
+                    ": look for the rank that stopped", then_start_again(), ".");
     }
 
     std::string overdue(const char* what) const {

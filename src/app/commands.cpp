@@ -8,6 +8,7 @@
 #include "base/output_file.hpp"
 #include "base/stop_request.hpp"
 #include "base/version.hpp"
+#include "base/wording.hpp"
 #include "checkpoint/export.hpp"
 #include "engine/restart/job_record.hpp"
 #include "model/geometry.hpp"
@@ -393,6 +394,8 @@ int run_command(const mpi::Communicator& world, int argc, const char* const* arg
         throw ConfigError(sentence_of(program, error));
     }
     refuse_empty_items(program, argc, argv);
+    const bool trains = program.got_subcommand("train") || program.got_subcommand("compare");
+    write_messages_for(trains ? Client::program : Client::tool);
     action(world);
     return exit_code;
 }

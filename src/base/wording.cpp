@@ -74,6 +74,17 @@ std::string from_checkpoint(std::string_view path) {
     return reader == Client::python ? out + "\")" : out;
 }
 
+bool has_run() { return reader != Client::tool; }
+
+std::string then_start_again() {
+    std::string out = ", then start again";
+    if (has_run()) {
+        out += " with ";
+        out += word(Term::resume);
+    }
+    return out;
+}
+
 std::string on_one_line(std::string_view text) {
     constexpr std::string_view kDigits = "0123456789ABCDEF";
     constexpr char kDelete = 0x7F;

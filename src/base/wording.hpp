@@ -8,10 +8,11 @@
 
 namespace nearstep {
 
-// The process's user interface. A library client that chooses none reads the program's words.
-enum class Client { program, python };
+// The process's user interface; a tool is a command of the program's that has no run to go on with.
+// A library client that chooses none reads the program's words.
+enum class Client { program, tool, python };
 
-// Call it where the process starts, before there are other threads.
+// Call it where the process or its command starts, while no other thread words messages.
 void write_messages_for(Client client);
 
 // Words that differ between the program's and Python's messages. A message writes a Term in place
@@ -48,6 +49,13 @@ std::string assignment(std::string_view key, std::string_view value);
 
 // "--from PATH", as the reader would write it.
 std::string from_checkpoint(std::string_view path);
+
+// Whether the reader has a run to go on with.
+bool has_run();
+
+// ", then start again with --resume", as the reader would write it; without a run, ", then start
+// again".
+std::string then_start_again();
 
 // Escapes control characters as in TOML, so that the text stays on one line.
 std::string on_one_line(std::string_view text);

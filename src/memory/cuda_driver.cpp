@@ -121,10 +121,9 @@ const CudaDriverState& cuda_driver_state() {
 void check(int code, const Where& where) {
     if (code != 0) {
         const CudaDriver* driver = cuda_driver_state().driver;
-        throw CudaError(text("CUDA reports \"",
-                             driver == nullptr ? text("error ", code) : words_of(*driver, code),
-                             "\" (", where.file, ":", where.line,
-                             "): see the GPU's log, and start again with ", Term::resume, "."));
+        throw CudaError(text(
+            "CUDA reports \"", driver == nullptr ? text("error ", code) : words_of(*driver, code),
+            "\" (", where.file, ":", where.line, "): see the GPU's log", then_start_again(), "."));
     }
 }
 

@@ -47,24 +47,22 @@ const char* verb_of(Direction direction) {
 
 std::string advice_for(int reason, Term key) {
     if (reason == ENOSPC || reason == EDQUOT) {
-        return text("free some space or raise the quota, then start again with ", Term::resume,
-                    ".");
+        return text("free some space or raise the quota", then_start_again(), ".");
     }
     if (reason == EFBIG) {
         return text(
             "let this process write larger files, as with ulimit -f unlimited, or choose "
             "another ",
-            key, ", then start again with ", Term::resume, ".");
+            key, then_start_again(), ".");
     }
     constexpr std::array kNotOffered = {EINVAL, ENOSYS, EOPNOTSUPP};
     if (std::ranges::find(kNotOffered, reason) != kNotOffered.end()) {
         return text("the file system does not offer this operation; choose a ", key,
                     " on another one, such as ext4 or XFS.");
     }
-    return text("check the drive and its cables, then start again with ", Term::resume,
-                "; if it happens again, "
-                "on another ",
-                key, " from the last checkpoint.");
+    return text("check the drive and its cables", then_start_again(),
+                "; if it happens again, on another ", key,
+                has_run() ? " from the last checkpoint." : ".");
 }
 
 }  // namespace

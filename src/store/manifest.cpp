@@ -372,9 +372,8 @@ void ManifestFile::flush_folder() {
 
 void ManifestFile::fail(const char* verb, const std::string& path, int reason) const {
     throw IoError(text("Cannot ", verb, " \"", path, "\" (", std::strerror(reason),
-                       "), so the step is not committed: check the drive and its free space, then "
-                       "start again with ",
-                       Term::resume, "."));
+                       "), so the step is not committed: check the drive and its free space",
+                       then_start_again(), "."));
 }
 
 }  // namespace nearstep::store

@@ -138,6 +138,10 @@ class Doctor(program.Scenario):
         limited = ["sh", "-c", 'trap "" XFSZ; ulimit -f 1; exec "$@"', "sh", program.PROGRAM]  # blocks of 512 bytes
         self.assert_refusal(program.call(*limited, *words), "new/site/site.toml cannot be written")
         self.assertFalse((self.folder / "new").exists())
+        limited[2] = limited[2].replace("-f 1", "-f 100")
+        said = program.call(*limited, *words).stdout
+        self.assertIn("let this process write larger files", said)
+        self.assertNotIn("--resume", said, "there is no run to go on with")
 
     def test_a_site_of_hosts_says_all_that_is_missing_at_once(self):
         site, rsh = self.folder / "site", self.folder / "rsh"

@@ -1,6 +1,7 @@
 // Tests transfers to and from a volume, with io_uring and with threads.
 #include "store/volume.hpp"
 
+#include "base/wording.hpp"
 #include "memory/buffer.hpp"
 #include "support/test.hpp"
 
@@ -181,6 +182,27 @@ TEST_P(VolumeOf, NamesFileOffsetAndReasonOfAFaultAndGoesOnWithOtherTransfers) {
         is_failing = false;
         EXPECT_NO_THROW(volume.write(memory.span(), 0).wait());
     }
+}
+
+TEST_P(VolumeOf, AdvisesToGoOnWithARunWhereThereIsOne) {
+    const ScratchFolder folder;
+    const auto fail = [](const IoRequest&, std::int64_t) -> std::int64_t { return -EIO; };
+    Volume volume(
+        {.files = files_in(folder, files()), .bytes = 4 * MiB, .io = io(), .filter = fail});
+    volume.reserve();
+    memory::Buffer memory(4 * MiB);
+    const auto message = [&](Client client) {
+        write_messages_for(client);
+        const std::string said =
+            message_of<IoError>([&] { volume.write(memory.span(), 0).wait(); });
+        write_messages_for(Client::program);
+        return said;
+    };
+    EXPECT_THAT(message(Client::program),
+                testing::EndsWith("then start again with --resume; if it happens again, on another "
+                                  "csd.path from the last checkpoint."));
+    EXPECT_THAT(message(Client::tool),
+                testing::EndsWith("then start again; if it happens again, on another csd.path."));
 }
 
 INSTANTIATE_TEST_SUITE_P(FilesAndIo, VolumeOf,
