@@ -1,5 +1,5 @@
-// Asks hosts for an answer by TCP. Used by request_wait_polling.cpp, and by the start, which notes
-// the hosts.
+// Asks hosts for an answer by TCP. Used by request_wait_polling.cpp and nccl/group_nccl.cpp, and by
+// the start, which notes the hosts.
 #include "mpi/lost_hosts.hpp"
 
 #include "base/descriptor.hpp"

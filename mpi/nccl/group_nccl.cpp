@@ -2,6 +2,7 @@
 #include "base/error.hpp"
 #include "base/machine.hpp"
 #include "base/wording.hpp"
+#include "mpi/lost_hosts.hpp"
 #include "mpi/nccl/group.hpp"
 #include "mpi/nccl/nccl_library.hpp"
 
@@ -108,6 +109,7 @@ struct Group::State {
     std::string overdue(const char* what) const {
         return text("Another rank did not take part in ", what, " between GPUs for ", limit.count(),
                     " s (seen on host ", own_host(), link.empty() ? "" : ", interface ", link,
+                    mpi::describe_silent_hosts(),
                     "): look for the rank that stopped or the link that is down, or raise "
                     "exchange.timeout_s.");
     }
