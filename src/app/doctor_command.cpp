@@ -20,7 +20,6 @@
 #include <nlohmann/json.hpp>
 
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -182,9 +181,7 @@ void write_in_new_folder(const std::string& folder, const std::string& file,
     try {
         write_whole_file(file, contents);
     } catch (const Error&) {
-        for (const std::string& made : missing) {
-            ::rmdir(made.c_str());
-        }
+        store::remove_empty_folders(missing);
         throw;
     }
 }

@@ -122,6 +122,12 @@ std::vector<std::string> missing_folders(const std::vector<std::string>& files) 
     return missing;
 }
 
+void remove_empty_folders(const std::vector<std::string>& folders) {
+    for (const std::string& folder : folders) {
+        ::rmdir(folder.c_str());  // fails unless it is empty
+    }
+}
+
 int make_folders(const std::string& folder) {
     const std::vector<std::string> missing = missing_folders({folder + "/."});
     std::error_code failure;

@@ -37,6 +37,10 @@ void check_place(const std::string& folder, Term key = Term::path);
 // The folders of the files, and parents of these, that are not there: each before those it lies in.
 std::vector<std::string> missing_folders(const std::vector<std::string>& files);
 
+// Removes those of the folders that are empty, in this order: what missing_folders() said before
+// they were made.
+void remove_empty_folders(const std::vector<std::string>& folders);
+
 // Makes the folder as make_folders() does. Throws PathError if it cannot be made or written.
 void make_writable_folder(const std::string& folder, Term key = Term::path);
 

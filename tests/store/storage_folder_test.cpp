@@ -23,6 +23,19 @@ TEST(FolderTest, ChecksFoldersAndMakesNone) {
     EXPECT_TRUE(missing_folders({files.front().path}).empty());
 }
 
+TEST(FolderTest, RemovesTheFoldersThatWereMissingIfTheyAreEmpty) {
+    const ScratchFolder folder;
+    const std::vector<std::string> missing = missing_folders({folder.file("a/b/state")});
+    make_writable_folder(folder.file("a/b"));
+    folder.write("a/other", "of another run");
+    remove_empty_folders(missing);
+    EXPECT_FALSE(fs::exists(folder.file("a/b")));
+    EXPECT_TRUE(fs::exists(folder.file("a/other")));
+    fs::remove(folder.file("a/other"));
+    remove_empty_folders(missing);
+    EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
 TEST(FolderTest, NamesALinkThatLeadsNowhere) {
     const ScratchFolder folder;
     fs::create_symlink("gone", folder.file("link"));

@@ -70,11 +70,7 @@ public:
     explicit TemporaryFolders(const std::vector<std::string>& folders) : folders_(folders) {}
     TemporaryFolders(const TemporaryFolders&) = delete;
     TemporaryFolders& operator=(const TemporaryFolders&) = delete;
-    ~TemporaryFolders() {
-        for (const std::string& folder : folders_) {
-            ::rmdir(folder.c_str());  // fails unless it is empty
-        }
-    }
+    ~TemporaryFolders() { store::remove_empty_folders(folders_); }
 
 private:
     const std::vector<std::string>& folders_;

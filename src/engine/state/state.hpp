@@ -82,7 +82,6 @@ public:
     void verify_checkpoint();
     // Removes the files that this should have filled. It is unusable afterwards. Not collective.
     void remove_files();
-    void remove_new_folders();
     // Lists the position at which the devices were filled in the manifests, for any csd.durability,
     // with what the client had kept there.
     void list_what_was_filled(store::ProgramState program, const store::Commit& position);

@@ -17,8 +17,6 @@
 #include "store/storage_folder.hpp"
 #include "store/subgroup_header.hpp"
 
-#include <unistd.h>
-
 #include <random>
 #include <utility>
 
@@ -162,13 +160,7 @@ void State::withdraw() {
         }
         resources_.log.withdraw();
     });
-    resources_.world.together([this] { remove_new_folders(); });
-}
-
-void State::remove_new_folders() {
-    for (const std::string& folder : new_folders_) {
-        ::rmdir(folder.c_str());  // fails unless it is empty
-    }
+    resources_.world.together([this] { store::remove_empty_folders(new_folders_); });
 }
 
 // Before files are emptied, all manifests claim them and list no step. If an older state must stay
@@ -196,7 +188,7 @@ void State::remove_files() {
                                                resources_.world.size(), resources_.set)) {
         store::remove_state(file, resources_.settings.csd.log);
     }
-    remove_new_folders();
+    store::remove_empty_folders(new_folders_);
 }
 
 store::ProgramState State::program_with(std::size_t commit) const {
