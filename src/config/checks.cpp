@@ -253,18 +253,20 @@ void check_hosts(const RunSettings& run, const Given& given) {
 }
 
 void check_options(const RunSettings& run, const Given& given) {
-    const auto check = [&](const char* key, const std::vector<std::string>& options) {
-        for (const std::string& option : options) {
+    const HostsSettings& hosts = run.hosts;
+    using Options = std::pair<const char*, const std::vector<std::string>*>;
+    for (const auto& [key, options] :
+         {Options("hosts.mpirun_options", &hosts.mpirun_options),
+          Options("hosts.sbatch_options", &hosts.sbatch_options),
+          Options("hosts.storage_sbatch_options", &hosts.storage_sbatch_options)}) {
+        for (const std::string& option : *options) {
             const std::size_t end = option.find_first_of(" =");
             refuse_if(option.starts_with('-') && end != option.npos && option[end] == ' ',
                       text(given(key, quoted(option)),
                            " has several words in one text: write each word as a text of its own, "
                            "as in [\"--mca\", \"pml\", \"ucx\"]."));
         }
-    };
-    check("hosts.mpirun_options", run.hosts.mpirun_options);
-    check("hosts.sbatch_options", run.hosts.sbatch_options);
-    check("hosts.storage_sbatch_options", run.hosts.storage_sbatch_options);
+    }
 }
 
 int devices_of(const std::vector<int>& per_rank) {
