@@ -180,6 +180,13 @@ std::size_t GradientLog::file_bytes(std::size_t payload_bytes) {
            round_up(kRoomOfFacts + payload_bytes / kPayloadsPerFacts, store::kPageBytes);
 }
 
+LoggedState logged_state(const StateLayout& layout, std::size_t payload_bytes, std::size_t logs) {
+    return {.subgroups = layout.subgroups(),
+            .place_bytes = layout.most_extent_bytes(),
+            .log_bytes = GradientLog::file_bytes(payload_bytes),
+            .logs = logs};
+}
+
 void GradientLog::reserve(std::size_t payload_bytes) { file_.reserve(file_bytes(payload_bytes)); }
 
 void GradientLog::remove() { ::unlink(file_.path().c_str()); }

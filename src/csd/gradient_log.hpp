@@ -5,6 +5,7 @@
 #include "base/wording.hpp"
 #include "codec/codec.hpp"
 #include "csd/group_map.hpp"
+#include "csd/keeping.hpp"
 #include "csd/payload_memory.hpp"
 #include "csd/state_layout.hpp"
 #include "csd/step_scalars.hpp"
@@ -101,5 +102,8 @@ private:
     bool has_storage_;          // of a caller
     bool holds_payloads_ = false;
 };
+
+// A device of the layout keeps this, with so many logs of payloads of so many bytes.
+LoggedState logged_state(const StateLayout& layout, std::size_t payload_bytes, std::size_t logs);
 
 }  // namespace nearstep::csd

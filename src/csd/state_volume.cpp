@@ -3,7 +3,6 @@
 
 #include "base/error.hpp"
 #include "base/wording.hpp"
-#include "csd/keeping.hpp"
 #include "csd/state_format.hpp"
 
 #include <algorithm>
@@ -86,10 +85,7 @@ void StateVolume::reserve() {
 std::vector<store::PlannedFile> StateVolume::planned_files(const StateVolumeSettings& settings) {
     const StateLayout layout = layout_of(settings);
     const store::VolumeSettings volume = volume_of(settings, layout);
-    const LoggedState logged{.subgroups = layout.subgroups(),
-                             .place_bytes = layout.most_extent_bytes(),
-                             .log_bytes = GradientLog::file_bytes(settings.log_bytes),
-                             .logs = settings.logs.size()};
+    const LoggedState logged = logged_state(layout, settings.log_bytes, settings.logs.size());
     std::vector<store::PlannedFile> planned;
     for (const std::string& file : volume.files) {
         const std::size_t bytes = store::Volume::file_bytes(volume);

@@ -320,15 +320,17 @@ shard::Ownership make_ownership(const PlacedSettings& settings, std::size_t para
     return shard::Ownership(std::move(copies));
 }
 
-std::size_t most_subgroups(const shard::Ownership& owners) {
-    std::size_t most = 0;
+const std::vector<shard::Subgroup>& largest_device(const shard::Ownership& owners) {
+    const std::vector<shard::Subgroup>* largest = &owners.copy(0).partition.subgroups_of(0);
     for (int copy = 0; copy < owners.copies(); ++copy) {
         const shard::Partition& partition = owners.copy(copy).partition;
         for (int device = 0; device < partition.devices(); ++device) {
-            most = std::max(most, partition.subgroups_of(device).size());
+            if (partition.subgroups_of(device).size() > largest->size()) {
+                largest = &partition.subgroups_of(device);
+            }
         }
     }
-    return most;
+    return *largest;
 }
 
 csd::Delivery delivery(const config::EngineSettings& settings, ParameterHome parameters) {

@@ -57,8 +57,8 @@ shard::Replica make_copy(const PlacedSettings& settings, std::size_t parameters,
 shard::Ownership make_ownership(const PlacedSettings& settings, std::size_t parameters,
                                 const mpi::Topology& nodes);
 
-// The number of subgroups of the device that has the most, in any copy of the state.
-std::size_t most_subgroups(const shard::Ownership& owners);
+// The subgroups of the first device that has the most, in any copy of the state.
+const std::vector<shard::Subgroup>& largest_device(const shard::Ownership& owners);
 
 csd::HandlerKind handler_kind(config::Mode mode);
 

@@ -53,8 +53,10 @@ Sizes sizes_of(const PlacedSettings& settings, const shard::Replica& copy, int r
     const std::vector<std::string> files = state_files(settings, rank, ranks, 0);
     for (const csd::StateVolumeSettings& volume : state_volumes(settings, rank, copy, files)) {
         const csd::StateLayout places(volume.subgroups, volume.state, false);
-        sizes.state_bytes += places.subgroups() * places.most_extent_bytes();
-        sizes.update_bytes += csd::GradientLog::file_bytes(places.tiles() * tile_bytes);
+        const csd::LoggedState of_device =
+            csd::logged_state(places, places.tiles() * tile_bytes, 1);
+        sizes.state_bytes += of_device.memory_bytes();
+        sizes.update_bytes += of_device.log_bytes;
     }
     return sizes;
 }
@@ -123,21 +125,8 @@ RankKeeping keeping_of_rank(const PlacedSettings& settings, const Layout& layout
 }
 
 csd::LoggedState largest_logged(const PlacedSettings& settings, const shard::Ownership& owners) {
-    csd::LoggedState largest{.logs = settings.logs};
-    for (int copy = 0; copy < owners.copies(); ++copy) {
-        const shard::Partition& partition = owners.copy(copy).partition;
-        for (int device = 0; device < partition.devices(); ++device) {
-            const csd::StateLayout places(partition.subgroups_of(device), settings.csd.state,
-                                          false);
-            if (places.subgroups() > largest.subgroups) {
-                largest.subgroups = places.subgroups();
-                largest.place_bytes = places.most_extent_bytes();
-                largest.log_bytes =
-                    csd::GradientLog::file_bytes(places.tiles() * settings.log_tile_bytes);
-            }
-        }
-    }
-    return largest;
+    const csd::StateLayout places(largest_device(owners), settings.csd.state, false);
+    return csd::logged_state(places, places.tiles() * settings.log_tile_bytes, settings.logs);
 }
 
 void keep_two_places(PlacedSettings& settings) {

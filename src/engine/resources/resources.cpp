@@ -268,7 +268,7 @@ void Resources::make_facts() {
              .devices = std::accumulate(devices.begin(), devices.end(), 0),
              .drives = std::accumulate(drives.begin(), first_storage, 0),
              .storage_drives = std::accumulate(first_storage, drives.end(), 0),
-             .most_subgroups = most_subgroups(owners),
+             .most_subgroups = largest_device(owners).size(),
              .kept_bytes = static_cast<double>(bytes.kept.front()),
              .unwritten_bytes = bytes.unwritten.front(),
              .memory_bytes = static_cast<std::size_t>(bytes.memory * (1 - state.gpu / all)),
