@@ -16,6 +16,8 @@ launcher.need()
 
 
 class Durable(launcher.FolderTest):
+    needs_drive = True
+
     def losses(self, folder, rank=0):
         """The loss of each step. Repeated steps must have equal losses."""
         out = {}

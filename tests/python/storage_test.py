@@ -40,6 +40,8 @@ def resident_bytes_at(address):
 
 
 class FromStorage(stream_test.Runs):
+    needs_drive = True
+
     def setUp(self):
         super().setUp()
         self.read = []  # layers
