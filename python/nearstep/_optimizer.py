@@ -313,7 +313,7 @@ class Optimizer(ShownState):
             )
         if self._dtype == torch.float16 and not self._is_scaled:
             raise RuntimeError("Gradients of float16 parameters need the loss scale: call opt.scale(loss).backward().")
-        return (self._name, [self._hyper(group) for group in self.param_groups], self._intake.clip_norm)
+        return (self._name, [self._hyper(group) for group in self.param_groups], self._intake.clipping.norm)
 
     @may_turn_local
     @torch.no_grad()

@@ -22,10 +22,6 @@ MOST_VARIABLES = 28
 MOST_WORDS = 12  # in a cell of a table of the pages that a user reads first
 FIRST_PAGES = ("README.md", *(f"docs/{name}.md" for name in ("distributed", "fine-tuning", "pytorch", "training")))
 MOST_LINES = 450
-# Sources that are longer, and how long they may be. The list and its numbers only shrink.
-LONGER = {
-    "python/nearstep/_gradients/intake.py": 504,
-}
 # How a source says who calls it. A program has no caller, and a part of a class its own.
 CALLER = re.compile(
     r"\b(?:Called|Used|Chosen|Made|Exported|Launched|Imported|chosen by|chooses|calls?|compiles|Only \S+ includes)\b"
@@ -280,12 +276,9 @@ def check_lengths():
             with open(root / name, "rb") as file:
                 if file.read(2) != b"#!":
                     continue
-        lines, most = len((root / name).read_bytes().splitlines()), LONGER.get(name, MOST_LINES)
-        if lines > most:
-            faults.append(f"{name} has {lines} lines, and {most} are allowed: split it.")
-        if lines <= MOST_LINES and name in LONGER:
-            faults.append(f"{name} has {lines} lines: take it out of LONGER in tests/architecture/check_docs.py.")
-    faults.extend(f"LONGER names {name}, which is not there." for name in sorted(set(LONGER) - set(tracked())))
+        lines = len((root / name).read_bytes().splitlines())
+        if lines > MOST_LINES:
+            faults.append(f"{name} has {lines} lines, and {MOST_LINES} are allowed: split it.")
 
 
 def check_comments():

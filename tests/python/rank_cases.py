@@ -176,7 +176,7 @@ def other_settings():
         if last and change == "lr":
             opt.param_groups[0]["lr"] = 1e-4
         elif last:
-            opt._intake.clip_norm = 1.0
+            opt._intake.clipping.norm = 1.0
 
         def step():
             networks.descend(ours.loss(1, RANK, RANKS), opt)

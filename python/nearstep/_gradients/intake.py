@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import enum
 import functools
-import math
 import warnings
 
 import torch
 
-from .._torch_private import DisableTorchFunctionSubclass, current_graph_task_id, queue_callback
+from .._torch_private import DisableTorchFunctionSubclass, current_graph_task_id
 from . import sentences
 from .. import _ranks
 from .._model.departed import Departed
 from .._model.groups import DTYPES
 from .._weakly import weakly
+from .aside import Aside
+from .clipping import Clipping
 from .kept import Kept
 from .room import Room, memory_of
 from .sums import Sums
@@ -59,7 +60,7 @@ class Intake:
             layout.blocks,
             layout.block_of,
         )
-        self.takes, self.clip_norm = takes, clip_norm
+        self.takes, self.clipping = takes, Clipping(self.params, clip_norm)
         is_host_limited = streaming is not None and streaming.is_from_storage
         self._sums = Sums(layout, streaming is not None, accumulation_dtype, is_host_limited)
         self._gpu_memory_gb = gpu_memory_gb
@@ -69,9 +70,8 @@ class Intake:
             streaming is None or accumulation > 1
         )  # there is room for gradients of all layers of a streamed model
         self._cautious = 0  # steps left
-        self._clips_by_call = False  # clip_norm is that of the program's clip_grad_norm_()
         self._departed: list = [None] * len(self.params)
-        self._taken_away: dict = {}  # what stood in p.grad before a gradient came, by autograd's number of the pass
+        self._aside = Aside(self.params)
         self._conductor = None
         self._where = [_Where.nowhere] * len(self.params)
         self._given_up_early = 0  # steps before the start
@@ -133,7 +133,7 @@ class Intake:
         self._own: set = set()  # held, and the program's own tensors, which it may write at any time
         self.told = None  # the step's description sent to the engine; None: not sent
         self.is_collecting = False  # a gradient of the step has come
-        self._is_clip_asked = False
+        self.clipping.begin_step()
         _ranks.leave_step(self._conductor)
 
     def hooks(self) -> list:
@@ -152,36 +152,9 @@ class Intake:
         return sentences.has_left(self.names[i])
 
     def clip(self, params: list, max_norm: float, norm_type: float) -> float:
-        """The program clips the gradients of ``params``: the engine does, by the norm over all ranks, in this and all
-        later steps. Returns the norm of the last finished step, 0 before the first one; an infinite ``max_norm`` only
-        asks for it."""
-        asked = {id(p) for p in params if p.grad is not None}
-        if max_norm == math.inf:
-            return self._last_norm()
-        if not max_norm > 0:
-            raise RuntimeError(
-                f"clip_grad_norm_() has max_norm={max_norm:g}: nearstep clips to a norm above 0. Leave the call out, "
-                "or pass keep_gradients=True."
-            )
-        if max_norm == self.clip_norm and norm_type == 2:
-            self._is_clip_asked = True
-            return self._last_norm()
-        if norm_type != 2 or asked != {id(p) for p in self.params if p.grad is not None}:
-            raise RuntimeError(
-                "clip_grad_norm_() was called with norm_type other than 2, or without some parameters of the "
-                "optimizer or with others: pass clip_norm=... to each optimizer, or keep_gradients=True."
-            )
-        if self.clip_norm or self.told is not None:
-            raise RuntimeError(
-                f"clip_grad_norm_() has max_norm={max_norm:g} where the optimizer has "
-                f"clip_norm={self.clip_norm or None}, and gradients may have left: make the optimizer with "
-                f"clip_norm={max_norm:g}."
-            )
-        self.clip_norm = max_norm
-        self._is_clip_asked = self._clips_by_call = True
-        return self._last_norm()
-
-    def _last_norm(self) -> float:
+        """The program clips the gradients of ``params``. Returns the norm of the last finished step, 0 before the first
+        one; an infinite ``max_norm`` only asks for it."""
+        self.clipping.ask(params, max_norm, norm_type, self.told is not None)
         return 0.0 if self._conductor is None else self._conductor.stats()["norm"]
 
     def zero(self, i: int) -> None:
@@ -266,21 +239,7 @@ class Intake:
         of autograd."""
         with DisableTorchFunctionSubclass():
             self._look(i)
-            stood = self.params[i].grad
-            if stood is None:
-                return
-            number = current_graph_task_id()
-            if number not in self._taken_away:
-                self._taken_away[number] = []
-                queue_callback(weakly(self._put_back, number))
-            self._taken_away[number].append((i, stood))
-            self.params[i].grad = None
-
-    def _put_back(self, number: int) -> None:
-        """torch.autograd.grad() leaves p.grad as it was."""
-        for i, stood in self._taken_away.pop(number, ()):
-            if self.params[i].grad is None:
-                self.params[i].grad = stood
+            self._aside.put(i)
 
     @torch.no_grad()
     def _take(self, i: int, _) -> None:
@@ -295,11 +254,7 @@ class Intake:
             if self._is_put[block]:
                 raise RuntimeError(sentences.comes_once_more(self.names[i], self._expected(), self._sums.is_streamed))
             if self._passes[i] and i in self._older_hooks:
-                raise RuntimeError(
-                    f"A hook on {self.names[i]} that was registered before the optimizer was made sees the gradient "
-                    "of one backward pass, where PyTorch has the "
-                    "sum: make the optimizer with keep_gradients=True, or run backward() once per step."
-                )
+                raise RuntimeError(sentences.seen_by_older_hook(self.names[i]))
             self._check(i, gradient)
             gradient = gradient.detach()
             if gradient.is_cuda:
@@ -391,18 +346,8 @@ class Intake:
                 self._where[i] = _Where.nowhere if self.params[i].grad is None else _Where.held
         again = [name for name, where in zip(self.names, self._where) if where in (_Where.used, _Where.spoilt)]
         if again:
-            raise RuntimeError(
-                f"The gradient of {again[0]} that an earlier step used is still in p.grad, and PyTorch would use it "
-                "once more: call zero_grad() after step(), "
-                "or make the optimizer with keep_gradients=True."
-            )
-        if self._clips_by_call and not self._is_clip_asked and any(isinstance(p.grad, Departed) for p in self.params):
-            raise RuntimeError(
-                "clip_grad_norm_() was called in steps before and not in this one, whose gradients may have left to "
-                "be clipped: "
-                f"make the optimizer with clip_norm={self.clip_norm:g}, which clips every step, or with "
-                "keep_gradients=True."
-            )
+            raise RuntimeError(sentences.used_once_more(again[0]))
+        self.clipping.check()
         for i, gradient in self._sums.here():
             if self._where[i] is _Where.held:
                 self._check(i, gradient)
@@ -429,7 +374,7 @@ class Intake:
         passes = max(self._passes, default=0)
         self._learned = self._fixed or max(passes, self._learned)
         self._cautious = max(self._cautious - 1, 0)
-        self._taken_away.clear()  # what an error in a pass has left
+        self._aside.clear()  # what an error in a pass has left
         self._begin_counting()
 
     def _after(self, where: _Where) -> None:
@@ -493,7 +438,7 @@ class Intake:
             if self.told is not None or _Where.held in self._where:
                 self.give_up()
             self._where = [_Where.nowhere] * len(self.params)
-            self._taken_away.clear()
+            self._aside.clear()
             for p in self.params if to_none else []:
                 p.grad = None
             for i in stand:

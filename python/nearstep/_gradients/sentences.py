@@ -36,3 +36,17 @@ def comes_once_more(name: str, passes: int, is_streamed: bool) -> str:
         "before. Pass accumulation=N for N times, or keep_gradients=True if the number changes; to drop the step, call "
         "zero_grad() first."
     )
+
+
+def used_once_more(name: str) -> str:
+    return (
+        f"The gradient of {name} that an earlier step used is still in p.grad, and PyTorch would use it once more: "
+        "call zero_grad() after step(), or make the optimizer with keep_gradients=True."
+    )
+
+
+def seen_by_older_hook(name: str) -> str:
+    return (
+        f"A hook on {name} that was registered before the optimizer was made sees the gradient of one backward pass, "
+        "where PyTorch has the sum: make the optimizer with keep_gradients=True, or run backward() once per step."
+    )
