@@ -76,6 +76,14 @@ const CudaDriver* driver_or_none() noexcept {
     }
 }
 
+// Gives back what a destructor has.
+template <typename Function, typename Handle>
+void give_back(Function CudaDriver::*function, Handle handle) noexcept {
+    if (const CudaDriver* driver = driver_or_none()) {
+        static_cast<void>((driver->*function)(handle));
+    }
+}
+
 }  // namespace
 
 const CudaDriver& cuda_driver() {
@@ -153,31 +161,11 @@ bool is_on_gpu(const void* memory) {
 
 void wait_for_gpu() { check(cuda_driver().synchronize()); }
 
-void free_on_gpu(void* memory) noexcept {
-    if (const CudaDriver* driver = driver_or_none()) {
-        static_cast<void>(driver->free(address_of(memory)));
-    }
-}
-void free_pinned(void* memory) noexcept {
-    if (const CudaDriver* driver = driver_or_none()) {
-        static_cast<void>(driver->free_host(memory));
-    }
-}
-void unpin(void* memory) noexcept {
-    if (const CudaDriver* driver = driver_or_none()) {
-        static_cast<void>(driver->unpin(memory));
-    }
-}
-void destroy(CUstream_st* stream) noexcept {
-    if (const CudaDriver* driver = driver_or_none()) {
-        static_cast<void>(driver->destroy_stream(stream));
-    }
-}
-void destroy(CUevent_st* event) noexcept {
-    if (const CudaDriver* driver = driver_or_none()) {
-        static_cast<void>(driver->destroy_event(event));
-    }
-}
+void free_on_gpu(void* memory) noexcept { give_back(&CudaDriver::free, address_of(memory)); }
+void free_pinned(void* memory) noexcept { give_back(&CudaDriver::free_host, memory); }
+void unpin(void* memory) noexcept { give_back(&CudaDriver::unpin, memory); }
+void destroy(CUstream_st* stream) noexcept { give_back(&CudaDriver::destroy_stream, stream); }
+void destroy(CUevent_st* event) noexcept { give_back(&CudaDriver::destroy_event, event); }
 
 void* allocate_on_gpu(std::size_t bytes) {
     CudaAddress memory = 0;
