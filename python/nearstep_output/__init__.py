@@ -16,6 +16,10 @@ import tempfile
 MOST_LINKS = 40  # as Linux
 
 
+class Mistake(Exception):
+    """Something the user can fix, as one sentence."""
+
+
 def _follow(path: pathlib.Path):
     """(the regular file that the path leads to, None) or (None, the device, the pipe or the number of the
     descriptor).
@@ -123,6 +127,20 @@ def describe(error: OSError) -> tuple[str, int]:
         f"{place} cannot be used ({error.strerror}): check the drive or the server that it is on, then start again.",
         1,
     )
+
+
+def code_of(program: str, work) -> int:
+    """Does the work of a command, and returns its exit code. Prints the sentence of an error that the user can fix."""
+    try:
+        work()
+    except Mistake as mistake:
+        sentence, code = str(mistake), 2
+    except OSError as error:
+        sentence, code = describe(error)
+    else:
+        return 0
+    print(f"{program}: {sentence}", file=sys.stderr)
+    return code
 
 
 def _mode_of(regular: pathlib.Path) -> int:

@@ -6,11 +6,11 @@ import signal
 import sys
 
 import nearstep_output
+from nearstep_output import Mistake
 from nearstep_output.options import Parser
 
 from ._files import Metrics, check_writable, gather, is_metrics, is_same_run, read_json, write_whole
 from ._tensorboard import open_board
-from ._values import Mistake
 
 DESCRIPTION = """Makes one HTML page of results: runs, comparisons, plans and experiments, and what bounds a step.
 The page loads nothing from elsewhere."""
@@ -173,22 +173,17 @@ def _follow(given):
     nearstep_output.say(f"{f'the run has {metrics.ended}' if metrics.ended else 'ended'}: {out}")
 
 
-def main(arguments=None):
-    try:
-        given = _parser().parse_args(arguments)
-        if given.follow and given.results:
-            raise Mistake("--follow takes one run and no other results: leave the others out.")
-        if given.follow:
-            _follow(given)
-        elif given.results:
-            _report(given)
-        else:
-            raise Mistake("Name a folder or files with results, or a run with --follow: see nearstep report --help.")
-    except Mistake as mistake:
-        print(f"nearstep report: {mistake}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        sentence, code = nearstep_output.describe(error)
-        print(f"nearstep report: {sentence}", file=sys.stderr)
-        return code
-    return 0
+def _act(arguments) -> None:
+    given = _parser().parse_args(arguments)
+    if given.follow and given.results:
+        raise Mistake("--follow takes one run and no other results: leave the others out.")
+    if given.follow:
+        _follow(given)
+    elif given.results:
+        _report(given)
+    else:
+        raise Mistake("Name a folder or files with results, or a run with --follow: see nearstep report --help.")
+
+
+def main(arguments=None) -> int:
+    return nearstep_output.code_of("nearstep report", lambda: _act(arguments))

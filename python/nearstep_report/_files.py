@@ -6,8 +6,9 @@ import os
 import pathlib
 
 import nearstep_output
+from nearstep_output import Mistake
 
-from ._values import Mistake, at, number, words
+from ._values import at, number, words
 
 MOST_BYTES = 64 << 20  # of a JSON file
 

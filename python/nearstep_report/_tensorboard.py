@@ -1,6 +1,6 @@
 """A run's metrics as event files that TensorBoard shows. Used by _command.py."""
 
-from ._values import Mistake
+from nearstep_output import Mistake
 
 
 def open_board(folder):

@@ -13,10 +13,6 @@ MOST = 1e30
 _UNSHAPED = re.compile("loss|bytes|volume|parameters|price")
 
 
-class Mistake(Exception):
-    """Something the user can fix, as one sentence."""
-
-
 def at(value, *path):
     """The value at a path of keys; None if there is none."""
     for key in path:

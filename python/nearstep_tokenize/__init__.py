@@ -10,9 +10,10 @@ import struct
 import sys
 
 import nearstep_output
+from nearstep_output import Mistake
 from nearstep_output.options import Parser
 
-from ._documents import WITH_COLUMNS, Mistake, files_of, pieces_of
+from ._documents import WITH_COLUMNS, files_of, pieces_of
 from ._read import HEADER_BYTES, MAGIC, read_tokens
 from ._tokenizer import may_be_cut, open_tokenizer, texts_of
 
@@ -175,6 +176,10 @@ def main(arguments=None) -> int:
         "1, in tables without names",
     )
     given = parser.parse_args(arguments)
+    return nearstep_output.code_of("nearstep-tokenize", lambda: _act(given))
+
+
+def _act(given) -> None:
     try:
         from tqdm import tqdm
     except ImportError:
@@ -188,16 +193,4 @@ def main(arguments=None) -> int:
                 count = tokenize(given.out, given.tokenizer, given.inputs, given.end, bar.update, given.column)
         nearstep_output.say(f"{given.out}: {count} tokens of {total} bytes")
     except ImportError as error:
-        print(
-            f"nearstep-tokenize: the package {error.name} is not installed: type pip install tokenizers numpy",
-            file=sys.stderr,
-        )
-        return 2
-    except Mistake as error:
-        print(f"nearstep-tokenize: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        sentence, code = nearstep_output.describe(error)
-        print(f"nearstep-tokenize: {sentence}", file=sys.stderr)
-        return code
-    return 0
+        raise Mistake(f"the package {error.name} is not installed: type pip install tokenizers numpy") from error

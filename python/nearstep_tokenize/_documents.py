@@ -9,11 +9,9 @@ import json
 import os
 import pathlib
 
+from nearstep_output import Mistake
+
 PIECE_BYTES = 1 << 18  # of text that a thread takes
-
-
-class Mistake(Exception):
-    """A mistake that the user can mend, as one sentence."""
 
 
 def _raise(error: OSError):

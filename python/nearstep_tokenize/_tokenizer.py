@@ -7,7 +7,7 @@ import json
 import pathlib
 import re
 
-from ._documents import Mistake
+from nearstep_output import Mistake
 
 MOST_TOKENS = 1 << 24  # in a vocabulary
 

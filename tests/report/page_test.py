@@ -22,7 +22,7 @@ from nearstep_report._files import Metrics
 from nearstep_report._page import make_page
 from nearstep_report._runs import pair
 from nearstep_report._studies import studies_of
-from nearstep_report._values import Mistake
+from nearstep_output import Mistake
 
 
 def page_of(contents, metrics=None):
