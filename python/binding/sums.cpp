@@ -118,7 +118,6 @@ void add_sums(nanobind::module_& m) {
                  return without_python([&] { return self->claim(place); });
              })
         .def("set", &Sums::set)
-        .def("waiting", [](Sums& self, std::size_t place) { return self->waiting(place); })
         .def("close", &Sums::close, nanobind::call_guard<nanobind::gil_scoped_release>());
 }
 

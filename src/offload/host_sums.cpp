@@ -172,9 +172,4 @@ void HostSums::set(std::size_t place, Dtype dtype, std::function<bool()> is_read
     }
 }
 
-std::size_t HostSums::waiting(std::size_t place) const {
-    const std::lock_guard lock(mutex_);
-    return places_[place].waiting.size() + places_[place].is_added;
-}
-
 }  // namespace nearstep::offload

@@ -72,8 +72,6 @@ public:
     // sum, has this format. Drops the gradients that were not added; their room is free when
     // `is_read` returns true.
     void set(std::size_t place, Dtype dtype, std::function<bool()> is_read);
-    // Returns the number of gradients that wait for the place, or that a thread adds to it.
-    std::size_t waiting(std::size_t place) const;
 
 private:
     struct Gradient {
@@ -95,7 +93,7 @@ private:
     void check() const;
     void empty(std::span<const Gradient> gradients);
 
-    mutable std::mutex mutex_;
+    std::mutex mutex_;
     std::condition_variable changed_;
     std::optional<GradientRoom> room_;
     std::deque<Place> places_;  // addresses stay

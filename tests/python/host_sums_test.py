@@ -30,6 +30,20 @@ def in_order(gradients, dtype=torch.float32):
     return total
 
 
+class Recorded:
+    """The engine's sums, which note of each gradient whether it waits for the next one of its place."""
+
+    def __init__(self, adders):
+        self._adders, self.waits = adders, []
+
+    def __getattr__(self, name):
+        return getattr(self._adders, name)
+
+    def add(self, *gradient):
+        self.waits.append(not gradient[-1])
+        self._adders.add(*gradient)
+
+
 class HostSums(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
@@ -47,6 +61,7 @@ class HostSums(unittest.TestCase):
         self.sums.reserve(range(len(self.blocks)))
         self.memory = self.sums._waited_room.result() if size is None else PinnedMemory(size, DEVICE)
         self.sums._give_room(self.memory.memory)
+        self.sums._adders = Recorded(self.sums._adders)
 
     def assert_nothing_waits(self):
         """Checks that no gradient waits: the room is whole again."""
@@ -65,10 +80,9 @@ class HostSums(unittest.TestCase):
             self.assertIs(self.sums.add(place, gradient), place)
         return place
 
-    def idle(self, place):
-        """Waits until nothing waits for the place."""
-        while self.sums._adders.waiting(place.number):
-            time.sleep(0.001)
+    def waits(self):
+        """Whether each gradient so far waits for the next one."""
+        return self.sums._adders.waits
 
     def take(self, place, gradient=None):
         found = self.sums.take(place, gradient)
@@ -113,9 +127,10 @@ class HostSums(unittest.TestCase):
         on_gpu = self.counted()
         self.room()
         gradients = self.gradients(0, FORMATS)
-        place = self.begin(0, gradients)
-        self.idle(place)
-        self.assertTrue(torch.equal(self.take(place), in_order(gradients)))
+        place, wanted = self.begin(0, gradients), in_order(gradients)
+        while not torch.equal(place.memory, wanted.cpu()):
+            time.sleep(0.001)
+        self.assertTrue(torch.equal(self.take(place), wanted))
         on_gpu.assert_not_called()
 
     def test_any_room_gives_the_same_bits(self):
@@ -145,26 +160,20 @@ class HostSums(unittest.TestCase):
         passes = 8
         gradients = {i: self.gradients(i, [torch.bfloat16] * passes) for i in (0, 2)}  # of both blocks
         places = {i: self.sums.put(int(i > 1), i, of[0]) for i, of in gradients.items()}
-        waited = {i: [] for i in places}
         for to_come in range(passes - 2, 0, -1):
             for i, place in places.items():
                 self.sums.add(place, gradients[i][passes - 1 - to_come], to_come)
-                while self.sums._adders.waiting(place.number) > 1:  # one may wait for the next
-                    time.sleep(0.001)
-                waited[i].append(to_come % 2 != place.turn and to_come > 1)
-                if not waited[i][-1]:
-                    self.idle(place)
-                self.assertEqual(self.sums._adders.waiting(place.number), waited[i][-1])
-        self.assertEqual(sorted(map(sum, waited.values())), [2, 3])
+                self.assertEqual(self.waits()[-1], to_come % 2 != place.turn and to_come > 1)
+        self.assertEqual(sorted(sum(self.waits()[i :: len(places)]) for i in range(len(places))), [2, 3])
         for i, place in places.items():
             self.assertTrue(torch.equal(self.take(place, gradients[i][-1]), in_order(gradients[i])))
 
     def test_with_little_room_gradients_do_not_wait_for_the_next_ones(self):
         self.room(None, share=0.5)
-        place = self.begin(4, self.gradients(4, FORMATS[:2]))
+        place = self.begin(4, self.gradients(4, FORMATS[:1]))
         for to_come in (6, 5, 4):
             self.sums.add(place, self.gradients(4, FORMATS[:1])[0], to_come)
-            self.idle(place)
+        self.assertEqual(set(self.waits()), {False})
 
     def test_the_gpu_adds_what_no_thread_has_begun(self):
         """Each gradient waits for one that does not come before the sum is taken."""
@@ -177,7 +186,7 @@ class HostSums(unittest.TestCase):
             last = gradients[-1] if ends_with_gradient else None
             for gradient in gradients[1 : len(gradients) - ends_with_gradient]:
                 self.sums.add(place, gradient, 2 + (place.turn + 1) % 2)
-            self.assertEqual(self.sums._adders.waiting(place.number), len(gradients) - 1 - ends_with_gradient)
+            self.assertEqual(self.waits(), [True] * (len(gradients) - 1 - ends_with_gradient))
             self.assertTrue(torch.equal(self.take(place, last), in_order(gradients)))
             self.assertEqual(on_gpu.call_count, len(FORMATS) - 1)
             self.assert_nothing_waits()
