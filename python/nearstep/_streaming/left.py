@@ -1,5 +1,5 @@
 """Layers that a stream has left in host memory, where the program may still call them for a GPU. Used by
-streaming.py."""
+streaming.py and work.py."""
 
 from __future__ import annotations
 

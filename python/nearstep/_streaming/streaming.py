@@ -24,7 +24,7 @@ from .._storage import folder_for
 from .._weakly import weakly
 from .keeping import Keeping
 from .slots import HostMemory, Layer, Slots, layers_with_params
-from .work import Work
+from .work import wrap
 from .spill import Spill
 from .stream import FEWEST_SLOTS, Stream
 from .window import State, Vector, Window
@@ -96,7 +96,7 @@ class Streaming:
         self._uses = _uses_of(module, pairs)
         self._formats = [[(names[id(p)], p, p.dtype) for p in mine] for _, mine in pairs]
         inputs.refuse(names, self)
-        self._forwards = [_wrap(weakref.ref(self), layer, i) for i, layer in enumerate(self._layers)]
+        self._works = [wrap(weakref.ref(self), layer.module, i) for i, layer in enumerate(self._layers)]
 
     def numbers(self) -> set:
         """Returns the numbers (in layout order) of the trained parameters that pass through slots."""
@@ -383,10 +383,7 @@ class Streaming:
 
     def close(self) -> None:
         """Leaves a plain module, whose layers are in host memory."""
-        for layer, (forward, work) in zip(self._layers, self._forwards):
-            layer.module.__dict__.pop("forward")
-            if forward is not None:
-                layer.module.forward = forward
+        for work in self._works:
             work.give_back()
         if self.is_open:
             self.empty()
@@ -401,45 +398,3 @@ class Streaming:
             for p in layer.params:
                 watch.release(p)
         self._frozen.close()
-
-
-def _wrap(me, layer: Layer, number: int):
-    """Makes the layer's forward pass through a slot. Returns the forward that the module had for itself, or None, and
-    its work.
-    """
-    module = layer.module
-    left.unmark(module)
-    own, work = module.__dict__.get("forward"), Work(module)
-
-    @torch.compiler.disable
-    def through_slot(*arguments, **settings):
-        streaming = me()
-        if streaming is None or not streaming.is_open:
-            return work.latest()(*arguments, **settings)
-        return streaming.run(number, work.latest(), arguments, settings)
-
-    module.forward = _Streamed(through_slot, work.forward)
-    return own, work
-
-
-class _Streamed:
-    """The forward of a streamed layer."""
-
-    def __init__(self, through_slot, forward):
-        functools.update_wrapper(self, forward)
-        self._through_slot = through_slot
-
-    def __call__(self, *arguments, **settings):
-        return self._through_slot(*arguments, **settings)
-
-    def __reduce_ex__(self, _):
-        raise RuntimeError(
-            "A streamed model cannot be pickled, because the copy would compute with its parameters: save its "
-            "state_dict(), or call close() before."
-        )
-
-    def __deepcopy__(self, _):
-        raise RuntimeError(
-            "A streamed model cannot be copied, because the copy would compute with its parameters: copy it before "
-            "the optimizer is made, or after close()."
-        )
