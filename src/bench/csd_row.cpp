@@ -170,17 +170,24 @@ private:
 CsdRow::CsdRow(CsdRowSettings settings, CsdScene& scene)
     : settings_(std::move(settings)), scene_(scene) {
     const shard::Partition partition = partition_of(settings_, scene_);
-    for (int device = 0; device < settings_.devices; ++device) {
-        add_device(device, partition);
+    try {
+        for (int device = 0; device < settings_.devices; ++device) {
+            add_device(device, partition);
+        }
+    } catch (...) {  // such as a drive that is full
+        remove_files();
+        throw;
     }
 }
 
-CsdRow::~CsdRow() {
+CsdRow::~CsdRow() { remove_files(); }
+
+void CsdRow::remove_files() {
     handlers_.clear();
     devices_.clear();
-    for (int device = 0; device < settings_.devices; ++device) {
+    for (const std::string& file : files_) {
         std::error_code ignored;
-        std::filesystem::remove(file_of(device), ignored);
+        std::filesystem::remove(file, ignored);
     }
 }
 
@@ -204,6 +211,7 @@ void CsdRow::add_device(int device, const shard::Partition& partition) {
                                " is in the way of the measurement: remove it, or choose another "
                                "folder."));
     }
+    files_.push_back(file_of(device));
     csd::DeviceSettings made_of;
     made_of.name = text("bench ", settings_.name, " device ", device);
     made_of.files = {file_of(device)};

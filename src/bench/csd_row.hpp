@@ -75,6 +75,7 @@ public:
 private:
     std::string file_of(int device) const;
     void add_device(int device, const shard::Partition& partition);
+    void remove_files();
     void write_start_state(csd::Device& device);
     void verify_subgroup(csd::Device& device, std::size_t subgroup);
 
@@ -82,6 +83,7 @@ private:
     CsdScene& scene_;
     trace::Traffic traffic_;
     Executor executor_{pool_threads()};
+    std::vector<std::string> files_;
     std::vector<std::unique_ptr<csd::Device>> devices_;
     std::vector<std::unique_ptr<csd::TransferHandler>> handlers_;  // destroyed before their devices
     std::int64_t generation_ = 0;
