@@ -45,14 +45,15 @@ class Restarts(slurm_jobs.Jobs):
         )
         return f"--export=ALL,PATH={stub.parent}:{os.environ['PATH']}"
 
-    def test_a_killed_rank_is_requeued_and_resumed(self):
+    def test_a_job_from_a_checkpoint_whose_rank_is_killed_goes_on_from_its_own_newest_step(self):
+        self.train(ranks=4, **{**STEPS, "train__stop_at": 10}, checkpoint__path=f'"{self.folder}/origin"')
         whole = self.whole()
-        job = self.submit("killed", **STEPS)
+        job = self.submit("killed", begins=["--from", self.folder / "origin/step-00000010.h5"], **STEPS)
         self.wait_for_steps(job, "killed", 15)
         cluster.kill_a_rank_on("nst2")
         self.wait_for(job, "killed")
         self.assertIn(f"start 1 of job {job}", self.output("killed"))
-        self.assert_went_on("killed", whole, after=15)
+        self.assert_went_on("killed", whole, after=25)
 
     def test_a_lost_node_is_replaced_and_the_job_resumed(self):
         whole = self.whole()
@@ -124,16 +125,6 @@ class Restarts(slurm_jobs.Jobs):
         time.sleep(8)
         self.assertEqual(self.state(job), "CANCELLED")
         self.assertNotIn("start 1", self.output("cancelled"))
-
-    def test_a_job_from_a_checkpoint_goes_on_from_its_own_newest_step(self):
-        self.train(ranks=4, **{**STEPS, "train__stop_at": 10}, checkpoint__path=f'"{self.folder}/origin"')
-        whole = self.whole()
-        job = self.submit("branch", begins=["--from", self.folder / "origin/step-00000010.h5"], **STEPS)
-        self.wait_for_steps(job, "branch", 10)
-        on_head("scancel", "--signal=USR1", job)
-        self.wait_for(job, "branch")
-        self.assertIn(f"start 1 of job {job}", self.output("branch"))
-        self.assert_went_on("branch", whole, after=20)
 
     def test_storage_hosts_are_a_part_of_the_job_that_has_all_devices(self):
         whole = self.whole()

@@ -229,21 +229,26 @@ class OnePlace : public testing::TestWithParam<std::tuple<const char*, int>> {};
 TEST_P(OnePlace, LeavesTheNamedStepWhereverAnOperationFails) {
     const auto [phase, logs] = GetParam();
     Reference reference(logs);
+    const ScratchFolder first;
+    const auto settings_in = [logs](const std::string& folder) {
+        return JobSettings{.ranks = 2, .devices = 1, .folder = folder, .spare = 1, .logs = logs};
+    };
+    std::int64_t done_first = 0;
+    {
+        Job job(settings_in(first.path()));
+        job.start();
+        for (int step = 0; step < 2 * logs - 1; ++step) {
+            job.step(3);
+        }
+        done_first = job.at().generation;
+    }
     std::set<std::int64_t> left;
     bool has_failed = true;
     for (int count = 1; has_failed; ++count) {
         const ScratchFolder folder;
-        JobSettings settings{
-            .ranks = 2, .devices = 1, .folder = folder.path(), .spare = 1, .logs = logs};
-        std::int64_t done = 0;
-        {
-            Job job(settings);
-            job.start();
-            for (; done < 2 * logs - 1; ++done) {
-                job.step(3);
-            }
-            done = job.at().generation;
-        }
+        fs::copy(first.path(), folder.path(), fs::copy_options::recursive);
+        JobSettings settings = settings_in(folder.path());
+        std::int64_t done = done_first;
         FaultPoints points(text("count=", count, " action=fail phase=", phase), 0);
         store::FaultyStorage storage(points);
         settings.storage = &storage;

@@ -50,170 +50,172 @@ std::pair<std::string, int> without(std::string sentence, const std::string& par
     return {sentence, count};
 }
 
-TEST(RestartRules, IsNeverOlderThanTheNewestDurableStepOfTheLine) {
-    for_each_case([](const Case& one) {
-        if (one.flag != Flag::resume && one.flag != Flag::resume_if_any) {
-            return;
-        }
-        const Decision decision = decide(found_of(one));
-        if (decision.action == Action::refuse || decision.action == Action::start_anew) {
-            return;
-        }
-        if (all_are(one, {Trace::nothing})) {
-            return;  // any checkpoint is the newest
-        }
-        if (all_are(one, {Trace::other_line, Trace::nothing})) {
-            EXPECT_EQ(decision.line.run, "other") << name_of(one);
-            return;
-        }
-        EXPECT_GE(step_of(one, decision), newest_durable(one)) << name_of(one);
-    });
+void is_never_older_than_the_newest_durable_step_of_the_line(const Case& one,
+                                                             const Findings& /*found*/,
+                                                             const Decision& decision) {
+    if (one.flag != Flag::resume && one.flag != Flag::resume_if_any) {
+        return;
+    }
+    if (decision.action == Action::refuse || decision.action == Action::start_anew) {
+        return;
+    }
+    if (all_are(one, {Trace::nothing})) {
+        return;  // any checkpoint is the newest
+    }
+    if (all_are(one, {Trace::other_line, Trace::nothing})) {
+        EXPECT_EQ(decision.line.run, "other");
+        return;
+    }
+    EXPECT_GE(step_of(one, decision), newest_durable(one));
 }
 
-TEST(RestartRules, NeverTakesAnotherLine) {
-    for_each_case([](const Case& one) {
-        const Decision decision = decide(found_of(one));
-        const bool uses =
-            decision.action != Action::refuse && decision.action != Action::start_anew;
-        if (!uses || one.flag == Flag::from) {
-            return;
-        }
-        const bool has_line = has(one, Trace::whole) || has(one, Trace::older_by_one) ||
-                              has(one, Trace::other_layout) || has(one, Trace::refilled);
-        if (has(one, Trace::other_line)) {
-            EXPECT_FALSE(has_line || has(one, Trace::branched)) << name_of(one);
-            EXPECT_EQ(decision.line.run, "other") << name_of(one);
-        } else if (has(one, Trace::branched)) {
-            EXPECT_EQ(decision.line.run, "branch") << name_of(one);
-        } else if (has_line) {
-            EXPECT_EQ(decision.line.run, "line") << name_of(one);
-        }
-        const Findings found = found_of(one);
-        for (const std::size_t manifest : decision.manifests) {
-            const auto& of = *found.manifests[manifest].manifest;
-            EXPECT_TRUE(store::last_step_of(decision.line, of.line.run)) << name_of(one);
-        }
-    });
+void never_takes_another_line(const Case& one, const Findings& found, const Decision& decision) {
+    const bool uses = decision.action != Action::refuse && decision.action != Action::start_anew;
+    if (!uses || one.flag == Flag::from) {
+        return;
+    }
+    const bool has_line = has(one, Trace::whole) || has(one, Trace::older_by_one) ||
+                          has(one, Trace::other_layout) || has(one, Trace::refilled);
+    if (has(one, Trace::other_line)) {
+        EXPECT_FALSE(has_line || has(one, Trace::branched));
+        EXPECT_EQ(decision.line.run, "other");
+    } else if (has(one, Trace::branched)) {
+        EXPECT_EQ(decision.line.run, "branch");
+    } else if (has_line) {
+        EXPECT_EQ(decision.line.run, "line");
+    }
+    for (const std::size_t manifest : decision.manifests) {
+        const auto& of = *found.manifests[manifest].manifest;
+        EXPECT_TRUE(store::last_step_of(decision.line, of.line.run));
+    }
 }
 
-TEST(RestartRules, StartsAnewOnlyWhereNoRankHasATraceOrWhenToldTo) {
-    for_each_case([](const Case& one) {
-        const Decision decision = decide(found_of(one));
-        const bool is_clean = all_are(one, {Trace::nothing}) && one.kept == Kept::none;
-        if (decision.action == Action::start_anew) {
-            EXPECT_TRUE(is_clean || one.flag == Flag::fresh) << name_of(one);
-            EXPECT_NE(one.flag, Flag::resume) << name_of(one);
-        }
-        if (one.flag == Flag::fresh) {
-            EXPECT_EQ(decision.action, Action::start_anew) << name_of(one);
-        }
-        if (one.flag == Flag::none && !is_clean) {
-            EXPECT_EQ(decision.action, Action::refuse) << name_of(one);
-        }
-    });
+void starts_anew_only_where_no_rank_has_a_trace_or_when_told_to(const Case& one,
+                                                                const Findings& /*found*/,
+                                                                const Decision& decision) {
+    const bool is_clean = all_are(one, {Trace::nothing}) && one.kept == Kept::none;
+    if (decision.action == Action::start_anew) {
+        EXPECT_TRUE(is_clean || one.flag == Flag::fresh);
+        EXPECT_NE(one.flag, Flag::resume);
+    }
+    if (one.flag == Flag::fresh) {
+        EXPECT_EQ(decision.action, Action::start_anew);
+    }
+    if (one.flag == Flag::none && !is_clean) {
+        EXPECT_EQ(decision.action, Action::refuse);
+    }
 }
 
-TEST(RestartRules, KeepsTheFilesOfAStateThatIsReplacedUntilItIs) {
-    for_each_case([](const Case& one) {
+void keeps_the_files_of_a_state_that_is_replaced_until_it_is(const Case& /*one*/,
+                                                             const Findings& found,
+                                                             const Decision& decision) {
+    if (decision.action != Action::load_checkpoint && decision.action != Action::read_state) {
+        return;
+    }
+    const bool has_steps = std::any_of(
+        found.manifests.begin(), found.manifests.end(), [](const FoundManifest& manifest) {
+            return manifest.manifest && !manifest.manifest->commits.empty();
+        });
+    EXPECT_EQ(decision.set, found.manifests.empty() ? 0 : 1);
+    EXPECT_EQ(decision.replaces.empty(), !has_steps);
+}
+
+void never_combines_states_that_were_filled_apart(const Case& one, const Findings& found,
+                                                  const Decision& decision) {
+    std::set<std::string> states;
+    for (const std::size_t manifest : decision.manifests) {
+        states.insert(found.manifests[manifest].manifest->state);
+    }
+    EXPECT_LE(states.size(), 1U);
+    if (decision.action == Action::resume_state || decision.action == Action::read_state) {
+        EXPECT_EQ(decision.manifests.size(), one.traces.size());
+    }
+}
+
+void refuses_with_a_way_to_start_anew_and_lists_what_there_is(const Case& one,
+                                                              const Findings& found,
+                                                              const Decision& decision) {
+    if (decision.action != Action::refuse || all_are(one, {Trace::nothing})) {
+        return;
+    }
+    if (one.flag != Flag::from) {
+        EXPECT_THAT(decision.refusal.remedies, Contains(Remedy::fresh));
+    }
+    if (one.flag == Flag::resume) {
+        const std::string words = in_words(decision.refusal, found);
+        EXPECT_THAT(words, HasSubstr("host0"));
+        EXPECT_THAT(words, HasSubstr("/rank-"));
+    }
+}
+
+void refuses_in_the_words_of_the_reader_and_leaves_paths_as_they_are(const Case& /*one*/,
+                                                                     const Findings& found,
+                                                                     const Decision& decision) {
+    if (decision.action != Action::refuse) {
+        return;
+    }
+    Findings odd = found;
+    odd.state_folder = "p--fresh/csd.path/train.seed";
+    odd.checkpoint_folder = "c--from/--resume";
+    for (FoundManifest& manifest : odd.manifests) {
+        manifest.path = "p--fresh/csd.path/" + manifest.path;
+    }
+    const Refusal refusal = decide(odd).refusal;
+    const std::string program = in_words(refusal, odd);
+    write_messages_for(Client::python);
+    std::string python = in_words(refusal, odd);
+    write_messages_for(Client::program);
+    for (const char* path : {"p--fresh/csd.path", "c--from/--resume"}) {
+        EXPECT_EQ(without(python, path).second, without(program, path).second);
+        python = without(python, path).first;
+    }
+    EXPECT_THAT(python, Not(HasSubstr("--")));
+    EXPECT_THAT(python, Not(HasSubstr("csd.path")));
+}
+
+void advises_no_checkpoint_of_another_run(const Case& one, const Findings& /*found*/,
+                                          const Decision& decision) {
+    if (one.kept == Kept::other_line && !has(one, Trace::other_line)) {
+        EXPECT_EQ(decision.refusal.checkpoint, "");
+    }
+}
+
+void resumes_wherever_all_is_there(const Case& one, const Findings& /*found*/,
+                                   const Decision& decision) {
+    if (one.flag != Flag::resume && one.flag != Flag::resume_if_any) {
+        return;
+    }
+    const bool has_state = all_are(one, {Trace::whole, Trace::older_by_one});
+    const bool is_left_alone = one.kept != Kept::newer && one.kept != Kept::damaged &&
+                               !(one.kept == Kept::equal && has(one, Trace::older_by_one));
+    if (has_state && is_left_alone) {
+        EXPECT_EQ(decision.action, Action::resume_state);
+        EXPECT_EQ(decision.set, 0);
+    }
+    if (has_state && one.kept == Kept::newer) {
+        EXPECT_EQ(decision.action, Action::load_checkpoint);
+    }
+    if (all_are(one, {Trace::other_layout}) && one.kept == Kept::older) {
+        EXPECT_EQ(decision.action, Action::read_state);
+    }
+}
+
+TEST(RestartRules, HoldInEveryCase) {
+    constexpr std::array kRules = {is_never_older_than_the_newest_durable_step_of_the_line,
+                                   never_takes_another_line,
+                                   starts_anew_only_where_no_rank_has_a_trace_or_when_told_to,
+                                   keeps_the_files_of_a_state_that_is_replaced_until_it_is,
+                                   never_combines_states_that_were_filled_apart,
+                                   refuses_with_a_way_to_start_anew_and_lists_what_there_is,
+                                   refuses_in_the_words_of_the_reader_and_leaves_paths_as_they_are,
+                                   advises_no_checkpoint_of_another_run,
+                                   resumes_wherever_all_is_there};
+    for_each_case([&](const Case& one) {
+        SCOPED_TRACE(name_of(one));
         const Findings found = found_of(one);
         const Decision decision = decide(found);
-        if (decision.action != Action::load_checkpoint && decision.action != Action::read_state) {
-            return;
-        }
-        const bool has_steps = std::any_of(
-            found.manifests.begin(), found.manifests.end(), [](const FoundManifest& manifest) {
-                return manifest.manifest && !manifest.manifest->commits.empty();
-            });
-        EXPECT_EQ(decision.set, found.manifests.empty() ? 0 : 1) << name_of(one);
-        EXPECT_EQ(decision.replaces.empty(), !has_steps) << name_of(one);
-    });
-}
-
-TEST(RestartRules, NeverCombinesStatesThatWereFilledApart) {
-    for_each_case([](const Case& one) {
-        const Findings found = found_of(one);
-        const Decision decision = decide(found);
-        std::set<std::string> states;
-        for (const std::size_t manifest : decision.manifests) {
-            states.insert(found.manifests[manifest].manifest->state);
-        }
-        EXPECT_LE(states.size(), 1U) << name_of(one);
-        if (decision.action == Action::resume_state || decision.action == Action::read_state) {
-            EXPECT_EQ(decision.manifests.size(), one.traces.size()) << name_of(one);
-        }
-    });
-}
-
-TEST(RestartRules, RefusesWithAWayToStartAnewAndListsWhatThereIs) {
-    for_each_case([](const Case& one) {
-        const Findings found = found_of(one);
-        const Decision decision = decide(found);
-        if (decision.action != Action::refuse || all_are(one, {Trace::nothing})) {
-            return;
-        }
-        if (one.flag != Flag::from) {
-            EXPECT_THAT(decision.refusal.remedies, Contains(Remedy::fresh)) << name_of(one);
-        }
-        if (one.flag == Flag::resume) {
-            const std::string words = in_words(decision.refusal, found);
-            EXPECT_THAT(words, HasSubstr("host0")) << name_of(one);
-            EXPECT_THAT(words, HasSubstr("/rank-")) << name_of(one);
-        }
-    });
-}
-
-TEST(RestartRules, RefusesInTheWordsOfTheReaderAndLeavesPathsAsTheyAre) {
-    for_each_case([](const Case& one) {
-        Findings found = found_of(one);
-        found.state_folder = "p--fresh/csd.path/train.seed";
-        found.checkpoint_folder = "c--from/--resume";
-        for (FoundManifest& manifest : found.manifests) {
-            manifest.path = "p--fresh/csd.path/" + manifest.path;
-        }
-        const Decision decision = decide(found);
-        if (decision.action != Action::refuse) {
-            return;
-        }
-        const std::string program = in_words(decision.refusal, found);
-        write_messages_for(Client::python);
-        std::string python = in_words(decision.refusal, found);
-        write_messages_for(Client::program);
-        for (const char* path : {"p--fresh/csd.path", "c--from/--resume"}) {
-            EXPECT_EQ(without(python, path).second, without(program, path).second) << name_of(one);
-            python = without(python, path).first;
-        }
-        EXPECT_THAT(python, Not(HasSubstr("--"))) << name_of(one);
-        EXPECT_THAT(python, Not(HasSubstr("csd.path"))) << name_of(one);
-    });
-}
-
-TEST(RestartRules, AdvisesNoCheckpointOfAnotherRun) {
-    for_each_case([](const Case& one) {
-        const Decision decision = decide(found_of(one));
-        if (one.kept == Kept::other_line && !has(one, Trace::other_line)) {
-            EXPECT_EQ(decision.refusal.checkpoint, "") << name_of(one);
-        }
-    });
-}
-
-TEST(RestartRules, ResumesWhereverAllIsThere) {
-    for_each_case([](const Case& one) {
-        if (one.flag != Flag::resume && one.flag != Flag::resume_if_any) {
-            return;
-        }
-        const Decision decision = decide(found_of(one));
-        const bool has_state = all_are(one, {Trace::whole, Trace::older_by_one});
-        const bool is_left_alone = one.kept != Kept::newer && one.kept != Kept::damaged &&
-                                   !(one.kept == Kept::equal && has(one, Trace::older_by_one));
-        if (has_state && is_left_alone) {
-            EXPECT_EQ(decision.action, Action::resume_state) << name_of(one);
-            EXPECT_EQ(decision.set, 0) << name_of(one);
-        }
-        if (has_state && one.kept == Kept::newer) {
-            EXPECT_EQ(decision.action, Action::load_checkpoint) << name_of(one);
-        }
-        if (all_are(one, {Trace::other_layout}) && one.kept == Kept::older) {
-            EXPECT_EQ(decision.action, Action::read_state) << name_of(one);
+        for (const auto rule : kRules) {
+            rule(one, found, decision);
         }
     });
 }

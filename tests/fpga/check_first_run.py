@@ -4,22 +4,37 @@
 tests/fpga/check_first_run.py PROGRAM EMULATED_CARDS
 """
 
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/support"))
 import open_mpi  # noqa: E402
 
 
-def first_run(folder, faults="", card="0", xclbin=None):
-    """The report's lines by what they are on."""
+def loaded():
+    """The program as a module, so that its table of trials can be cut."""
+    sys.dont_write_bytecode = True
+    loader = importlib.machinery.SourceFileLoader("first_run", str(ROOT / "fpga/first_run"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("first_run", loader))
+    loader.exec_module(module)
+    return module
+
+
+FIRST_RUN = loaded()
+
+
+def first_run(folder, trials=1, faults="", card="0", xclbin=None):
+    """The report's lines by what they are on, with so many of the trials: a fault is the same in all."""
     cards = pathlib.Path(sys.argv[2])
     environment = {
-        **os.environ,
         **open_mpi.environment(),
         "OMP_NUM_THREADS": "1",
         "XILINX_XRT": str(cards),
@@ -27,29 +42,24 @@ def first_run(folder, faults="", card="0", xclbin=None):
         "NEARSTEP_EMULATED_CARDS": "1",
         "NEARSTEP_CARD_FAULTS": faults,
     }
-    done = subprocess.run(
-        [
-            ROOT / "fpga/first_run",
-            "--folder",
-            folder / "drive",
-            "--card",
-            card,
-            "--program",
-            sys.argv[1],
-            "--xclbin",
-            xclbin or cards / "nearstep.xclbin",
-            "--report",
-            folder / "report",
-        ],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
+    options = {
+        "--folder": folder / "drive",
+        "--card": card,
+        "--program": sys.argv[1],
+        "--xclbin": xclbin or cards / "nearstep.xclbin",
+        "--report": folder / "report",
+    }
+    said = io.StringIO()
+    with (
+        unittest.mock.patch.dict(os.environ, environment),
+        unittest.mock.patch.object(FIRST_RUN, "TRIALS", FIRST_RUN.TRIALS[:trials]),
+        unittest.mock.patch.object(sys, "argv", ["first_run", *(str(word) for one in options.items() for word in one)]),
+        contextlib.redirect_stdout(said),
+    ):
+        code = FIRST_RUN.main()
+    assert code == 1, said.getvalue()
     text = (folder / "report").read_text()
-    assert text in done.stdout and not list((folder / "drive").iterdir()), done.stdout
+    assert text in said.getvalue() and not list((folder / "drive").iterdir()), said.getvalue()
     lines = [line for line in text.splitlines() if line[:3] in ("ok ", "NO ", "-- ")]
     return {line[3:].partition(":")[0]: line for line in lines}
 
@@ -61,7 +71,7 @@ def failed(lines):
 def main():
     with tempfile.TemporaryDirectory(dir=pathlib.Path(sys.argv[2]).parent) as name:
         folder = pathlib.Path(name)
-        lines = first_run(folder)
+        lines = first_run(folder, trials=4)
         # An emulated card has a shell of its own.
         assert failed(lines) == ["platform"], lines
         assert sum(what.startswith("one subgroup") for what in lines) == 4, lines

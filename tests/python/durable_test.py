@@ -8,7 +8,6 @@ import shutil
 import signal
 import tempfile
 import time
-import unittest
 
 import launcher
 
@@ -57,41 +56,35 @@ class Durable(launcher.FolderTest):
                 self.assertEqual(self.losses(folder / name), self.losses(whole))
                 self.assertEqual((folder / name / "digest").read_text(), (whole / "digest").read_text())
 
-    @unittest.skipUnless(os.path.isdir("/dev/shm"), "the machine has no file system in memory")
-    def test_state_in_memory_with_one_place_and_a_log_killed_at_random_instants(self):
-        folder = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-durable-", dir="/dev/shm"))
-        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        self.run_campaign(folder, 50 if "NEARSTEP_LONG" in os.environ else 5)
-        whole = folder / "whole"
-        self.assertTrue((whole / "state/rank-0.device-0.state.log-0").is_file())
-        self.train(whole, 2, 14)
-        self.train(whole, 1, 16)
-        self.assertEqual(self.starts(whole), [(1, 0), (2, 12), (1, 14)])
-
-    def test_state_with_logs_killed_at_random_instants_and_moved_to_2_ranks_and_to_none(self):
-        self.run_campaign(self.folder, 50 if "NEARSTEP_LONG" in os.environ else 5, "--log")
-        whole = self.folder / "whole"
-        self.train(whole, 2, 14, "--log")
-        self.assertEqual(len(list((whole / "log").glob("rank-[01].device-0.set-1.state.log-*"))), 32)
-        shutil.move(whole / "log", whole / "moved")
-        said = self.train(whole, 1, 15, "--log", fails=True)
-        self.assert_states(said, "name that in log")
-        shutil.move(whole / "moved", whole / "log")
-        self.train(whole, 1, 15, "--log")
-        self.assertEqual(self.starts(whole), [(1, 0), (2, 12), (1, 14)])
-
     def test_killed_at_random_instants_on_1_rank_and_moved_to_2_ranks_and_back(self):
-        self.run_campaign(self.folder, 50 if "NEARSTEP_LONG" in os.environ else 6)
-        whole = self.folder / "whole"
-        # Resumes on another number of ranks.
-        self.train(whole, 2, 15)
-        self.train(whole, 1, 18)
-        self.assertEqual(self.starts(whole), [(1, 0), (2, 12), (1, 15)])
+        """With logs; python.storage and the restart campaign kill runs whose state lies elsewhere, as --long does here:
+        on a drive, and once in memory."""
+        is_long = "NEARSTEP_LONG" in os.environ
+        homes = [(self.folder / "logs", "--log")]
+        if is_long:
+            in_memory = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-durable-", dir="/dev/shm"))
+            self.addCleanup(shutil.rmtree, in_memory, ignore_errors=True)
+            homes += [(self.folder / "drive",), (in_memory / "memory",)]
+        self.train(self.folder / "longer", 1, 18)
         alone = self.losses(self.folder / "longer")
-        here, beside = self.losses(whole), self.losses(whole, rank=1)
-        for step in range(18):
-            loss = (here[step] + beside[step]) / 2 if step in beside else here[step]
-            self.assertLess(abs(loss - alone[step]), 1e-5, f"step {step}")
+        for folder, *arguments in homes:
+            folder.mkdir()
+            self.run_campaign(folder, 50 if is_long else 6, *arguments)
+            # Resumes on another number of ranks.
+            whole = folder / "whole"
+            self.train(whole, 2, 15, *arguments)
+            if arguments:
+                self.assertEqual(len(list((whole / "log").glob("rank-[01].device-0.set-1.state.log-*"))), 32)
+                shutil.move(whole / "log", whole / "moved")
+                said = self.train(whole, 1, 18, *arguments, fails=True)
+                self.assert_states(said, "name that in log")
+                shutil.move(whole / "moved", whole / "log")
+            self.train(whole, 1, 18, *arguments)
+            self.assertEqual(self.starts(whole), [(1, 0), (2, 12), (1, 15)])
+            here, beside = self.losses(whole), self.losses(whole, rank=1)
+            for step in range(18):
+                loss = (here[step] + beside[step]) / 2 if step in beside else here[step]
+                self.assertLess(abs(loss - alone[step]), 1e-5, f"step {step}")
 
     def test_a_rank_that_ends_its_program_ends_the_others_with_a_sentence(self):
         """Between two steps, before its first one, and while another one begins with a second optimizer."""

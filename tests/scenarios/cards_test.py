@@ -40,62 +40,42 @@ class Cards(program.Scenario):
         with unittest.mock.patch.object(self, "starts_anew", False):
             return self.train(**self.on_cards(**{"csd__device": '"emulated"', "state": "emulated", **options}))
 
-    def with_faults(self, faults):
-        os.environ["NEARSTEP_CARD_FAULTS"] = faults
-        self.addCleanup(os.environ.pop, "NEARSTEP_CARD_FAULTS", None)
-
     def run_cards(self, *flags, **keys):
         return program.run(2, *self.arguments(flags=flags, **self.on_cards(**keys)))
 
-    def test_the_quickstart_has_the_bits_of_the_emulated_device(self):
-        keys = {"train__steps": 6, "train__global_batch": 4, "train__evaluate_batches": 2}
-        cards = self.train(config="configs/quickstart.toml", **self.on_cards(**keys))
-        # So few slots keep no state.
-        emulated = self.train_emulated(config="configs/quickstart.toml", csd__slots=4, **keys)
-        self.assert_same_bits(cards, emulated)
-        self.assertEqual(cards["bytes_per_parameter"], emulated["bytes_per_parameter"])
-
-    def test_every_mode_codec_and_format_has_the_same_bits(self):
+    def test_each_mode_has_the_bits_of_the_emulated_device(self):
+        """fpga/card_device_test.cpp has every codec, format and delivery, and fpga.first_run a run with each format."""
         for keys in (
-            {"mode": "su"},
+            # More subgroups than slots.
+            {"config": "configs/quickstart.toml", "train__global_batch": 4, "train__evaluate_batches": 2},
+            {"mode": "su", "csd__state": "q8", "model__dtype": "fp16", "train__optimizer": "adam"},
             {"mode": "base"},
-            {"mode": "su+o+c", "compress__codec": "topk"},
-            {"mode": "su+o+c", "compress__codec": "q4", "csd__state": "compact", "gather__codec": "delta"},
-            {"csd__state": "q8", "model__dtype": "fp16", "train__optimizer": "adam"},
         ):
             with self.subTest(**keys):
-                keys = {"train__steps": 4, **keys}
-                self.assert_same_bits(
-                    self.train(flags=["--fresh"], **self.on_cards(**keys)),
-                    self.train_emulated(flags=["--fresh"], **keys),
-                )
+                keys = {"train__steps": 4, "flags": ["--fresh"], **keys}
+                # So few slots keep no state.
+                cards, emulated = self.train(**self.on_cards(**keys)), self.train_emulated(csd__slots=4, **keys)
+                self.assert_same_bits(cards, emulated)
+                self.assertEqual(cards["bytes_per_parameter"], emulated["bytes_per_parameter"])
 
-    def test_a_run_moves_from_cards_to_the_host_and_back(self):
+    def test_a_run_that_loses_a_card_says_so_and_goes_on_on_hosts_and_on_cards(self):
         whole = self.train_emulated(train__steps=6)
-        self.train(**self.on_cards(train__steps=6, train__stop_at=2))
-        # One card is too hot, so its device uses the host's engine. Then all devices are emulated.
-        self.train(flags=["--resume"], **self.on_cards(train__steps=6, train__stop_at=3, csd__host_engine=[3]))
-        self.train(flags=["--resume"], **self.on_cards(train__steps=6, train__stop_at=4, csd__device='"emulated"'))
-        moved = self.train(flags=["--resume"], **self.on_cards(train__steps=6))
-        self.assertEqual(moved["masters_xxh3"], whole["masters_xxh3"])
-        self.assertEqual(moved["losses"][-1], whole["losses"][-1])
-
-    def test_a_lost_completion_ends_all_ranks_with_a_sentence(self):
         # Card 2 belongs to rank 1. Rank 0 has other cards.
-        self.with_faults("lost_completion=2:6")
-        done = self.run_cards(train__steps=4, exchange__timeout_s=20)
+        with unittest.mock.patch.dict(os.environ, {"NEARSTEP_CARD_FAULTS": "lost_completion=2:14"}):
+            done = self.run_cards(train__steps=6, exchange__timeout_s=20)
         self.assertNotIn(done.returncode, (0, 2, 124))
-        self.assertIn("0000:e0:02.1", done.stderr)
-        self.assertIn("time-out", done.stderr)
-        self.assertIn("rank 1", done.stderr)
-
-    def test_a_run_that_was_lost_goes_on_where_it_was(self):
-        whole = self.train_emulated(train__steps=4)
-        self.with_faults("lost_completion=1:20")
-        self.assertNotEqual(self.run_cards(train__steps=4, exchange__timeout_s=20).returncode, 0)
-        self.with_faults("")
-        resumed = self.train(flags=["--resume"], **self.on_cards(train__steps=4))
-        self.assertEqual(resumed["masters_xxh3"], whole["masters_xxh3"])
+        self.assert_states(done.stderr, "0000:e0:02.1", "time-out", "rank 1")
+        # The host's engine is used in place of that card. Then all devices are emulated.
+        parts = [
+            self.train(flags=["--resume"], **self.on_cards(train__steps=6, train__stop_at=3, csd__host_engine=[2])),
+            self.train_emulated(flags=["--resume"], state="cards", train__steps=6, train__stop_at=4),
+            self.train(flags=["--resume"], **self.on_cards(train__steps=6)),
+        ]
+        self.assertIn(parts[0]["first_step"], (2, 3))
+        self.assertEqual(
+            [loss for part in parts for loss in part["losses"]], whole["losses"][parts[0]["first_step"] - 1 :]
+        )
+        self.assertEqual(parts[-1]["masters_xxh3"], whole["masters_xxh3"])
 
     def assert_refused(self, *words, **keys):
         self.assert_refusal(self.run_cards(train__steps=1, **keys), *words)
@@ -114,23 +94,18 @@ class Cards(program.Scenario):
             self.assertIn("no XRT, no cards", program.succeed(0, "doctor").stdout)
             self.train_emulated(train__steps=1)
 
-    def test_the_doctor_lists_the_cards_and_warns_of_a_hot_one(self):
-        self.with_faults("temperature=1:93")
-        path = self.folder / "doctor.json"
-        done = program.succeed(0, "doctor", "--json", path)
-        found = program.json.loads(path.read_text())["nodes"][0]["findings"]
-        self.assertEqual(found["xrt"]["cards"], 4)
-        cards = [found[f"card_{i}"] for i in range(4)]
-        self.assertEqual([card["address"] for card in cards], [f"0000:e0:0{i}.1" for i in range(4)])
-        self.assertEqual([card["is_hot"] for card in cards], [False, True, False, False])
-        self.assertEqual({(card["ddr_gib"], card["has_peer_to_peer"]) for card in cards}, {(4.0, True)})
-        self.assertIn("HOT", done.stdout)
-
-    def test_the_launcher_gives_a_command_cards(self):
-        launcher = program.ROOT / "launch/emulated-cards"
-        done = program.call(launcher, 3, "--", program.PROGRAM, "doctor")
+    def test_the_launcher_gives_a_command_cards_and_the_doctor_warns_of_a_hot_one(self):
+        launcher, path = program.ROOT / "launch/emulated-cards", self.folder / "doctor.json"
+        doctor = [launcher, 3, "--", program.PROGRAM, "doctor", "--json", path]
+        done = program.call(*doctor, NEARSTEP_CARD_FAULTS="temperature=1:93")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("3 cards", done.stdout)
+        found = program.json.loads(path.read_text())["nodes"][0]["findings"]
+        self.assertEqual(found["xrt"]["cards"], 3)
+        cards = [found[f"card_{i}"] for i in range(3)]
+        self.assertEqual([card["address"] for card in cards], [f"0000:e0:0{i}.1" for i in range(3)])
+        self.assertEqual([card["is_hot"] for card in cards], [False, True, False])
+        self.assertEqual({(card["ddr_gib"], card["has_peer_to_peer"]) for card in cards}, {(4.0, True)})
+        self.assert_states(done.stdout, "3 cards", "HOT")
         for words in (["0", "--", "true"], ["2", "true"], ["65", "--", "true"]):
             self.assertEqual(program.call(launcher, *words).returncode, 2)
 

@@ -64,7 +64,10 @@ class Restart(program.Scenario):
 
     def test_a_file_of_a_state_whose_manifest_is_not_mounted_stops_the_restart(self):
         """A device's, and an empty one, made by a restart on two ranks that was killed before it wrote anything."""
-        for left, devices in (("rank-0.device-1.state", 2), ("rank-1.device-0.set-1.state", 1)):
+        for left, devices, flag in (
+            ("rank-0.device-1.state", 2, "--resume-if-any"),
+            ("rank-1.device-0.set-1.state", 1, "--resume"),
+        ):
             drives = f"of-{devices}-p"
             keys = {"ranks": 1, "csd__per_rank": devices, "csd__path": self.two_drives(drives)}
             first, second = (self.folder / f"{drives}{number}" for number in (0, 1))
@@ -72,8 +75,7 @@ class Restart(program.Scenario):
             second.mkdir(exist_ok=True)
             (second / left).touch()
             first.rename(self.folder / "away")
-            for flags in (["--resume-if-any"], ["--resume"], []):
-                self.refused(*flags, words=[f"{drives}1/{left}", "--fresh"], **keys)
+            self.refused(flag, words=[f"{drives}1/{left}", "--fresh"], **keys)
             (self.folder / "away").rename(first)
             self.assertEqual(self.finish("--resume", **keys).summary["first_step"], 6)
 
@@ -209,9 +211,11 @@ class Restart(program.Scenario):
 
     def test_bit_rot_falls_back_to_a_checkpoint_as_new_and_else_to_the_generation_before(self):
         checkpoints = self.folder / "p0/checkpoints"
+        self.finish(train__stop_at=5)
+        restore = self.save("p0", "p1")
         for places, harm in (((1,), ""), ((0, 1), ""), ((1,), "lost"), ((1,), "rotten")):
             with self.subTest(places, checkpoints=harm):
-                self.finish("--fresh", train__stop_at=5)
+                restore()
                 if harm == "lost":
                     self.lose_checkpoints()
                 if harm == "rotten":
@@ -228,12 +232,17 @@ class Restart(program.Scenario):
                 self.assertEqual(done.summary["masters_xxh3"], self.whole()["masters_xxh3"])
 
     def test_a_newer_step_in_a_folder_that_is_no_longer_named_is_not_ignored(self):
+        """The metrics have each step once, though the killed run had computed one more than it committed."""
         keys = {"checkpoint__every": 3, "checkpoint__path": f'"{self.folder / "checkpoints"}"'}
-        self.assertNotEqual(self.start(fault="rank=0 phase=before_commit count=7", **keys).returncode, 0)
+        metrics = self.folder / "metrics.jsonl"
+        killed = self.start("--metrics", metrics, fault="rank=0 phase=before_commit count=7", **keys)
+        self.assertEqual(killed.returncode, 137, killed.stderr)
         refused = self.refused("--resume", csd__path=f'"{self.folder / "other"}"', **keys)
         self.assertRegex(refused.stderr, r"\bStep 5 .*/p0 .*csd.path .*--from .*step-00000003.h5")
-        resumed = self.finish("--resume", **keys).summary
+        resumed = self.finish("--resume", "--metrics", metrics, **keys).summary
         self.assertEqual((resumed["first_step"], resumed["masters_xxh3"]), (6, self.whole()["masters_xxh3"]))
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        self.assertEqual([line["step"] for line in lines if "loss" in line], list(range(1, STEPS + 1)))
 
     def test_state_resumed_without_durable_steps_is_saved_first(self):
         self.finish(train__stop_at=5)
@@ -257,29 +266,6 @@ class Restart(program.Scenario):
 
         return restore
 
-    # The campaign draws other ranks, devices and subgroups.
-    LAYOUTS = (
-        {"ranks": 2, "mode": "base"},
-        {"ranks": 3, "placement__optimizer": "node"},
-        {"ranks": 1, "csd__state": '"bf16"'},
-    )
-
-    def test_another_layout_reads_the_newest_step_from_the_state_itself(self):
-        stopped = self.finish(train__stop_at=5)
-        self.lose_checkpoints()
-        restore = self.save("p0", "p1")
-        for layout in program.sweep(self.LAYOUTS, 0, 1):
-            with self.subTest(**layout):
-                restore()
-                moved = self.finish("--resume", train__stop_at=5, **layout)
-                self.assertEqual(moved.summary["masters_xxh3"], stopped.summary["masters_xxh3"])
-                # Back again, from a layout whose files have other names.
-                self.lose_checkpoints()
-                back = self.finish("--resume", train__stop_at=7)
-                self.assertEqual(back.summary["first_step"], 6)
-                self.assertEqual(len(list(self.folder.glob("p?/*.manifest"))), 2)
-                self.assertEqual(len(list(self.folder.glob("p?/*.state"))), 2)
-
     def test_a_move_to_another_layout_that_is_killed_has_happened_or_has_not(self):
         stopped = self.finish(train__stop_at=5)
         self.lose_checkpoints()
@@ -295,15 +281,23 @@ class Restart(program.Scenario):
             )
             for rank in (0, 2)
         ]
+        other = {"ranks": 3, "placement__optimizer": "node"}
         for fault, rank in program.sweep(cases, 0, 3, 4, 7, 8):
             with self.subTest(fault, rank=rank):
                 restore()
-                killed = self.start("--resume", ranks=3, train__stop_at=5, fault=f"rank={rank} phase={fault}")
+                killed = self.start("--resume", train__stop_at=5, fault=f"rank={rank} phase={fault}", **other)
                 if killed.returncode == 0:
                     self.assertEqual((fault.split()[0], rank), ("mid_read", 2))  # it has no old file to read
-                for layout in ({"ranks": 3}, {"ranks": 2}):
+                # Back again, from a layout whose files have other names.
+                for layout in (other, {"mode": "base"}):
                     resumed = self.finish("--resume", train__stop_at=5, **layout)
                     self.assertEqual(resumed.summary["masters_xxh3"], stopped.summary["masters_xxh3"])
+                    self.lose_checkpoints()
+                for kind in ("manifest", "state"):
+                    self.assertEqual(len(list(self.folder.glob(f"p?/*.{kind}"))), 2)
+        for layout in ({}, {"ranks": 1, "csd__state": '"bf16"'}):
+            self.assertEqual(self.finish("--resume", **layout).summary["masters_xxh3"], self.whole()["masters_xxh3"])
+            self.lose_checkpoints()
 
     def test_old_files_that_cannot_be_reached_are_named(self):
         self.finish(train__stop_at=5)
