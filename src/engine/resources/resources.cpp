@@ -338,7 +338,7 @@ void Resources::load_into_vector(const offload::OwnedSubgroup& of, const csd::St
 
 void Resources::go_on_from(std::int64_t generation) {
     pipeline->set_generation(generation);
-    pipeline->accept();
+    world.together([this] { pipeline->accept(); });
     if (reader) {
         reader->use(generation);
     }
