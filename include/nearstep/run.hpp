@@ -164,6 +164,13 @@ public:
     // Lends memory for the block's gradient in fp32, of the GPU if trace::RunFacts::encodes_on_gpu,
     // until the block is put. All later blocks were put. Not collective.
     std::span<float> gradient_space(std::size_t block);
+    // With ParameterHome::state, from begin() on: memory of devices whose state lies in memory
+    // alone, which the client may use while no gradients are there. In each, the bytes before the
+    // end of a block are free from the last step's finish() until put_gradient() of that block. Not
+    // collective.
+    std::vector<std::span<std::byte>> lent_memory();
+    // The ends of blocks in each memory. Known before begin().
+    std::vector<std::vector<std::size_t>> lent_ends() const;
     // Call after all blocks were put.
     GradientFacts end_gradients(const StepEnd& end = {});
     // Begins the step's update if backward did not. In modes without overlap the update is over on

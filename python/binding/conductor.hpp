@@ -81,6 +81,12 @@ public:
     // Gradients of another step will come: see engine::Run::expect_backward().
     void expect_step();
 
+    // See engine::Run; the end of a step is its finish().
+    std::vector<std::span<std::byte>> lent_memory() { return session_.engine().lent_memory(); }
+    std::vector<std::vector<std::size_t>> lent_ends() const {
+        return session_.engine().lent_ends();
+    }
+
     // Waits until the block's parameters in vector() are those of the last step.
     void await_block(std::size_t block, const Poll& poll);
     // Whether await_block() would return at once.

@@ -373,6 +373,16 @@ NB_MODULE(_engine, m) {
                  auto* bytes = const_cast<std::byte*>(self.vector().data());  // NOLINT
                  return Bytes(bytes, {self.vector().size()}, nb::find(self));
              })
+        .def("lent_ends", &Conductor::lent_ends)
+        .def("lent_memory",
+             [](Driver& self) {
+                 std::vector<Bytes> lent;
+                 for (const std::span<std::byte> memory : self.lent_memory()) {
+                     lent.emplace_back(memory.data(), std::initializer_list{memory.size()},
+                                       nb::find(self));
+                 }
+                 return lent;
+             })
         .def_prop_ro("rank", &Conductor::rank)
         .def_prop_ro("ranks", &Conductor::ranks)
         .def_prop_ro("is_alone", &Conductor::is_alone)

@@ -8,12 +8,12 @@ import torch
 
 from . import _engine
 
-_ALIGNMENT = 512  # bytes, of each tensor
+ALIGNMENT = 512  # bytes, of each tensor
 
 
 def padded(count: int) -> int:
     """Bytes that a tensor of so many takes."""
-    return -(-count // _ALIGNMENT) * _ALIGNMENT
+    return -(-count // ALIGNMENT) * ALIGNMENT
 
 
 def views(memory, like):

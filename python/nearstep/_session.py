@@ -150,7 +150,8 @@ class Session:
         )
         try:
             if self.streaming:
-                self.streaming.prepare(conductor, self.parameters, self.device, self.intake.host_bytes(self.device))
+                of_sums = self.intake.host_bytes(conductor, self.device)
+                self.streaming.prepare(conductor, self.parameters, self.device, of_sums)
             lines, self._is_filling = begin_state(
                 conductor,
                 self.parameters,
@@ -336,5 +337,7 @@ def drop(conductor, parameters: Parameters, handles: list) -> None:
     try:
         if not _ranks.is_fork():  # its parent goes on
             parameters.leave()
+            if parameters.device.type == "cuda":
+                torch.cuda.synchronize(parameters.device)  # what it copies may be in the engine's memory
     finally:
         end_engine(conductor, parameters)

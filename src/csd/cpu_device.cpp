@@ -154,9 +154,12 @@ void CpuDevice::reserve() {
 void CpuDevice::expect_updates() {
     hold_payloads();
     if (gpu_) {
+        // A client copies what it keeps in lent memory, and CUDA copies nothing that is pinned in
+        // part. So that is one piece.
+        const std::size_t most = std::max(kPinnedAtOnce, lent_bytes());
         std::vector<std::span<const std::byte>> pieces;
-        for (auto rest = payloads_->span(); !rest.empty();) {
-            pieces.push_back(rest.first(std::min(rest.size(), kPinnedAtOnce)));
+        for (std::span<const std::byte> rest = payloads_->span(); !rest.empty();) {
+            pieces.push_back(rest.first(std::min(rest.size(), most)));
             rest = rest.subspan(pieces.back().size());
         }
         for (std::size_t s = 0; is_cached() && s < layout().subgroups(); ++s) {

@@ -41,6 +41,15 @@ public:
     bool takes_sums() const override { return is_on_host(); }
     bool takes_tiles_in_order() const override { return gradients_.has_value(); }
     void finish_gradients() override;
+    // A GPU reaches what it has pinned. The log of cached state is still written from there while a
+    // client adds up its next gradients.
+    std::size_t lent_bytes() const override {
+        const bool is_reached = gpu_.has_value() == settings_.gpu.has_value();
+        return is_mapped() && is_reached && settings_.delivery == Delivery::none
+                   ? payloads_->bytes()
+                   : 0;
+    }
+    std::span<std::byte> lent_memory() override { return payloads_->span(); }
     void allocate_slot(int slot) override;
     void release_slot(int slot) override;
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;

@@ -140,6 +140,12 @@ public:
     virtual bool takes_tiles_in_order() const { return true; }
     // Returns when all gradients put so far are ready for the update.
     virtual void finish_gradients() = 0;
+    // Bytes of host memory into which put_gradient() copies, equally many for each tile, in the
+    // device's order. Between an update and the next gradients nobody reads them: the client may
+    // use those of a tile until its gradient is put. 0: they are not lent.
+    virtual std::size_t lent_bytes() const { return 0; }
+    // That memory. Only after expect_updates().
+    virtual std::span<std::byte> lent_memory() { return {}; }
 
     // Slot memory. A handler that reuses slots calls this once at start; others call it per
     // subgroup.

@@ -66,6 +66,7 @@ public:
     static std::size_t file_bytes(std::size_t payload_bytes);
 
     const std::string& path() const { return file_.path(); }
+    bool is_there() const { return file_.held_bytes() > 0; }
     void claim() { file_.claim(); }
     void withdraw() { file_.withdraw(); }
     // Empties the log and reserves space for payloads. Throws as store::File.

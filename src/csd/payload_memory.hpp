@@ -45,6 +45,7 @@ public:
 
     // All payloads: of each tile, one per source, stride() bytes apart.
     std::span<const std::byte> span() const { return memory_.span().subspan(begin_, bytes()); }
+    std::span<std::byte> span() { return memory_.span().subspan(begin_, bytes()); }
     // Returns the memory of lie_in(), which begins with the payloads and has whole pages.
     std::span<const std::byte> pages() const { return memory_.span(); }
     std::size_t stride() const { return stride_; }

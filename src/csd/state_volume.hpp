@@ -162,6 +162,7 @@ private:
                                       std::span<std::byte> extent);
     void store_extent(std::size_t subgroup, std::int64_t generation, std::span<std::byte> extent);
     void move_back();
+    void make_missing_logs();
 
     StateVolumeSettings settings_;
     trace::Traffic* traffic_;

@@ -114,8 +114,18 @@ void StateVolume::accept(std::int64_t generation) {
         volume_.write(zeros.span(), layout_.place_offset(place), store::Speed::full).wait();
     }
     move_back();
+    make_missing_logs();
     const std::lock_guard lock(looking_);
     updates_.clear();
+}
+
+// A run that needs none of its logs may go on with those of another folder.
+void StateVolume::make_missing_logs() {
+    for (GradientLog& log : logs_) {
+        if (settings_.log_bytes > 0 && !log.is_there()) {
+            log.reserve(settings_.log_bytes);
+        }
+    }
 }
 
 // Places are lent while a program changes all masters. The header goes last, so that a restart

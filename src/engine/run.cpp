@@ -147,6 +147,20 @@ void Run::keep_program(std::int64_t step, std::span<const std::byte> bytes) {
     parts_->state.keep_program(step, bytes);
 }
 
+std::vector<std::span<std::byte>> Run::lent_memory() {
+    std::vector<std::span<std::byte>> lent;
+    for (const auto& device : parts_->resources.pipeline->devices()) {
+        if (device->lent_bytes() > 0) {
+            lent.push_back(device->lent_memory());
+        }
+    }
+    return lent;
+}
+
+std::vector<std::vector<std::size_t>> Run::lent_ends() const {
+    return parts_->resources.pipeline->lent_ends();
+}
+
 bool Run::commits_early() const { return parts_->resources.commits_early(); }
 
 void Run::commit() { parts_->state.commit(position()); }

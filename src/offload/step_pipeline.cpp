@@ -343,6 +343,30 @@ void StepPipeline::commit(csd::StateCommit& log, const store::Commit& step) {
     log.publish(step);
 }
 
+std::vector<std::vector<std::size_t>> StepPipeline::lent_ends() const {
+    std::vector<std::vector<std::size_t>> ends;
+    for (const auto& device : devices_) {
+        if (device->lent_bytes() == 0) {
+            continue;
+        }
+        const auto tiles_before = [&](std::size_t end) {
+            std::size_t count = 0;
+            for (const shard::Subgroup& subgroup : device->subgroups()) {
+                count += std::clamp(end, subgroup.tiles.begin, subgroup.tiles.end) -
+                         subgroup.tiles.begin;
+            }
+            return count;
+        };
+        const std::size_t tile_bytes =
+            device->lent_bytes() / tiles_before(settings_.owners->tiles());
+        ends.emplace_back();
+        for (const ElementRange block : settings_.blocks) {
+            ends.back().push_back(tiles_before(complete_tiles(block).end) * tile_bytes);
+        }
+    }
+    return ends;
+}
+
 std::vector<OwnedSubgroup> StepPipeline::subgroups() const {
     std::vector<OwnedSubgroup> owned;
     const auto& subgroups = copy_.partition.subgroups();

@@ -224,6 +224,9 @@ public:
     std::vector<int> residual_ranks(std::size_t tile) const;
     int residual_heir(std::size_t tile) const;
 
+    // For each device that lends memory: where in csd::Device::lent_memory() the gradients of each
+    // block end, and those of all blocks before it. Not collective.
+    std::vector<std::vector<std::size_t>> lent_ends() const;
     // Returns this rank's subgroups in tile order. Not collective.
     std::vector<OwnedSubgroup> subgroups() const;
 

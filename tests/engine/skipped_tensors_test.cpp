@@ -83,6 +83,14 @@ protected:
         return find_start(world_, settings_in(folder_, devices), layout_, request, "four", {});
     }
 
+    // The start of one device per rank, with these folders of logs.
+    Start find_with(const std::vector<std::string>& logs, const StartRequest& request) {
+        run_.reset();
+        config::EngineSettings settings = settings_in(folder_ + "/state", 1);
+        settings.csd.log = logs;
+        return find_start(world_, settings, layout_, request, "four", {});
+    }
+
     // Begins anew or resumes, with this many devices per rank.
     void open(const StartRequest& request, int devices) { open(find(request, devices)); }
 
@@ -320,12 +328,6 @@ TEST_F(SkippedTensors, LeaveTheLogsOfAnotherRunAsTheyAre) {
 }
 
 TEST_F(SkippedTensors, GoOnWithLogsInAnyOfTheFolders) {
-    const auto find_with = [&](const std::vector<std::string>& logs, const StartRequest& request) {
-        run_.reset();
-        config::EngineSettings settings = settings_in(folder_ + "/state", 1);
-        settings.csd.log = logs;
-        return find_start(world_, settings, layout_, request, "four", {});
-    };
     open(find_with({folder_ + "/log"}, StartRequest()));
     take_steps(2);
     open(find_with({folder_ + "/new", folder_ + "/log"}, resuming()));
@@ -335,6 +337,36 @@ TEST_F(SkippedTensors, GoOnWithLogsInAnyOfTheFolders) {
     open(find_with({folder_ + "/log"}, resuming()));
     EXPECT_EQ(run_->steps_done(), 3);
     expect_masters();
+}
+
+// Changed masters are all stored, so that no update is needed from the old logs.
+TEST_F(SkippedTensors, GoOnWithNewLogsWhereTheOldOnesAreNotNeeded) {
+    const std::string log = folder_ + "/log";
+    const std::string other = folder_ + "/new";
+    open(find_with({log}, StartRequest()));
+    take_steps(2);
+    EXPECT_THROW(open(find_with({other}, resuming())), ConfigError);
+    EXPECT_FALSE(fs::exists(other)) << "a start that is refused leaves no files";
+    open(find_with({log}, resuming()));
+    change_masters();
+    run_.reset();
+    if (world_.rank() == 0) {
+        put_bytes(other, "a file where a folder would be");
+    }
+    world_.barrier();
+    EXPECT_THROW(open(find_with({other}, resuming())), ConfigError);
+    world_.barrier();
+    if (world_.rank() == 0) {
+        fs::remove(other);
+    }
+    world_.barrier();
+    open(find_with({other}, resuming()));
+    EXPECT_EQ(run_->steps_done(), 2);
+    take_steps(2);
+    open(find_with({other}, resuming()));
+    EXPECT_EQ(run_->steps_done(), 4);
+    expect_masters();
+    EXPECT_TRUE(fs::exists(log)) << "the old logs stay";
 }
 
 }  // namespace

@@ -58,8 +58,25 @@ protected:
         run->begin(each_by([](std::size_t i) { return stored_value(0, i); }));
     }
 
-    static void put_gradients(engine::Run& engine, const Layout& layout, std::uint64_t stream) {
+    // Writes to all memory that the run lends until this block is put. Returns its bytes.
+    static std::size_t use_lent_memory(engine::Run& engine, std::size_t block) {
+        const std::vector<std::vector<std::size_t>> ends = engine.lent_ends();
+        const std::vector<std::span<std::byte>> lent = engine.lent_memory();
+        EXPECT_EQ(lent.size(), ends.size());
+        std::size_t used = 0;
+        for (std::size_t i = 0; i < lent.size(); ++i) {
+            EXPECT_EQ(ends[i].back(), lent[i].size());
+            std::ranges::fill(lent[i].first(ends[i][block]), std::byte{0x3f});
+            used += ends[i][block];
+        }
+        return used;
+    }
+
+    void put_gradients(engine::Run& engine, const Layout& layout, std::uint64_t stream) {
         for (std::size_t block = kStoredBlocks; block-- > 0;) {
+            if (&engine == &*stored_) {
+                use_lent_memory(engine, block);
+            }
             const std::span<float> space = engine.gradient_space(block);
             for (std::size_t i = 0; i < space.size(); ++i) {
                 space[i] = stored_value(stream, layout.blocks[block].begin + i);
@@ -145,6 +162,8 @@ TEST_P(StoredParameters, AreThoseOfTheVectorAfterStepsChangesAndRestarts) {
     step(false);
     EXPECT_EQ(held_->masters_digest(), stored_->masters_digest());
     EXPECT_EQ(stored_->vector_bytes(), 0U) << "nothing was written to the vector";
+    const bool is_lent = use_lent_memory(*stored_, kStoredBlocks - 1) > 0;
+    EXPECT_EQ(is_lent, std::get<3>(GetParam()) == StateHome::memory);
     stored_.reset();
     open(ParameterHome::state);
     EXPECT_EQ(stored_->steps_done(), 4);

@@ -1,12 +1,12 @@
 """Trains a small network, from where its state is, to a number of steps.
 
-    durable_worker.py FOLDER STEPS [--end=WHAT@RANK@STEP] [--from-storage] [--log]   one run, on mpirun's ranks
+    durable_worker.py FOLDER STEPS [--end=WHAT@RANK@STEP] [--from-storage] [--log] [--passes]  a run of mpirun's ranks
     durable_worker.py --campaign FOLDER KILLS [--log]                          on one rank, killed at random instants
 
 FOLDER/losses-RANK.txt gets a line per step: its number and the loss, in hexadecimal. FOLDER/digest gets the masters'
-digest. WHAT: exception, exit (between backward() and step()), leave (between two steps), kill, sleep, evaluate (after
-the last step, which is the other ranks' end). With --from-storage parameters stay in storage. With --log FOLDER/log
-has logs.
+digest. WHAT: exception, exit (between backward() and step()), leave (between two steps), kill, sums (kill, after the
+step's first backward()), sleep, evaluate (after the last step, which is the other ranks' end). With --from-storage
+parameters stay in storage. With --log FOLDER/log has logs. With --passes a step has three of backward().
 """
 
 import json
@@ -26,6 +26,7 @@ import networks
 def train(folder, steps, end=("", 0, 0), stream=None):
     what, on_rank, at = end
     model = networks.Layers(3, 200)
+    passes = 3 if "--passes" in sys.argv else 1
     opt = nearstep.AdamW(
         nearstep.groups(model, weight_decay=0.1),
         lr=1e-3,
@@ -33,6 +34,7 @@ def train(folder, steps, end=("", 0, 0), stream=None):
         path=folder / "state",
         log=folder / "log" if "--log" in sys.argv else None,
         stream=stream,
+        accumulation=passes if passes > 1 else None,
         config={"checkpoint.path": str(folder / "checkpoints")},
     )
     start = opt.resume()
@@ -52,9 +54,12 @@ def train(folder, steps, end=("", 0, 0), stream=None):
         if is_here and what == "sleep":
             (folder / "sleeps").touch()
             time.sleep(60)
-        loss = model.loss(step % 4, opt.rank, opt.ranks)
-        losses.write(f"{step} {loss.item().hex()}\n")
-        loss.backward()
+        for number in range(passes):
+            loss = model.loss((step + number) % 4, opt.rank, opt.ranks)
+            losses.write(f"{step} {loss.item().hex()}\n")
+            loss.backward()
+            if is_here and what == "sums":
+                os.kill(os.getpid(), signal.SIGKILL)
         if is_here and what == "exit":
             sys.exit(0)
         opt.step()

@@ -15,7 +15,7 @@ launcher.need()
 import torch  # noqa: E402
 
 from nearstep import _engine  # noqa: E402
-from nearstep._gradients import host_sums  # noqa: E402
+from nearstep._gradients import host_sums, lent  # noqa: E402
 from nearstep._pinned import PinnedMemory  # noqa: E402
 
 DEVICE = torch.device(launcher.DEVICE)
@@ -203,6 +203,54 @@ class HostSums(unittest.TestCase):
             gradients = self.gradients(0, [torch.bfloat16] * 2)
             self.assertTrue(torch.equal(self.take(self.begin(0, gradients)), in_order(gradients)))
             self.assert_nothing_waits()
+
+    # --- Memory that the engine lends ---
+
+    def test_sums_lie_in_lent_memory_once_the_engine_has_read_it(self):
+        lends = lent.Lent([{0: 4608, 1: 512}, {2: 8704, 3: 512, 4: 8192}], [[4608, 13312], [512, 8192]])
+        memory = [torch.full((size,), 7, dtype=torch.uint8) for size in (13312, 8192)]
+        engine = types.SimpleNamespace(
+            lent_memory=lambda: memory, finish=unittest.mock.Mock(side_effect=lambda: seen.append(int(memory[0].sum())))
+        )
+        self.sums = host_sums.HostSums(
+            engine, torch.device("cpu"), self.params, self.blocks, torch.float32, False, 0, lent=lends
+        )
+        self.addCleanup(lambda: self.sums.close())
+        for _ in range(2):
+            seen, before = [], int(memory[0].sum())
+            self.sums.begin_step()
+            for i in (2, 1, 0):
+                gradients = [one.cpu() for one in self.gradients(i, [torch.float32] * 3)]
+                place = self.begin(i, gradients)
+                self.assertTrue(torch.equal(self.take(place), in_order(gradients)))
+                is_lent = place.memory.untyped_storage().data_ptr() == memory[0].untyped_storage().data_ptr()
+                self.assertEqual(is_lent, i != 0, "the engine has no room for one")
+            self.assertEqual(seen, [before], "before the step's first sum, and once")
+        before = memory[0].clone()
+        with unittest.mock.patch.object(host_sums._ranks, "is_fork", lambda: True):
+            self.assertRaisesRegex(RuntimeError, "fork", self.sums.put, 1, 2, torch.ones(SHAPES[2]))
+        self.assertTrue(torch.equal(memory[0], before), "the parent's")
+
+    def test_a_sum_lies_where_the_engine_puts_what_has_left(self):
+        chosen = random.Random(2)
+        for _ in range(300):
+            sizes, at, ends = [], 0, [[] for _ in range(chosen.randrange(4))]
+            for _ in range(chosen.randrange(1, 6)):
+                sizes.append({at + k: 512 * chosen.randrange(9) for k in range(chosen.randrange(1, 5))})
+                at += len(sizes[-1])
+                for of_blocks in ends:
+                    of_blocks.append((of_blocks or [0])[-1] + 64 * chosen.randrange(60))
+            lends = lent.Lent(sizes, ends)
+            taken = [set() for _ in ends]
+            for block, of_block in enumerate(sizes):
+                for i in filter(lends.__contains__, of_block):
+                    number, begin = lends._places[i]
+                    mine = set(range(begin // 512, (begin + of_block[i]) // 512))
+                    self.assertEqual((begin % 512, mine & taken[number]), (0, set()))
+                    self.assertLessEqual(begin + of_block[i], ends[number][block])
+                    self.assertGreaterEqual(begin, 0)
+                    taken[number] |= mine
+            self.assertEqual(lends.bytes, 512 * sum(map(len, taken)))
 
     # --- Parts ---
 

@@ -22,9 +22,12 @@ import torch
 
 import nearstep
 import networks
-from nearstep._gradients import sums
+from nearstep._gradients import intake
 from nearstep._model import parameters
 from nearstep._streaming import activations, spill, streaming, window
+
+
+HOST_BYTES = intake.Intake.host_bytes
 
 
 def resident_bytes_at(address):
@@ -61,6 +64,7 @@ class FromStorage(stream_test.Runs):
             unittest.mock.patch.object(window.Window, "_read", counted),
             unittest.mock.patch.object(window.State, "take", taken),
             unittest.mock.patch.object(streaming, "taken_bytes", lambda _: 0),
+            unittest.mock.patch.object(intake.Intake, "host_bytes", lambda *of: 0 * HOST_BYTES(*of)),
         ):  # the limit is of parameters alone
             patch.start()
             self.addCleanup(patch.stop)
@@ -120,6 +124,53 @@ class FromStorage(stream_test.Runs):
                     self.assert_equal_runs(streamed, resident)
                     self.assertEqual(len(set(self.read)), 4, "each layer is read")
                     self.assertGreaterEqual(len(self.read), 4 * 4, "in each step")
+
+    def test_sums_lie_where_the_engine_has_gradients_later(self):
+        """State in memory alone lends that memory. Dense gradients take as much as sums, those of q4 a part."""
+        in_memory = self.folder_in_memory()
+        for codec, dtype, of_sums in (
+            ("dense", torch.float32, torch.float32),
+            ("q4", torch.bfloat16, torch.bfloat16),
+            ("q4", torch.bfloat16, torch.float32),
+        ):
+            digests = set()
+            for number, (folder, devices, has_log, is_streamed) in enumerate(
+                (
+                    (self.folder, 1, False, False),
+                    (self.folder, 2, False, True),
+                    (in_memory, 1, False, True),
+                    (in_memory, 2, False, True),
+                    (self.folder, 2, True, True),
+                )
+            ):
+                name = f"{number}-{codec}-{of_sums}"
+                model = networks.Layers(8, 300).to(launcher.DEVICE, dtype)
+                _, opt = self.make(
+                    nearstep.groups(model),
+                    path=folder / name,
+                    log=self.folder / f"log-{name}" if has_log else None,
+                    stream=nearstep.Stream(slots=2, host_memory_gb=100) if is_streamed else None,
+                    devices=devices,
+                    codec=codec,
+                    accumulation=3,
+                    accumulation_dtype=of_sums,
+                    config={"csd.subgroup_tiles": 1},
+                )
+                for step in range(4):
+                    for micro in range(3):
+                        torch.manual_seed(10 * step + micro)
+                        model(torch.randn(4, 300).to(launcher.DEVICE, dtype)).float().square().mean().backward()
+                    opt.step()
+                    opt.zero_grad()
+                sums = of_sums.itemsize * sum(p.numel() for p in opt._session.layout.params)
+                share = opt._intake._sums._lent.bytes / sums
+                digests.add(opt.masters_digest())
+                opt.close()
+                with self.subTest(codec, sums=of_sums, devices=devices, in_memory=folder == in_memory, log=has_log):
+                    is_lent = folder == in_memory
+                    self.assertGreaterEqual(share, (0.7 if codec == "dense" else 0.002) * is_lent)
+                    self.assertLessEqual(share, 1.01 * is_lent, "places are padded")
+            self.assertEqual(len(digests), 1, (codec, of_sums))
 
     def test_inputs_of_layers_wait_in_files_when_the_hosts_share_is_full(self):
         model = self.model()
@@ -186,6 +237,27 @@ class FromStorage(stream_test.Runs):
             digests.add((folder / "digest").read_text())
         self.assertEqual(len(digests), 1, runs)
         self.assertRegex((self.folder / "killed/starts.txt").read_text(), r"^0 1 0\n0 1 [567]\n$")
+
+    def test_a_run_that_is_killed_amid_its_sums_lacks_no_step(self):
+        """The first sums lie where the log of the last update was, which all state has by then."""
+        runs = {
+            self.folder / "whole": [["--passes"]],
+            self.folder_in_memory() / "killed": [
+                ["--end=sums@0@7", "--from-storage", "--passes"],
+                ["--from-storage", "--passes"],
+            ],
+        }
+        digests = set()
+        for folder, starts in runs.items():
+            folder.mkdir()
+            codes = []
+            for arguments in starts:
+                worker = launcher.Process(1, "durable_worker.py", folder, 12, *arguments)
+                codes.append(worker.wait())
+            self.assertEqual(codes, [-signal.SIGKILL, 0][-len(starts) :], worker.text())
+            digests.add((folder / "digest").read_text())
+        self.assertEqual((folder / "starts.txt").read_text(), "0 1 0\n0 1 7\n")
+        self.assertEqual(len(digests), 1, runs)
 
     def test_start_values_leave_the_models_memory_before_the_first_layer_computes(self):
         model = self.model()
@@ -326,8 +398,7 @@ class FromStorage(stream_test.Runs):
         )
         self.assertFalse(any(self.path.glob("*.manifest")), "refused before the state is written")
         self.assertEqual(re.findall(r"(\S+) GB", message)[-1], "0.1", "what would do")
-        of_gpu = sums.Sums.host_bytes
-        with unittest.mock.patch.object(sums.Sums, "host_bytes", lambda one, _: of_gpu(one, torch.device("cuda"))):
+        with unittest.mock.patch.object(intake.Intake, "host_bytes", HOST_BYTES):
             _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 2), accumulation=2)
             message = self.refuses(ValueError, ("host_memory_gb", "accumulation=1"), opt.resume)
         self.assertGreater(

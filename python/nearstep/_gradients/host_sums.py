@@ -9,9 +9,10 @@ import weakref
 
 import torch
 
-from .. import _engine
+from .. import _engine, _ranks
 from .._model.groups import DTYPES
 from .._pinned import PinnedMemory, padded, views
+from .lent import Lent
 
 _STREAMS = 2  # one sum is read while another is written
 _PINS_AT_ONCE = 4  # blocks
@@ -67,10 +68,15 @@ class HostSums:
         encodes: bool,
         waiting_share: float = 1,
         spare=lambda: 0,
+        lent: Lent | None = None,
     ):
         """``dtype``: of sums; ``encodes``: whether the engine's kernels add; ``waiting_share``: of a pass's gradients,
         which may wait; ``spare``: says how many more bytes of GPU memory gradients may now take on their way, which the
-        next forward needs later."""
+        next forward needs later; ``lent``: memory for some of the sums."""
+        self._lent = Lent([], []) if lent is None else lent
+        if self._lent.bytes:
+            self._lent.open(conductor.lent_memory())
+        self.begin_step()
         self._conductor, self._device, self._params, self._blocks = conductor, device, params, blocks
         self._dtype, self._encodes = dtype, encodes
         self._places: dict = {}  # of each parameter, when its block's memory is there
@@ -107,6 +113,9 @@ class HostSums:
         read them."""
         return 2 * self._most_bytes
 
+    def begin_step(self) -> None:
+        self._may_use_lent = not self._lent.bytes
+
     @property
     def is_reserved(self) -> bool:
         return self._waited_room is not None
@@ -127,15 +136,22 @@ class HostSums:
             self._waited_room = self._pool.submit(PinnedMemory, size, self._device)
         for block in blocks:
             if block not in self._waited:
-                self._waited[block] = self._pool.submit(PinnedMemory, self.bytes_of(block), self._device)
+                size = bytes_of_sums((self._params[i] for i in self._not_lent(block)), self._dtype)
+                self._waited[block] = self._pool.submit(PinnedMemory, size, self._device)
+
+    def _not_lent(self, block: int) -> list:
+        """Numbers of the block's parameters whose sums have memory of their own."""
+        return [i for i in self._blocks[block].tensors if i not in self._lent]
 
     def _place(self, block: int, i: int) -> HostSum:
         if i not in self._places:
             self.reserve([block])
-            tensors = self._blocks[block].tensors
-            like = [torch.empty(self._params[k].shape, dtype=self._dtype, device="meta") for k in tensors]
+            own, tensors = self._not_lent(block), self._blocks[block].tensors
+            like = {k: torch.empty(self._params[k].shape, dtype=self._dtype, device="meta") for k in tensors}
             turn = list(self._waited).index(block) % 2
-            for k, one in zip(tensors, views(self._waited[block].result().memory, like)):
+            memory = dict(zip(own, views(self._waited[block].result().memory, [like[k] for k in own])))
+            for k in tensors:
+                one = memory[k] if k in memory else next(views(self._lent.memory(k, like[k].nbytes), [like[k]]))
                 number = self._adders.add_place(one.data_ptr(), DTYPES[one.dtype], one.numel())
                 self._places[k] = HostSum(one, number, turn)
         return self._places[i]
@@ -144,6 +160,9 @@ class HostSums:
 
     def put(self, block: int, i: int, gradient) -> HostSum:
         """The first gradient of a step, or a sum that moves here."""
+        if not self._may_use_lent:  # the engine reads the gradients of the last update there
+            self._conductor.finish()
+            self._may_use_lent = True
         place = self._place(block, i)
         with self._claimed(place, gradient, spare=True) as come:
             come()
@@ -201,6 +220,11 @@ class HostSums:
         return add(have, gradient, self._dtype, self._encodes)
 
     def _write(self, place: HostSum, values) -> None:
+        if self._lent.bytes and _ranks.is_fork():
+            raise RuntimeError(
+                "This process is a fork of the one that trains this model, whose sums of gradients it would overwrite: "
+                "train another copy of the model here."
+            )
         end = place.memory.view(-1).view(values.dtype)
         place.value = end[end.numel() - values.numel() :].view(values.shape)
         place.value.copy_(values, non_blocking=True)
@@ -295,6 +319,7 @@ class HostSums:
         self._room = self._waited_room = None
         self._waited.clear()
         self._places.clear()
+        self._lent.close()
 
 
 def add(have, gradient, dtype: torch.dtype, encodes_on_gpu: bool):

@@ -94,9 +94,9 @@ class Intake:
         for _ in range(0 if conductor.is_alone else self._given_up_early):
             self._give_up_untold()
 
-    def host_bytes(self, device: torch.device) -> int:
+    def host_bytes(self, conductor, device: torch.device) -> int:
         """Host memory that sums of gradients of a streamed model take."""
-        return self._sums.host_bytes(device) if self._learned > 1 else 0
+        return self._sums.host_bytes(conductor, device) if self._learned > 1 else 0
 
     @property
     def bytes_on_the_way(self) -> int:

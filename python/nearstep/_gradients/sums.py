@@ -8,7 +8,9 @@ import sys
 
 import torch
 
+from .._pinned import padded
 from .host_sums import HostSum, HostSums, add, bytes_of_sums, bytes_of_waiting
+from .lent import Lent
 from .room import Room
 
 _WAITING_PASSES = (
@@ -22,8 +24,8 @@ class Sums:
 
     def __init__(self, layout, is_streamed: bool, dtype: torch.dtype, is_host_limited: bool):
         """``is_streamed``: sums of all layers do not fit the GPU; ``dtype``: of sums; ``is_host_limited``: gradients
-        do not wait in host memory, and the GPU adds them."""
-        self._dtype = dtype
+        do not wait in host memory, where sums are in any case, some of them in memory that the engine lends."""
+        self._dtype, self._is_host_limited = dtype, is_host_limited
         self._streamed_share = 0 if is_host_limited else _STREAMED_SHARE
         self._params, self._blocks, self._block_of, self.is_streamed = (
             layout.params,
@@ -33,19 +35,24 @@ class Sums:
         )
         self._encodes = False
         self._host: HostSums | None = None
+        self._lent = Lent([], [])
         self._room: Room | None = None  # None: everything stays where it comes
         self._is_decided = False
         self._is_first_rank = False
         self._on_host = [False] * len(self._blocks)
         self.begin_step()
 
-    def host_bytes(self, device: torch.device) -> int:
-        """Bytes of host memory that sums take if a step has several backward passes and layers are streamed."""
-        return (
-            bytes_of_sums(self._params, self._dtype) + bytes_of_waiting(self._params, self._streamed_share)
-            if self.is_streamed and device.type == "cuda"
-            else 0
-        )
+    def host_bytes(self, conductor, device: torch.device) -> int:
+        """Bytes of host memory that sums take if a step has several backward passes and layers are streamed, beside
+        what the engine lends."""
+        if not (self.is_streamed and (device.type == "cuda" or self._is_host_limited)):
+            return 0
+        if self._is_host_limited:
+            size = self._dtype.itemsize
+            sizes = [{i: padded(size * self._params[i].numel()) for i in block.tensors} for block in self._blocks]
+            self._lent = Lent(sizes, conductor.lent_ends())
+        waiting = bytes_of_waiting(self._params, self._streamed_share)
+        return bytes_of_sums(self._params, self._dtype) - self._lent.bytes + waiting
 
     @property
     def bytes_on_the_way(self) -> int:
@@ -55,7 +62,8 @@ class Sums:
         """``passes``: backward passes of a step; 0: not known."""
         self._encodes, self._is_first_rank = encodes, conductor.rank == 0
         if self.is_streamed:
-            self._on_host = [device.type == "cuda"] * len(self._blocks)
+            is_on_host = device.type == "cuda" or (self._is_host_limited and passes > 1)
+            self._on_host = [is_on_host] * len(self._blocks)
         else:
             self._room = room
         waiting = min(_WAITING_PASSES, passes - 1) if passes > 1 else _WAITING_PASSES
@@ -68,6 +76,7 @@ class Sums:
             encodes,
             self._streamed_share if self.is_streamed else waiting,
             self._spare,
+            self._lent,
         )
         if passes > 1:  # taken beside the first forward, in backward's order
             self._reserve()
@@ -76,6 +85,8 @@ class Sums:
         self._host.reserve(block for block in reversed(range(len(self._blocks))) if self._on_host[block])
 
     def begin_step(self) -> None:
+        if self._host is not None:
+            self._host.begin_step()
         self.values: list = [None] * len(self._params)  # tensors, also the program's own, or what is in host memory
 
     def close(self) -> None:

@@ -7,6 +7,7 @@
 #include "base/machine.hpp"
 #include "base/number_list.hpp"
 #include "base/units.hpp"
+#include "csd/state_layout.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/placement/rank_binding.hpp"
 #include "engine/placement/site_links.hpp"
@@ -229,6 +230,11 @@ struct OwnStateBytes {
 OwnStateBytes bytes_of_state(const offload::StepPipeline& pipeline,
                              const PlacedSettings& settings) {
     OwnStateBytes found;
+    for (const auto& device : pipeline.devices()) {
+        const csd::StateLayout places(device->subgroups(), settings.csd.state, false,
+                                      settings.logs == 1 ? settings.spare_places : 0);
+        found.memory += static_cast<double>(places.spare() * places.most_extent_bytes());
+    }
     for (const offload::OwnedSubgroup& of : pipeline.subgroups()) {
         const std::size_t bytes = csd::state_bytes(settings.csd.state, of.tiles.size());
         const std::size_t log_bytes = of.tiles.size() * settings.log_tile_bytes;
@@ -338,7 +344,7 @@ void Resources::load_into_vector(const offload::OwnedSubgroup& of, const csd::St
 
 void Resources::go_on_from(std::int64_t generation) {
     pipeline->set_generation(generation);
-    pipeline->accept();
+    world.together([this] { pipeline->accept(); });
     if (reader) {
         reader->use(generation);
     }
