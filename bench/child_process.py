@@ -1,4 +1,6 @@
-"""Ends what a measurement starts with it. Used by bench/gpu_runs.py and the benchmarks that start workers."""
+"""Ends what a measurement starts with it, and says which GPUs that may use. Used by bench/gpu_runs.py and by the
+benchmarks that start workers.
+"""
 
 import ctypes
 import os
@@ -10,6 +12,15 @@ _PR_SET_PDEATHSIG = 1
 def end_with_parent():
     """A `preexec_fn`: the process is killed when the one that starts it ends, however that is."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def environment_with(gpus):
+    """Returns the environment of a process that sees only GPUs of these numbers; None: all that this one sees."""
+    if gpus is None:
+        return dict(os.environ)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # numbers of GPUs are among these
+    names = [str(gpu) if visible is None else visible.split(",")[gpu] for gpu in gpus]
+    return os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(names)}
 
 
 def enter(group):

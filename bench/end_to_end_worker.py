@@ -237,10 +237,11 @@ def main():
         return
     trainer = make_trainer(model, arguments)
     module = getattr(trainer, "engine", model)
+    made = time.time()
     done, source = trainer.begin(), batches()
     for _ in range(done * arguments.accumulation):
         next(source)
-    write(begins=done)
+    write(begins=done, model=made)
     seconds, losses, drive, parts = [], [], [sum(gpu_runs.drive_bytes())], []
 
     def train():

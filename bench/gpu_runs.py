@@ -313,15 +313,14 @@ class Runs:
             str(metrics),
             *(["--trace", str(timeline)] if trace else []),
         ]
-        environment = dict(os.environ)
-        if gpus is not None:
-            visible = environment.get("CUDA_VISIBLE_DEVICES")  # numbers of GPUs are among these
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(
-                str(gpu) if visible is None else visible.split(",")[gpu] for gpu in gpus
-            )
         limited = ["timeout", "--kill-after=20", str(limit)] if limit else []
         done = subprocess.run(
-            [*limited, *command], capture_output=True, text=True, cwd=ROOT, errors="replace", env=environment
+            [*limited, *command],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            errors="replace",
+            env=child_process.environment_with(gpus),
         )
         line = {"run": label, **self.given(ranks, settings)}
         try:

@@ -114,20 +114,20 @@ def restart_ranks():
 def killed():
     """A run that is killed again and again, life by life."""
     (line,) = read("killed")
+    lives = line["killed"]["lives"]
+    columns = {"start_s": "start, s", "resume_s": "of it reading the state, s", "first_step_s": "first step, s"}
+    columns = {key: head for key, head in columns.items() if key in lives[0]}
     rows = [
         [
             str(life["devices"]),
             f"{life['begins_at'] + 1} to {life['ends_at']}",
             str(life["durable"]),
-            f"{life['start_s']:.1f}",
-            f"{life['first_step_s']:.1f}",
+            *(f"{life[key]:.1f}" for key in columns),
         ]
-        for life in line["killed"]["lives"]
+        for life in lives
     ]
     return (
-        markdown_table.table(
-            ["devices", "steps of this life", "durable when it was killed", "start, s", "first step, s"], rows
-        )
+        markdown_table.table(["devices", "steps of this life", "durable when it was killed", *columns.values()], rows)
         + f"\n{origin(line)}.\n"
     )
 

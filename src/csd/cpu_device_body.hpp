@@ -62,6 +62,10 @@ public:
                     const StateArrays& state) override;
     void write_state(std::size_t subgroup, std::int64_t generation,
                      const StateArrays& state) override;
+    std::span<std::byte> room_for(std::size_t subgroup, std::int64_t generation,
+                                  memory::Buffer& memory) override;
+    void write_stored(std::size_t subgroup, std::int64_t generation,
+                      memory::Buffer& memory) override;
     Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
                         std::span<std::byte> to) override;
     bool shows_masters() const override {

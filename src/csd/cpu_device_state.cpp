@@ -46,6 +46,30 @@ void CpuDevice::write_state(std::size_t subgroup, std::int64_t generation,
     cached_[subgroup] = generation;
 }
 
+std::span<std::byte> CpuDevice::room_for(std::size_t subgroup, std::int64_t generation,
+                                         memory::Buffer& memory) {
+    if (!is_cached()) {
+        return StoredDevice::room_for(subgroup, generation, memory);
+    }
+    cached_[subgroup] = kNone;
+    const auto payload = state_.payload_of(cached(subgroup), subgroup);
+    clear_after_arrays(settings_.state, payload, layout().tiles_in(subgroup));
+    return payload;
+}
+
+void CpuDevice::write_stored(std::size_t subgroup, std::int64_t generation,
+                             memory::Buffer& memory) {
+    if (subgroup < kept_slots_) {
+        slots_[subgroup].kept = kNone;
+    }
+    if (!is_cached()) {
+        StoredDevice::write_stored(subgroup, generation, memory);
+        return;
+    }
+    state_.write_extent(subgroup, generation, cached(subgroup));
+    cached_[subgroup] = generation;
+}
+
 Ticket CpuDevice::read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
                                std::span<std::byte> to) {
     if (!is_in_memory()) {

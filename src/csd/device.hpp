@@ -5,6 +5,7 @@
 #include "base/executor.hpp"
 #include "codec/codec.hpp"
 #include "csd/step_scalars.hpp"
+#include "memory/buffer.hpp"
 #include "shard/partition.hpp"
 #include "trace/timeline.hpp"
 
@@ -180,6 +181,13 @@ public:
                             const StateArrays& state) = 0;
     virtual void write_state(std::size_t subgroup, std::int64_t generation,
                              const StateArrays& state) = 0;
+    // Stores state whose bytes the caller has (state_of_tile()): it writes the arrays to the
+    // payload that room_for() returns, and write_stored() makes that the version. The payload lies
+    // in the storage, or in `memory`, which both calls get and which grows to hold it.
+    virtual std::span<std::byte> room_for(std::size_t subgroup, std::int64_t generation,
+                                          memory::Buffer& memory) = 0;
+    virtual void write_stored(std::size_t subgroup, std::int64_t generation,
+                              memory::Buffer& memory) = 0;
 
     // Reads masters as they are stored (master_dtype() of the state's format), from element `first`
     // of the subgroup on. Whole pages (kReadElems), in memory that is aligned like them. With

@@ -171,9 +171,26 @@ public:
         if (settings_.state != StateFormat::fp32) {
             widen(settings_.state, payload.span(), state);
         }
+        write_stored(subgroup, generation, payload);
+    }
+
+    std::span<std::byte> room_for(std::size_t subgroup, std::int64_t /*generation*/,
+                                  memory::Buffer& memory) override {
+        const std::size_t bytes = layout_.payload_bytes(subgroup);
+        if (memory.size() < bytes) {
+            memory = memory::Buffer(bytes);
+        }
+        const std::span<std::byte> payload = memory.span().first(bytes);
+        clear_after_arrays(settings_.state, payload, layout_.tiles_in(subgroup));
+        return payload;
+    }
+
+    void write_stored(std::size_t subgroup, std::int64_t generation,
+                      memory::Buffer& memory) override {
+        const auto payload = memory.span().first(layout_.payload_bytes(subgroup));
         use_gpu();
         const memory::Stream stream;
-        memory::copy_to_gpu(state_of(subgroup, generation), payload.span(), stream);
+        memory::copy_to_gpu(state_of(subgroup, generation), payload, stream);
         stream.wait();
         place_of(subgroup, generation) = generation;
         traffic_->add(Counter::checkpoint, payload.size());

@@ -34,19 +34,19 @@ ElementBytes element_bytes(StateFormat format) {
 
 bool has_scales(StateFormat format) { return element_bytes(format).scales_of_block != 0; }
 
-void narrow_block(std::span<const float> moment1, std::span<const float> moment2,
-                  const StatePointers& state, std::size_t block) {
+void narrow_block(const float* moment1, const float* moment2, const StatePointers& state,
+                  std::size_t block) {
     std::array<float, kBlockElems> roots{};
-    std::ranges::transform(moment2, roots.begin(), [](float value) { return std::sqrt(value); });
+    std::transform(moment2, moment2 + kBlockElems, roots.begin(),
+                   [](float value) { return std::sqrt(value); });
     const std::size_t at = block * kBlockElems;
     state.scale1[block] = arith::encode_block<arith::FirstMoment>(
-        moment1.data(), static_cast<std::int8_t*>(state.moment1) + at, kBlockElems);
+        moment1, static_cast<std::int8_t*>(state.moment1) + at, kBlockElems);
     state.scale2[block] = arith::encode_block<arith::SecondMoment>(
         roots.data(), static_cast<std::uint8_t*>(state.moment2) + at, kBlockElems);
 }
 
-void widen_block(const StatePointers& state, std::size_t block, std::span<float> moment1,
-                 std::span<float> moment2) {
+void widen_block(const StatePointers& state, std::size_t block, float* moment1, float* moment2) {
     const auto* codes1 = static_cast<const std::int8_t*>(state.moment1) + block * kBlockElems;
     const auto* codes2 = static_cast<const std::uint8_t*>(state.moment2) + block * kBlockElems;
     for (std::size_t i = 0; i < kBlockElems; ++i) {
@@ -59,6 +59,56 @@ Dtype moment_dtype(StateFormat format) {
     return format == StateFormat::bf16 ? Dtype::bf16 : Dtype::fp32;
 }
 
+// Narrows as many elements as there are masters, and leaves moments out if there are no spans for
+// them; so does widen_elements().
+void narrow_elements(StateFormat format, const StateArrays& from, const StatePointers& to) {
+    const std::size_t count = from.master.size();
+    convert_from_fp32(from.master.data(), master_dtype(format), to.master, count);
+    if (from.moment1.empty()) {
+        return;
+    }
+    if (!has_scales(format)) {
+        convert_from_fp32(from.moment1.data(), moment_dtype(format), to.moment1, count);
+        convert_from_fp32(from.moment2.data(), moment_dtype(format), to.moment2, count);
+        return;
+    }
+    for (std::size_t block = 0; block < count / kBlockElems; ++block) {
+        narrow_block(&from.moment1[block * kBlockElems], &from.moment2[block * kBlockElems], to,
+                     block);
+    }
+}
+
+void widen_elements(StateFormat format, const StatePointers& from, const StateArrays& to) {
+    const std::size_t count = to.master.size();
+    convert_to_fp32(master_dtype(format), from.master, to.master.data(), count);
+    if (to.moment1.empty()) {
+        return;
+    }
+    if (!has_scales(format)) {
+        convert_to_fp32(moment_dtype(format), from.moment1, to.moment1.data(), count);
+        convert_to_fp32(moment_dtype(format), from.moment2, to.moment2.data(), count);
+        return;
+    }
+    for (std::size_t block = 0; block < count / kBlockElems; ++block) {
+        widen_block(from, block, &to.moment1[block * kBlockElems],
+                    &to.moment2[block * kBlockElems]);
+    }
+}
+
+// The arrays of a tile.
+StateArrays tile_of(const StateArrays& state, std::size_t tile) {
+    const auto part = [tile](std::span<float> array) {
+        return array.empty() ? array : array.subspan(tile * kTileElems, kTileElems);
+    };
+    return {part(state.master), part(state.moment1), part(state.moment2)};
+}
+
+std::size_t bytes_of_arrays(StateFormat format, std::size_t tiles) {
+    const ElementBytes bytes = element_bytes(format);
+    return tiles *
+           (kTileElems * (bytes.master + 2 * bytes.moment) + kTileBlocks * bytes.scales_of_block);
+}
+
 }  // namespace
 
 Dtype master_dtype(StateFormat format) {
@@ -66,10 +116,7 @@ Dtype master_dtype(StateFormat format) {
 }
 
 std::size_t state_bytes(StateFormat format, std::size_t tiles) {
-    const ElementBytes bytes = element_bytes(format);
-    return round_up(tiles * (kTileElems * (bytes.master + 2 * bytes.moment) +
-                             kTileBlocks * bytes.scales_of_block),
-                    kPageBytes);
+    return round_up(bytes_of_arrays(format, tiles), kPageBytes);
 }
 
 StatePointers state_of_tile(StateFormat format, std::span<std::byte> payload, std::size_t tiles,
@@ -130,48 +177,42 @@ void copy_state(StateFormat format, const StatePointers& from, std::size_t count
     }
 }
 
+void convert_state(StateFormat from_format, const StatePointers& from, std::size_t count,
+                   StateFormat to_format, const StatePointers& to) {
+    if (from_format == to_format) {
+        copy_state(from_format, from, count, to);
+        return;
+    }
+    std::array<float, 3 * kBlockElems> wide{};
+    const std::span all(wide);
+    const StateArrays block{all.first(kBlockElems), all.subspan(kBlockElems, kBlockElems),
+                            all.last(kBlockElems)};
+    for (std::size_t first = 0; first < count; first += kBlockElems) {
+        widen_elements(from_format, state_from(from_format, from, first), block);
+        narrow_elements(to_format, block, state_from(to_format, to, first));
+    }
+}
+
+void clear_after_arrays(StateFormat format, std::span<std::byte> payload, std::size_t tiles) {
+    std::ranges::fill(payload.subspan(bytes_of_arrays(format, tiles)), std::byte{0});
+}
+
 void narrow(StateFormat format, const StateArrays& from, std::span<std::byte> payload) {
     const std::size_t tiles = from.master.size() / kTileElems;
-    std::ranges::fill(payload, std::byte{0});
+    if (from.moment1.empty()) {
+        std::ranges::fill(payload, std::byte{0});
+    } else {
+        clear_after_arrays(format, payload, tiles);
+    }
     for (std::size_t tile = 0; tile < tiles; ++tile) {
-        const StatePointers to = state_of_tile(format, payload, tiles, tile);
-        const std::size_t at = tile * kTileElems;
-        convert_from_fp32(&from.master[at], master_dtype(format), to.master, kTileElems);
-        if (from.moment1.empty()) {
-            continue;
-        }
-        if (!has_scales(format)) {
-            convert_from_fp32(&from.moment1[at], moment_dtype(format), to.moment1, kTileElems);
-            convert_from_fp32(&from.moment2[at], moment_dtype(format), to.moment2, kTileElems);
-            continue;
-        }
-        for (std::size_t block = 0; block < kTileBlocks; ++block) {
-            const std::size_t first = at + block * kBlockElems;
-            narrow_block(from.moment1.subspan(first, kBlockElems),
-                         from.moment2.subspan(first, kBlockElems), to, block);
-        }
+        narrow_elements(format, tile_of(from, tile), state_of_tile(format, payload, tiles, tile));
     }
 }
 
 void widen(StateFormat format, std::span<std::byte> payload, const StateArrays& to) {
     const std::size_t tiles = to.master.size() / kTileElems;
     for (std::size_t tile = 0; tile < tiles; ++tile) {
-        const StatePointers from = state_of_tile(format, payload, tiles, tile);
-        const std::size_t at = tile * kTileElems;
-        convert_to_fp32(master_dtype(format), from.master, &to.master[at], kTileElems);
-        if (to.moment1.empty()) {
-            continue;
-        }
-        if (!has_scales(format)) {
-            convert_to_fp32(moment_dtype(format), from.moment1, &to.moment1[at], kTileElems);
-            convert_to_fp32(moment_dtype(format), from.moment2, &to.moment2[at], kTileElems);
-            continue;
-        }
-        for (std::size_t block = 0; block < kTileBlocks; ++block) {
-            const std::size_t first = at + block * kBlockElems;
-            widen_block(from, block, to.moment1.subspan(first, kBlockElems),
-                        to.moment2.subspan(first, kBlockElems));
-        }
+        widen_elements(format, state_of_tile(format, payload, tiles, tile), tile_of(to, tile));
     }
 }
 

@@ -37,10 +37,19 @@ std::array<std::span<std::byte>, 5> arrays_of(StateFormat format, const StatePoi
 void copy_state(StateFormat format, const StatePointers& from, std::size_t count,
                 const StatePointers& to);
 
+// Stores the state of `count` elements, a multiple of kBlockElems, in another format: rounded to
+// nearest, and in the same format copied.
+void convert_state(StateFormat from_format, const StatePointers& from, std::size_t count,
+                   StateFormat to_format, const StatePointers& to);
+
+// Clears the bytes of a payload that follow its arrays.
+void clear_after_arrays(StateFormat format, std::span<std::byte> payload, std::size_t tiles);
+
 // Stores fp32 state, rounded to nearest. Values from widen() are stored unchanged. Without spans
 // for moments these are zero, in any format zero bytes.
 void narrow(StateFormat format, const StateArrays& from, std::span<std::byte> payload);
 
+// Leaves moments out if there are no spans for them.
 void widen(StateFormat format, std::span<std::byte> payload, const StateArrays& to);
 
 }  // namespace nearstep::csd

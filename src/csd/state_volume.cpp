@@ -250,7 +250,71 @@ void StateVolume::write_state(std::size_t subgroup, std::int64_t generation,
     if (settings_.state != StateFormat::fp32) {
         widen(settings_.state, payload_of(extent, subgroup), state);
     }
+    write_extent(subgroup, generation, extent);
+}
+
+void StateVolume::write_extent(std::size_t subgroup, std::int64_t generation,
+                               std::span<std::byte> extent) {
     store_extent(subgroup, generation, extent);
+    traffic_->add(trace::Counter::checkpoint, layout_.payload_bytes(subgroup));
+}
+
+std::span<std::byte> StateVolume::extent_in(memory::Buffer& memory, std::size_t subgroup) const {
+    if (memory.size() < layout_.extent_bytes(subgroup)) {
+        memory = memory::Buffer(layout_.most_extent_bytes());
+    }
+    return memory.span().first(layout_.extent_bytes(subgroup));
+}
+
+std::span<std::byte> StateVolume::read_stored(std::size_t subgroup, std::int64_t generation,
+                                              memory::Buffer& memory) {
+    std::span<std::byte> extent = extent_in_place(subgroup, generation);
+    if (extent.empty()) {
+        extent = extent_in(memory, subgroup);
+        load(subgroup, generation, extent);
+    }
+    traffic_->add(trace::Counter::checkpoint, layout_.payload_bytes(subgroup));
+    return payload_of(extent, subgroup);
+}
+
+// Returns a version that lies whole in memory, where all threads can read it at once; else nothing.
+// A shorter file would grow if it was mapped.
+std::span<std::byte> StateVolume::extent_in_place(std::size_t subgroup, std::int64_t generation) {
+    if (!stores_in_place() || volume_.held_bytes() < layout_.addressed_bytes()) {
+        return {};
+    }
+    const auto offset = find_place(subgroup, generation);
+    if (!offset) {
+        return {};
+    }
+    const std::span<std::byte> extent = map(subgroup, *offset);
+    refuse_other_state(extent, subgroup, generation, *offset);
+    return find_fault(extent, subgroup, generation) ? std::span<std::byte>() : extent;
+}
+
+std::span<std::byte> StateVolume::extent_to_store(std::size_t subgroup, std::int64_t generation,
+                                                  memory::Buffer& memory) {
+    return stores_in_place() ? map(subgroup, place_to_store(subgroup, generation))
+                             : extent_in(memory, subgroup);
+}
+
+std::span<std::byte> StateVolume::room_for(std::size_t subgroup, std::int64_t generation,
+                                           memory::Buffer& memory) {
+    const auto payload = payload_of(extent_to_store(subgroup, generation, memory), subgroup);
+    clear_after_arrays(settings_.state, payload, layout_.tiles_in(subgroup));
+    return payload;
+}
+
+void StateVolume::write_stored(std::size_t subgroup, std::int64_t generation,
+                               memory::Buffer& memory) {
+    const auto extent = extent_to_store(subgroup, generation, memory);
+    if (!stores_in_place()) {
+        write_extent(subgroup, generation, extent);
+        return;
+    }
+    seal(extent, subgroup, generation);
+    volume_.note_written(extent.size());
+    finish(subgroup, generation);
     traffic_->add(trace::Counter::checkpoint, layout_.payload_bytes(subgroup));
 }
 

@@ -134,6 +134,15 @@ public:
     // Does that with the caller's memory for header and payload, which keeps them.
     void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state,
                      std::span<std::byte> extent);
+    // Any number of calls run at once. read_stored() returns the payload of a version, verified and
+    // as it is stored, in the storage or in `memory`, which grows to hold the extent.
+    // write_extent() seals and stores one.
+    std::span<std::byte> read_stored(std::size_t subgroup, std::int64_t generation,
+                                     memory::Buffer& memory);
+    std::span<std::byte> room_for(std::size_t subgroup, std::int64_t generation,
+                                  memory::Buffer& memory);
+    void write_stored(std::size_t subgroup, std::int64_t generation, memory::Buffer& memory);
+    void write_extent(std::size_t subgroup, std::int64_t generation, std::span<std::byte> extent);
     Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
                         std::span<std::byte> to);
 
@@ -161,6 +170,13 @@ private:
     std::optional<std::string> repeat(std::size_t subgroup, std::int64_t from, std::int64_t to,
                                       std::span<std::byte> extent);
     void store_extent(std::size_t subgroup, std::int64_t generation, std::span<std::byte> extent);
+    std::int64_t place_to_store(std::size_t subgroup, std::int64_t generation);
+    std::span<std::byte> extent_to_store(std::size_t subgroup, std::int64_t generation,
+                                         memory::Buffer& memory);
+    std::span<std::byte> extent_in(memory::Buffer& memory, std::size_t subgroup) const;
+    std::span<std::byte> extent_in_place(std::size_t subgroup, std::int64_t generation);
+    // Whether what is stored is written to its place in memory.
+    bool stores_in_place() const { return volume_.is_mapped() && !has_turns(); }
     void move_back();
     void make_missing_logs();
 

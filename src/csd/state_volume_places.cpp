@@ -226,21 +226,25 @@ std::optional<std::string> StateVolume::repeat(std::size_t subgroup, std::int64_
     return std::nullopt;
 }
 
+// A second call for the same version returns the same place.
+std::int64_t StateVolume::place_to_store(std::size_t subgroup, std::int64_t generation) {
+    if (!places_) {
+        return layout_.extent_offset(subgroup, generation);
+    }
+    if (has_turns()) {  // the generation before is durable
+        places_->forget_older(generation - 1, subgroup);
+    }
+    const std::size_t place = places_->take_any(subgroup, generation);
+    const std::int64_t offset = layout_.place_offset(place);
+    if (place >= layout_.places()) {
+        volume_.allocate(offset, layout_.most_extent_bytes());
+    }
+    return offset;
+}
+
 void StateVolume::store_extent(std::size_t subgroup, std::int64_t generation,
                                std::span<std::byte> extent) {
-    std::int64_t offset = 0;
-    if (places_) {
-        if (has_turns()) {  // the generation before is durable
-            places_->forget_older(generation - 1, subgroup);
-        }
-        const std::size_t place = places_->take_any(subgroup, generation);
-        offset = layout_.place_offset(place);
-        if (place >= layout_.places()) {
-            volume_.allocate(offset, layout_.most_extent_bytes());
-        }
-    } else {
-        offset = layout_.extent_offset(subgroup, generation);
-    }
+    const std::int64_t offset = place_to_store(subgroup, generation);
     seal(extent, subgroup, generation);
     volume_.write(extent, offset, store::Speed::full).wait();
     finish(subgroup, generation);

@@ -104,6 +104,14 @@ public:
                      const StateArrays& state) override {
         state_.write_state(subgroup, generation, state);
     }
+    std::span<std::byte> room_for(std::size_t subgroup, std::int64_t generation,
+                                  memory::Buffer& memory) override {
+        return state_.room_for(subgroup, generation, memory);
+    }
+    void write_stored(std::size_t subgroup, std::int64_t generation,
+                      memory::Buffer& memory) override {
+        state_.write_stored(subgroup, generation, memory);
+    }
     Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
                         std::span<std::byte> to) override {
         return state_.read_masters(subgroup, generation, first, to);

@@ -105,6 +105,12 @@ struct OwnedSubgroup {
     void write(std::int64_t generation, const csd::StateArrays& state) const {
         device->write_state(index, generation, state);
     }
+    std::span<std::byte> room_for(std::int64_t generation, memory::Buffer& memory) const {
+        return device->room_for(index, generation, memory);
+    }
+    void write_stored(std::int64_t generation, memory::Buffer& memory) const {
+        device->write_stored(index, generation, memory);
+    }
 };
 
 // One per rank. Calls are collective and from the thread that calls MPI, unless stated otherwise. A

@@ -51,6 +51,10 @@ public:
     }
     void read_state(std::size_t, std::int64_t, const StateArrays&) override {}
     void write_state(std::size_t, std::int64_t, const StateArrays&) override {}
+    std::span<std::byte> room_for(std::size_t, std::int64_t, memory::Buffer&) override {
+        return {};
+    }
+    void write_stored(std::size_t, std::int64_t, memory::Buffer&) override {}
     Ticket read_masters(std::size_t, std::int64_t, std::size_t, std::span<std::byte>) override {
         return {};
     }

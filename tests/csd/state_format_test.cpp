@@ -103,6 +103,38 @@ TEST_P(FormatOf, PutsTheArraysOfATileWhereNoOtherHasItsOwn) {
     EXPECT_EQ(seen.moment2, state.moment2);
 }
 
+// Bytes of no value that an update stores, such as NaN, too.
+TEST_P(FormatOf, CopiesStateOfItsOwnFormatByteForByte) {
+    Payload from(GetParam());
+    Payload to(GetParam());
+    for (std::size_t i = 0; i < from.bytes().size(); ++i) {
+        from.bytes()[i] = static_cast<std::byte>(random_bits(14, 0, i));
+    }
+    clear_after_arrays(GetParam(), from.bytes(), kTiles);
+    for (std::size_t tile = 0; tile < kTiles; ++tile) {
+        convert_state(GetParam(), state_of_tile(GetParam(), from.bytes(), kTiles, tile), kTileElems,
+                      GetParam(), state_of_tile(GetParam(), to.bytes(), kTiles, tile));
+    }
+    EXPECT_TRUE(std::ranges::equal(from.bytes(), to.bytes()));
+}
+
+TEST_P(FormatOf, ConvertsAsWideningAndNarrowingDo) {
+    Values state = state_of_any_magnitude();
+    Payload from(GetParam());
+    const Values wide = stored(GetParam(), state, from);
+    for (const StateFormat other : kStateFormats) {
+        Payload converted(other);
+        Payload expected(other);
+        for (std::size_t tile = 0; tile < kTiles; ++tile) {
+            convert_state(GetParam(), state_of_tile(GetParam(), from.bytes(), kTiles, tile),
+                          kTileElems, other, state_of_tile(other, converted.bytes(), kTiles, tile));
+        }
+        Values copy = wide;
+        narrow(other, copy.arrays(), expected.bytes());
+        EXPECT_TRUE(std::ranges::equal(converted.bytes(), expected.bytes())) << name_of(other);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, FormatOf, testing::ValuesIn(kStateFormats));
 
 TEST(EightBitMoments, SurviveWideningWithEveryCodeAndScale) {

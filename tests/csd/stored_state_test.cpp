@@ -63,6 +63,44 @@ TEST(StoredStateTest, SeveralThreadsWriteAndReadAtOnce) {
     EXPECT_THAT(is_same, testing::Each(true));
 }
 
+// On a drive, mapped, with places that subgroups share, and cached. The memory that the caller
+// gives has other content, which does not get behind the arrays.
+TEST(StoredStateTest, StoresTheBytesOfAPayload) {
+    const std::array<SmallDeviceSettings, 5> all = {{{},
+                                                     {.parent = "/dev/shm/"},
+                                                     {.spare = 2, .parent = "/dev/shm/"},
+                                                     {.spare = 2},
+                                                     {.spare = 3, .logs = 2}}};
+    for (SmallDeviceSettings wanted : all) {
+        wanted.state = StateFormat::compact;
+        SmallDevice small(wanted);
+        memory::Buffer memory(MiB);
+        for (std::size_t s = 0; s < small.settings.subgroups.size(); ++s) {
+            const std::size_t tiles = small.settings.subgroups[s].tiles.size();
+            State state = random_state(tiles, s);
+            std::ranges::transform(state.moment2, state.moment2.begin(),
+                                   [](float value) { return std::abs(value); });
+            std::ranges::fill(memory.span(), std::byte{255});
+            const auto payload = small.device->room_for(s, 0, memory);
+            ASSERT_EQ(payload.size(), state_bytes(wanted.state, tiles));
+            if (tiles % 2 != 0) {  // else the arrays end with the last page
+                EXPECT_EQ(payload.back(), std::byte{0});
+            }
+            narrow(wanted.state, state.arrays(), payload);
+            small.device->write_stored(s, 0, memory);
+            State seen(tiles);
+            small.device->read_state(s, 0, seen.arrays());
+            widen(wanted.state, payload, state.arrays());
+            EXPECT_TRUE(seen == state);
+        }
+        if (wanted.spare == 0) {
+            small.device->allocate_slot(0);
+            small.put_gradients(0);
+            EXPECT_NO_THROW(update_all(small, 0)) << "an update verifies what was stored";
+        }
+    }
+}
+
 TEST(StoredStateTest, KeepsTheLastGenerationWhole) {
     SmallDevice small({});
     small.initialise();

@@ -108,6 +108,40 @@ class GpuBench(program.Scenario):
         for line in self.rows("export_rate", "--folder", self.folder, "--rounds", 1):
             self.assertGreater(min(line["gb_s"], line["drive_gb_s"]), 0)
 
+    def killed_run(self, *options):
+        """Returns the process and the line of a tiny model's runs, of which one is killed."""
+        file = self.folder / "killed.jsonl"
+        given = ("--smoke", "--data", self.text, "--folder", self.folder, "--row", "nearstep-7b", "--json", file)
+        done = self.bench("killed_run", *given, *options)
+        return done, json.loads(file.read_text()) if file.exists() else None
+
+    def test_a_killed_run_trains_beside_an_undisturbed_one(self):
+        wanted = ("--steps", 200, "--kills", 1, "--every", 0.1, "--limit", 500, "--rows-per-step", 4, "--gpus", "0,1")
+        done, line = self.killed_run(*wanted)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lives = line["killed"]["lives"]
+        self.assertEqual([(life["devices"], life["killed"]) for life in lives], [(2, True), (4, False)])
+        self.assertEqual(lives[1]["begins_at"], lives[0]["ends_at"] - line["repeated_steps"])
+        self.assertEqual((line["lost_steps"], line["compared_steps"], line["largest_difference"]), (0, 200, 0))
+        self.assertEqual(line["tokens_per_step"], 4 * 32)
+        for life in [*lives, line["undisturbed"]]:
+            self.assertAlmostEqual(life["start_s"], life["model_s"] + life["resume_s"], delta=0.001)
+            self.assertGreater(min(life["model_s"], life["resume_s"], life["first_step_s"]), 0)
+
+    def test_a_killed_run_ends_at_its_limit_and_says_what_was_reached(self):
+        done, line = self.killed_run("--steps", 200, "--limit", 0.2, "--gpus", "0,1")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual((line["kills"], line["compared_steps"], line["killed"]["lives"]), (0, 0, []))
+        self.assertEqual([life["devices"] for life in line["unbegun"]], [2])
+        self.assert_states(done.stderr, "0 of 5 kills", "0 of 200 steps")
+
+    def test_a_killed_run_refuses_what_it_cannot_do(self):
+        for option, value in (("--gpus", "0"), ("--gpus", "1,1"), ("--gpus", "a,b"), ("--rows-per-step", 3)):
+            done, line = self.killed_run(option, value)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assert_states(done.stderr, option)
+            self.assertIsNone(line)
+
     def test_gpu_quality_without_time_begins_nothing(self):
         done = self.bench(
             "gpu_quality", "--smoke", "--data", self.text, "--folder", self.folder, "--runs", "base", "--budget", 0

@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -340,6 +341,25 @@ void Resources::load_into_vector(const offload::OwnedSubgroup& of, const csd::St
     convert_from_fp32(state.master.data(), layout.dtype,
                       vector.span().data() + of.first_elem() * size_bytes(layout.dtype),
                       state.master.size());
+}
+
+void Resources::load_into_vector(std::size_t tile, const void* masters) {
+    if (reader) {
+        return;
+    }
+    const Dtype stored = csd::master_dtype(settings.csd.state);
+    const auto* from = static_cast<const std::byte*>(masters);
+    std::byte* to = vector.span().data() + tile * shard::kTileElems * size_bytes(layout.dtype);
+    if (stored == layout.dtype) {
+        std::memcpy(to, from, shard::kTileElems * size_bytes(stored));
+        return;
+    }
+    std::array<float, arith::kBlockElems> wide{};
+    for (std::size_t first = 0; first < shard::kTileElems; first += wide.size()) {
+        convert_to_fp32(stored, from + first * size_bytes(stored), wide.data(), wide.size());
+        convert_from_fp32(wide.data(), layout.dtype, to + first * size_bytes(layout.dtype),
+                          wide.size());
+    }
 }
 
 void Resources::go_on_from(std::int64_t generation) {

@@ -67,6 +67,8 @@ struct Resources {
     void visit_states(Executor& workers, const StateWork& work) const;
     // Writes the rounded masters of a subgroup to the vector, with which a rank computes.
     void load_into_vector(const offload::OwnedSubgroup& of, const csd::StateArrays& state);
+    // Does that with the masters of a tile as they are stored.
+    void load_into_vector(std::size_t tile, const void* masters);
     // The state that devices hold, and that is read from now on, is of this generation.
     void go_on_from(std::int64_t generation);
     // Gives back the vector's memory of whole pages in the range. Any thread may call.

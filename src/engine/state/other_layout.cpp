@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -20,8 +22,7 @@ using shard::kTileElems;
 
 namespace {
 
-constexpr std::size_t kTileFloats = 3 * kTileElems;  // master and both moments
-constexpr std::size_t kRoundBytes = 256 * MiB;       // that a rank reads at once
+constexpr std::size_t kBytesAtOnce = 256 * MiB;  // that a rank reads
 
 // `settings` with the values that a layout line determines.
 PlacedSettings run_of(const PlacedSettings& settings, const LayoutValues& layout) {
@@ -76,20 +77,27 @@ std::vector<int> owners_of(const shard::Ownership& owners, std::size_t tile) {
     return ranks;
 }
 
-mpi::Blocks blocks_of(const std::vector<std::vector<std::size_t>>& tiles) {
+mpi::Blocks blocks_of(const std::vector<std::vector<std::size_t>>& tiles, std::size_t tile_bytes) {
     mpi::Blocks blocks;
     for (const std::vector<std::size_t>& of_rank : tiles) {
-        blocks.bytes.push_back(of_rank.size() * kTileFloats * sizeof(float));
+        blocks.bytes.push_back(of_rank.size() * tile_bytes);
     }
     return blocks;
 }
 
-std::vector<std::size_t> joined(const std::vector<std::vector<std::size_t>>& tiles) {
-    std::vector<std::size_t> all;
-    for (const std::vector<std::size_t>& of_rank : tiles) {
-        all.insert(all.end(), of_rank.begin(), of_rank.end());
+template <typename T>
+std::vector<T> joined(const std::vector<std::vector<T>>& parts) {
+    std::vector<T> all;
+    for (const std::vector<T>& part : parts) {
+        all.insert(all.end(), part.begin(), part.end());
     }
     return all;
+}
+
+// The first text that is not empty.
+std::string first_of(const std::vector<std::string>& texts) {
+    const auto found = std::ranges::find_if(texts, [](const auto& one) { return !one.empty(); });
+    return found == texts.end() ? "" : *found;
 }
 
 }  // namespace
@@ -103,6 +111,8 @@ OtherLayout::OtherLayout(const mpi::Communicator& world, std::size_t parameters,
     const store::Manifest& first = *found.manifests[decision.manifests.front()].manifest;
     const std::optional<LayoutValues> layout = parse_layout(first.layout);
     expects(layout.has_value(), "a manifest with another layout is not read");
+    format_ = layout->state;
+    tile_bytes_ = csd::state_bytes(format_, 1);
     const PlacedSettings old = run_of(start.settings, *layout);
     const shard::Replica copy = copy_of(old, first, *layout, parameters);
     std::vector<csd::StateVolumeSettings> mine;
@@ -136,22 +146,29 @@ void OtherLayout::open(const std::vector<csd::StateVolumeSettings>& settings, st
     }
 }
 
-// A round has at most a piece for each thread of a reader, as far as its memory is bounded, and
-// rounds follow tile order. So an owner holds few subgroups that still lack tiles.
-std::optional<std::string> OtherLayout::read(std::int64_t generation,
-                                             const shard::Ownership& owners, const Take& take) {
+std::size_t OtherLayout::most_at_once(int members) const {
     std::size_t most_bytes = 1;  // of a piece
     for (const MovedPiece& piece : pieces_) {
-        most_bytes = std::max(most_bytes, piece.tiles.size() * kTileFloats * sizeof(float));
+        most_bytes = std::max(most_bytes, csd::state_bytes(format_, piece.tiles.size()));
     }
-    const auto most_pieces =
-        static_cast<double>(std::max(kRoundBytes / most_bytes, std::size_t{1}));
-    std::vector<double> of_round = members_;
-    for (double& pieces : of_round) {
-        pieces = std::min(pieces, most_pieces);
+    return std::clamp<std::size_t>(kBytesAtOnce / most_bytes, 1, static_cast<std::size_t>(members));
+}
+
+// Ranks exchange tiles in rounds, which follow tile order. So an owner holds few subgroups that
+// still lack tiles.
+std::optional<std::string> OtherLayout::read(std::int64_t generation,
+                                             const shard::Ownership& owners, const Take& take) {
+    if (world_.size() == 1) {
+        std::string damage;
+        world_.together([&] { damage = read_alone(generation, take); });
+        return damage.empty() ? std::nullopt : std::optional(damage);
+    }
+    std::vector<std::size_t> of_round;
+    for (const double members : members_) {
+        of_round.push_back(most_at_once(static_cast<int>(members)));
     }
     std::vector<MovedPiece> round;
-    std::vector<double> left = of_round;
+    std::vector<std::size_t> left = of_round;
     for (const MovedPiece& piece : pieces_) {
         if (left.at(static_cast<std::size_t>(piece.reader)) == 0) {
             if (auto damage = read_round(round, generation, owners, take)) {
@@ -166,52 +183,72 @@ std::optional<std::string> OtherLayout::read(std::int64_t generation,
     return read_round(round, generation, owners, take);
 }
 
+std::vector<csd::StatePointers> OtherLayout::read_piece(const MovedPiece& piece,
+                                                        std::int64_t generation,
+                                                        memory::Buffer& memory) {
+    const std::span<std::byte> payload =
+        volumes_[piece.volume]->read_stored(piece.subgroup, generation, memory);
+    std::vector<csd::StatePointers> tiles;
+    for (std::size_t tile = 0; tile < piece.tiles.size(); ++tile) {
+        tiles.push_back(csd::state_of_tile(format_, payload, piece.tiles.size(), tile));
+    }
+    return tiles;
+}
+
+// Each thread hands on what it has read, while others read the pieces that follow. Returns a
+// sentence if one is damaged; else empty.
+std::string OtherLayout::read_alone(std::int64_t generation, const Take& take) {
+    extents_.resize(most_at_once(workers_.members()));
+    std::atomic<std::size_t> next = 0;
+    std::vector<std::string> damage(extents_.size());
+    workers_.share(extents_.size(), [&](std::size_t lane, int) {
+        for (std::size_t i = next++; i < pieces_.size(); i = next++) {
+            const MovedPiece& piece = pieces_[i];
+            std::vector<csd::StatePointers> tiles;
+            try {
+                tiles = read_piece(piece, generation, extents_[lane]);
+            } catch (const DamageError& error) {
+                damage[lane] = error.what();
+                next = pieces_.size();
+                return;
+            }
+            for (std::size_t tile = 0; tile < tiles.size(); ++tile) {
+                take(piece.tiles.begin + tile, tiles[tile]);
+            }
+        }
+    });
+    return first_of(damage);
+}
+
 std::string OtherLayout::read_pieces(const std::vector<MovedPiece>& round,
                                      std::int64_t generation) {
-    std::vector<std::pair<MovedPiece, std::size_t>> mine;  // with the number of the first tile
-    std::size_t tiles = 0;
-    for (const MovedPiece& piece : round) {
-        if (piece.reader == world_.rank()) {
-            mine.emplace_back(piece, tiles);
-            tiles += piece.tiles.size();
-        }
-    }
-    read_.resize(tiles * kTileFloats);
+    std::vector<MovedPiece> mine;
+    std::ranges::copy_if(round, std::back_inserter(mine),
+                         [this](const MovedPiece& piece) { return piece.reader == world_.rank(); });
+    extents_.resize(std::max(extents_.size(), mine.size()));
+    std::vector<std::vector<csd::StatePointers>> tiles(mine.size());
     std::vector<std::string> damage(mine.size());
     workers_.share(mine.size(), [&](std::size_t i, int) {
-        const auto& [piece, first] = mine[i];
-        const auto of_array = [&, first = first, count = piece.tiles.size()](std::size_t array) {
-            return std::span(read_).subspan((array * tiles + first) * kTileElems,
-                                            count * kTileElems);
-        };
         try {
-            volumes_[piece.volume]->read_state(piece.subgroup, generation,
-                                               {of_array(0), of_array(1), of_array(2)});
+            tiles[i] = read_piece(mine[i], generation, extents_[i]);
         } catch (const DamageError& error) {
             damage[i] = error.what();
         }
     });
-    const auto first = std::ranges::find_if(damage, [](const auto& one) { return !one.empty(); });
-    return first == damage.end() ? "" : *first;
+    read_ = joined(tiles);
+    return first_of(damage);
 }
 
-csd::StateArrays OtherLayout::tile_read(std::size_t number) {
-    const std::size_t elems = read_.size() / 3;
-    const auto of_array = [&](std::size_t array) {
-        return std::span(read_).subspan(array * elems + number * kTileElems, kTileElems);
-    };
-    return {of_array(0), of_array(1), of_array(2)};
+csd::StatePointers OtherLayout::tile_in(std::vector<std::byte>& memory, std::size_t number) const {
+    return csd::state_of_tile(format_, std::span(memory).subspan(number * tile_bytes_, tile_bytes_),
+                              1, 0);
 }
 
 void OtherLayout::pack(const Exchange& tiles) {
     const std::vector<std::size_t> places = joined(tiles.sent);
-    sent_.resize(places.size() * kTileFloats);
+    sent_.resize(places.size() * tile_bytes_);
     workers_.share(places.size(), [&](std::size_t i, int) {
-        const csd::StateArrays tile = tile_read(places[i]);
-        auto to = sent_.begin() + static_cast<std::ptrdiff_t>(i * kTileFloats);
-        for (const std::span<const float> array : {tile.master, tile.moment1, tile.moment2}) {
-            to = std::ranges::copy(array, to).out;
-        }
+        csd::copy_state(format_, read_[places[i]], kTileElems, tile_in(sent_, i));
     });
 }
 
@@ -223,31 +260,19 @@ std::optional<std::string> OtherLayout::read_round(const std::vector<MovedPiece>
     std::string damage;
     world_.together([&] { damage = read_pieces(round, generation); });
     if (!world_.agree(damage.empty())) {
-        const std::vector<std::string> of_ranks = gather_text(world_, damage);
-        return *std::ranges::find_if(of_ranks, [](const std::string& one) { return !one.empty(); });
+        return first_of(gather_text(world_, damage));
     }
-    if (world_.size() == 1) {  // its tiles are where they were read
-        const std::vector<std::size_t>& mine = tiles.received.front();
-        world_.together([&] {
-            workers_.share(mine.size(), [&](std::size_t i, int) { take(mine[i], tile_read(i)); });
-        });
-        return std::nullopt;
-    }
-    const mpi::Blocks out = blocks_of(tiles.sent);
-    const mpi::Blocks in = blocks_of(tiles.received);
+    const mpi::Blocks out = blocks_of(tiles.sent, tile_bytes_);
+    const mpi::Blocks in = blocks_of(tiles.received, tile_bytes_);
     world_.together([&] {
         pack(tiles);
-        received_.resize(in.total() / sizeof(float));
+        received_.resize(in.total());
     });
-    world_.all_to_all(std::as_bytes(std::span(sent_)), out,
-                      std::as_writable_bytes(std::span(received_)), in);
+    world_.all_to_all(sent_, out, received_, in);
     world_.together([&] {
         const std::vector<std::size_t> received = joined(tiles.received);
-        workers_.share(received.size(), [&](std::size_t i, int) {
-            const auto tile = std::span(received_).subspan(i * kTileFloats, kTileFloats);
-            take(received[i], {tile.first(kTileElems), tile.subspan(kTileElems, kTileElems),
-                               tile.last(kTileElems)});
-        });
+        workers_.share(received.size(),
+                       [&](std::size_t i, int) { take(received[i], tile_in(received_, i)); });
     });
     return std::nullopt;
 }

@@ -193,70 +193,63 @@ struct Incoming : offload::OwnedSubgroup {
         : OwnedSubgroup(of), missing(of.tiles.size()) {}
 
     std::mutex lock;
-    std::size_t missing;      // tiles
-    bool has_memory = false;  // while only some tiles have arrived
-    csd::StateMemory memory;
+    std::size_t missing;           // tiles
+    std::span<std::byte> payload;  // once a tile has arrived
+    memory::Buffer memory;         // for it, unless the device has its own
 };
 
 // Memory of subgroups that are complete, for the next ones: new memory has pages that the kernel
 // clears, and gives to one thread of a process at a time.
 class SpareMemory {
 public:
-    csd::StateMemory take() {
+    memory::Buffer take() {
         const std::lock_guard lock(lock_);
         if (spare_.empty()) {
             return {};
         }
-        csd::StateMemory memory = std::move(spare_.back());
+        memory::Buffer memory = std::move(spare_.back());
         spare_.pop_back();
         return memory;
     }
-    void give_back(csd::StateMemory memory) {
+    void give_back(memory::Buffer memory) {
         const std::lock_guard lock(lock_);
         spare_.push_back(std::move(memory));
     }
 
 private:
     std::mutex lock_;
-    std::vector<csd::StateMemory> spare_;
+    std::vector<memory::Buffer> spare_;
 };
-
-// Returns whether all have arrived.
-bool put(Incoming& of, std::size_t tile, const csd::StateArrays& state, SpareMemory& spare) {
-    std::unique_lock lock(of.lock);
-    if (!of.has_memory) {
-        of.memory = spare.take();
-        of.has_memory = true;
-    }
-    const csd::StateArrays all = of.memory.of(of.elems());
-    lock.unlock();
-    const std::size_t at = (tile - of.tiles.begin) * kTileElems;
-    std::ranges::copy(state.master, all.master.subspan(at).begin());
-    std::ranges::copy(state.moment1, all.moment1.subspan(at).begin());
-    std::ranges::copy(state.moment2, all.moment2.subspan(at).begin());
-    lock.lock();
-    return --of.missing == 0;
-}
 
 }  // namespace
 
 std::optional<std::string> State::fill_from(OtherLayout& old, std::int64_t generation) {
+    const csd::StateFormat format = resources_.settings.csd.state;
     std::deque<Incoming> incoming;  // in tile order
     for (const offload::OwnedSubgroup& of : resources_.pipeline->subgroups()) {
         incoming.emplace_back(of);
     }
     SpareMemory spare;
-    return old.read(generation, resources_.owners,
-                    [&](std::size_t tile, const csd::StateArrays& state) {
-                        const auto of = std::ranges::upper_bound(
-                            incoming, tile, {}, [](const Incoming& one) { return one.tiles.end; });
-                        if (put(*of, tile, state, spare)) {
-                            const csd::StateArrays all = of->memory.of(of->elems());
-                            of->write(generation, all);
-                            resources_.load_into_vector(*of, all);
-                            spare.give_back(std::move(of->memory));
-                        }
-                    });
+    return old.read(
+        generation, resources_.owners, [&](std::size_t tile, const csd::StatePointers& state) {
+            Incoming& of = *std::ranges::upper_bound(
+                incoming, tile, {}, [](const Incoming& one) { return one.tiles.end; });
+            std::unique_lock lock(of.lock);
+            if (of.payload.empty()) {
+                of.memory = spare.take();
+                of.payload = of.room_for(generation, of.memory);
+            }
+            lock.unlock();
+            const csd::StatePointers to =
+                csd::state_of_tile(format, of.payload, of.tiles.size(), tile - of.tiles.begin);
+            csd::convert_state(old.format(), state, kTileElems, format, to);
+            resources_.load_into_vector(tile, to.master);
+            lock.lock();
+            if (--of.missing == 0) {
+                of.write_stored(generation, of.memory);
+                spare.give_back(std::move(of.memory));
+            }
+        });
 }
 
 ReadState State::move_in(std::size_t number) {
