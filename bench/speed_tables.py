@@ -129,7 +129,7 @@ SPEED = {
 }
 MICRO_BATCH = {"rows of a micro-batch": lambda line: str(line["settings"]["micro_batch"])}
 FIRST_STEP = {"first step, s": lambda line: f"{line['first_step_s']:.0f}"}
-# Of the whole machine, or of the process where other work ran beside it.
+# Memory of the whole machine, or of the process where other work ran beside it.
 HOST_MEMORY = {"host memory, GB": lambda line: f"{line['host_gb'] or line['resident_gb']:.0f}"}
 
 
@@ -258,7 +258,7 @@ HOST_128 = {
     "nearstep-7b": "6.7e9, at most 60 GB",
     "torchao-7b-unclipped": "6.7e9, torchao's `CPUOffloadOptimizer`, PyTorch's AdamW on the CPU in bf16, not clipped",
     "nearstep-13b-80gb-bf16-sums": "13e9, at most 78 GB, sums of gradients in bf16",
-    "nearstep-13b-24gb-host": "13e9, layers streamed through at most 24 GB, sums in bf16, no parameters beside the state",
+    "nearstep-13b-24gb-host": "13e9, streamed through at most 24 GB, sums in bf16, no parameters beside the state",
     "memory-30b-lora": "30.5e9, LoRA in memory, bf16",
     "nearstep-30b-lora-24gb": "30.5e9, LoRA beside streamed layers, at most 24 GB",
 }
@@ -276,7 +276,7 @@ def less_host(name):
 
 
 def host_128():
-    """What a host of 128 GB trains."""
+    """Rows on a host of 128 GB."""
     found = lines_of("host_128")
     in_memory = share_of(found["memory-30b-lora"]["tokens_per_s"])
     return size_rows(found, HOST_128, lambda line: in_memory(line) if "30b" in line["row"] else "-")
