@@ -111,9 +111,9 @@ def restart_ranks():
     return markdown_table.table(head, rows)
 
 
-def killed():
+def killed(name):
     """A run that is killed again and again, life by life."""
-    (line,) = read("killed")
+    (line,) = read(name)
     lives = line["killed"]["lives"]
     columns = {"start_s": "start, s", "resume_s": "of it reading the state, s", "first_step_s": "first step, s"}
     columns = {key: head for key, head in columns.items() if key in lives[0]}
@@ -132,8 +132,8 @@ def killed():
     )
 
 
-def killed_figure():
-    (line,) = read("killed")
+def killed_figure(name):
+    (line,) = read(name)
     runs = {"undisturbed": line["undisturbed"], f"killed {line['kills']} times": line["killed"]}
     losses, times = [], []
     for (label, run), colour in zip(runs.items(), figures.COLOURS):

@@ -22,6 +22,8 @@ OTHER_COMMITS = {
     "several_later",
     "several_ddp",
     "least_host",
+    "dit",
+    "dit_memory",
     "deepspeed_7b",
     "fp8",
     "fp8_later",
@@ -37,6 +39,7 @@ OTHER_COMMITS = {
     "pasted",
     "planned",
     "killed",
+    "killed_7b",
     "logs",
     "export",
 }
