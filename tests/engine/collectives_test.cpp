@@ -141,14 +141,15 @@ TEST_F(Collectives, OfAStartOfStepsAndOfARestartHaveOneOrder) {
               "barrier smallest gather free smallest*2 " + opened + " smallest*6 " + resources);
     EXPECT_EQ(collectives_of([&] { run->begin(each_by([](std::size_t) { return 1.0F; })); }),
               "smallest*2 barrier split smallest free smallest*2 sum broadcast*2 "
-              "smallest broadcast*2 smallest*7 sum barrier");
+              "smallest broadcast*2 smallest*7 sum smallest barrier");
     for (int number = 0; number < 2; ++number) {
         EXPECT_EQ(collectives_of([&] { take_step(*run); }), step);
     }
     EXPECT_EQ(collectives_of([&] { run.reset(); }), end);
     EXPECT_EQ(collectives_of([&] { run = open(StartRequest::Kind::resume); }),
               "smallest*2 " + opened + " smallest*5 " + resources);
-    EXPECT_EQ(collectives_of([&] { run->begin({}); }), "smallest*5 gather barrier*2 smallest*4");
+    EXPECT_EQ(collectives_of([&] { run->begin({}); }),
+              "smallest*5 gather smallest barrier*2 smallest*4");
     EXPECT_EQ(run->steps_done(), 2);
     EXPECT_EQ(collectives_of([&] { take_step(*run); }), step);
     EXPECT_EQ(collectives_of([&] { run.reset(); }), end);
