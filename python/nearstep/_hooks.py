@@ -56,35 +56,61 @@ class _BeforeForward:
         return _make_nothing, ()
 
 
-def _readers(module, reads: list) -> tuple:
-    """Pairs of a module that takes hooks and the blocks that its forward reads, the whole module first; and whether
-    some parameters are read by code that no hook and no watched parameter precedes: TorchScript's."""
-    parents = {id(child): parent for parent in module.modules() for child in parent.children()}
-    compiled = compiled_layers(module)
-    blocks_of = {id(module): (module, set())}
-    for owner, blocks, _ in reads:
-        while isinstance(owner, torch.jit.ScriptModule) and id(owner) in parents:
-            owner = parents[id(owner)]
-        if isinstance(owner, torch.jit.ScriptModule):
-            return [], True
-        owner = compiled.get(id(owner), owner)
-        blocks_of.setdefault(id(owner), (owner, set()))[1].update(blocks)
-    return [(owner, sorted(blocks)) for owner, blocks in blocks_of.values()], False
+class Readers:
+    """The hooks on a module and on those inside it whose forwards read blocks."""
+
+    def __init__(self, optimizer, module, reads: list):
+        """``reads``: modules, with the blocks that their own forwards read."""
+        self._optimizer, self._module = weakref.ref(optimizer), weakref.ref(module)
+        self._reads = [(weakref.ref(owner), blocks) for owner, blocks, _ in reads]
+        self._handles: list = []
+        # Whether some parameters are read by code that no hook and no watched parameter precedes: TorchScript's.
+        self.is_read_elsewhere = False
+        self._compiled: set = set()  # ids of modules inside compiled layers
+        self._place()
+
+    def leave_compiled(self) -> None:
+        """Moves hooks out of layers that the program has compiled since."""
+        if compiled_layers(self._module()).keys() != self._compiled:
+            self._place()
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _place(self) -> None:
+        self.remove()
+        compiled = compiled_layers(self._module())
+        self._compiled = set(compiled)
+        self._handles = [
+            # Before those that were there: they may compute with parameters.
+            owner.register_forward_pre_hook(_BeforeForward(self._optimizer(), owner, number, blocks), prepend=True)
+            for number, (owner, blocks) in enumerate(self._found(compiled))
+        ]
+
+    def _found(self, compiled: dict) -> list:
+        """Pairs of a module that takes a hook and the blocks that its forward reads, the whole module first.
+        ``compiled``: see compiled_layers()."""
+        module = self._module()
+        parents = {id(child): parent for parent in module.modules() for child in parent.children()}
+        blocks_of = {id(module): (module, set())}
+        there = [(owner(), blocks) for owner, blocks in self._reads]
+        for owner, blocks in ((owner, blocks) for owner, blocks in there if owner is not None):
+            while isinstance(owner, torch.jit.ScriptModule) and id(owner) in parents:
+                owner = parents[id(owner)]
+            if isinstance(owner, torch.jit.ScriptModule):
+                self.is_read_elsewhere = True
+                return []
+            owner = compiled.get(id(owner), owner)
+            blocks_of.setdefault(id(owner), (owner, set()))[1].update(blocks)
+        return [(owner, sorted(blocks)) for owner, blocks in blocks_of.values()]
 
 
-def register(optimizer, module, reads: list, params: list) -> tuple:
-    """``reads``: modules, with the blocks that their own forwards read. Returns the hooks' handles, and whether step()
-    must wait, since parameters may be read where no hook precedes."""
+def own(optimizer, params: list) -> None:
+    """Notes which optimizer trains the parameters."""
     for p in params:
         _owners[id(p)] = weakref.ref(optimizer)
-    if module is None:
-        return [], True
-    readers, is_read_elsewhere = _readers(module, reads)
-    return [
-        # Before those that were there: they may compute with parameters.
-        owner.register_forward_pre_hook(_BeforeForward(optimizer, owner, number, blocks), prepend=True)
-        for number, (owner, blocks) in enumerate(readers)
-    ], is_read_elsewhere
 
 
 def refuse_second_optimizer(optimizer, params: list, names: list) -> None:

@@ -182,8 +182,11 @@ class Optimizer(ShownState):
         self._of_module = {id(p): name for p, name in zip(self._params, self._names) if id(p) in ids}
         answer_clipping()
         _hooks.refuse_second_optimizer(self, self._params, self._names)
-        self._handles, self._is_read_elsewhere = _hooks.register(self, module, layout.reads, self._params)
-        self._handles += self._intake.hooks()
+        _hooks.own(self, self._params)
+        self._readers = None if module is None else _hooks.Readers(self, module, layout.reads)
+        # If so, step() must wait, since parameters may be read where no hook precedes.
+        self._is_read_elsewhere = self._readers is None or self._readers.is_read_elsewhere
+        self._handles = [*filter(None, [self._readers]), *self._intake.hooks()]
         self._is_ready = True
         self.extra = None
         _ranks.keep(self)
@@ -271,6 +274,8 @@ class Optimizer(ShownState):
         of_ranks = checkpoint if saved.is_of_ranks(checkpoint) and not self._given["fresh"] else ""
         if of_ranks:
             whole.unpack(self, checkpoint)
+        if self._readers is not None:
+            self._readers.leave_compiled()
         open_guarded(parameters)
         try:
             self._session.begin(self, is_resuming, "" if of_ranks else checkpoint)

@@ -108,7 +108,7 @@ class Compiled(Package):
             self.assertEqual(trained(nearstep.Stream(slots=2), is_compiled_before), wanted)
 
     def test_a_compiled_layer_with_a_list_inside_stays_one_graph(self):
-        def graphs(is_wrapped, trains):
+        def graphs(is_wrapped, trains, is_compiled_late=False):
             torch._dynamo.reset()
             found = []  # operations of each graph
 
@@ -118,13 +118,20 @@ class Compiled(Package):
 
             model = networks.Layers(3, 64)
             model.layers = torch.nn.ModuleList(LayerOfParts(layer) for layer in model.layers)
-            for i, layer in enumerate(model.layers):
-                if is_wrapped:
-                    model.layers[i] = torch.compile(layer, backend=backend)
-                else:
-                    layer.compile(backend=backend)
+
+            def compile_layers():
+                for i, layer in enumerate(model.layers):
+                    if is_wrapped:
+                        model.layers[i] = torch.compile(layer, backend=backend)
+                    else:
+                        layer.compile(backend=backend)
+
+            if not is_compiled_late:
+                compile_layers()
             if trains:
-                _, opt = self.make(model, path=self.folder / f"lists-{is_wrapped}")
+                _, opt = self.make(model, path=self.folder / f"lists-{len(self.opened)}")
+                if is_compiled_late:
+                    compile_layers()
                 networks.descend(model.loss(0), opt)
                 opt.close()
             else:
@@ -132,8 +139,10 @@ class Compiled(Package):
             return found
 
         for is_wrapped in (False, True):
-            with self.subTest(is_wrapped=is_wrapped):
-                self.assertEqual(graphs(is_wrapped, True), graphs(is_wrapped, False))
+            wanted = graphs(is_wrapped, trains=False)
+            for is_compiled_late in (False, True):
+                with self.subTest(is_wrapped=is_wrapped, is_compiled_late=is_compiled_late):
+                    self.assertEqual(graphs(is_wrapped, True, is_compiled_late), wanted)
 
 
 if __name__ == "__main__":

@@ -269,8 +269,10 @@ def _hook(optimizer, module, reads: list, covered: set) -> tuple:
     uncovered = [(owner, blocks, numbers) for owner, blocks, numbers in reads if not covered.issuperset(numbers)]
     if module is None or not uncovered:
         return [], set()
-    handles, are_read_elsewhere = _hooks.register(optimizer, module, uncovered, [])
-    return handles, set() if are_read_elsewhere else {number for *_, numbers in uncovered for number in numbers}
+    readers = _hooks.Readers(optimizer, module, uncovered)
+    return [readers], set() if readers.is_read_elsewhere else {
+        number for *_, numbers in uncovered for number in numbers
+    }
 
 
 def _awaiting(group, waits, buckets: set):
