@@ -378,8 +378,7 @@ NB_MODULE(_engine, m) {
              [](Driver& self) {
                  std::vector<Bytes> lent;
                  for (const std::span<std::byte> memory : self.lent_memory()) {
-                     lent.emplace_back(memory.data(), std::initializer_list{memory.size()},
-                                       nb::find(self));
+                     lent.push_back(Bytes(memory.data(), {memory.size()}, nb::find(self)));
                  }
                  return lent;
              })

@@ -227,7 +227,8 @@ INSTANTIATE_TEST_SUITE_P(
 class OnePlace : public testing::TestWithParam<std::tuple<const char*, int>> {};
 
 TEST_P(OnePlace, LeavesTheNamedStepWhereverAnOperationFails) {
-    const auto [phase, logs] = GetParam();
+    const char* phase = std::get<0>(GetParam());
+    const int logs = std::get<1>(GetParam());  // no structured binding: Clang 14 captures none
     Reference reference(logs);
     const ScratchFolder first;
     const auto settings_in = [logs](const std::string& folder) {
