@@ -216,6 +216,19 @@ class FromStorage(stream_test.Runs):
                 RuntimeError, ("No space left on device", "host_memory_gb"), lambda: self.steps(model, opt, 0, 1)
             )
 
+    def assert_one_digest(self, runs):
+        """``runs``: the starts of each, by its folder; the first of two is killed."""
+        digests = set()
+        for folder, starts in runs.items():
+            folder.mkdir()
+            codes = []
+            for arguments in starts:
+                worker = launcher.Process(1, "durable_worker.py", folder, 12, *arguments)
+                codes.append(worker.wait())
+            self.assertEqual(codes, [-signal.SIGKILL, 0][-len(starts) :], worker.text())
+            digests.add((folder / "digest").read_text())
+        self.assertEqual(len(digests), 1, runs)
+
     def test_a_killed_run_resumes_from_storage_with_the_same_bits(self):
         """State lies on a drive, or once in memory, or there with logs of its updates on a drive."""
         in_memory = self.folder_in_memory()
@@ -226,38 +239,21 @@ class FromStorage(stream_test.Runs):
             in_memory / "killed": killed,
             self.folder / "logs": [[*one, "--log"] for one in killed],
         }
-        digests = set()
-        for folder, starts in runs.items():
-            folder.mkdir()
-            codes = []
-            for arguments in starts:
-                worker = launcher.Process(1, "durable_worker.py", folder, 12, *arguments)
-                codes.append(worker.wait())
-            self.assertEqual(codes, [-signal.SIGKILL, 0][-len(starts) :], worker.text())
-            digests.add((folder / "digest").read_text())
-        self.assertEqual(len(digests), 1, runs)
+        self.assert_one_digest(runs)
         self.assertRegex((self.folder / "killed/starts.txt").read_text(), r"^0 1 0\n0 1 [567]\n$")
 
     def test_a_run_that_is_killed_amid_its_sums_lacks_no_step(self):
         """The first sums lie where the log of the last update was, which all state has by then."""
+        killed = self.folder_in_memory() / "killed"
         runs = {
             self.folder / "whole": [["--passes"]],
-            self.folder_in_memory() / "killed": [
+            killed: [
                 ["--end=sums@0@7", "--from-storage", "--passes"],
                 ["--from-storage", "--passes"],
             ],
         }
-        digests = set()
-        for folder, starts in runs.items():
-            folder.mkdir()
-            codes = []
-            for arguments in starts:
-                worker = launcher.Process(1, "durable_worker.py", folder, 12, *arguments)
-                codes.append(worker.wait())
-            self.assertEqual(codes, [-signal.SIGKILL, 0][-len(starts) :], worker.text())
-            digests.add((folder / "digest").read_text())
-        self.assertEqual((folder / "starts.txt").read_text(), "0 1 0\n0 1 7\n")
-        self.assertEqual(len(digests), 1, runs)
+        self.assert_one_digest(runs)
+        self.assertEqual((killed / "starts.txt").read_text(), "0 1 0\n0 1 7\n")
 
     def test_start_values_leave_the_models_memory_before_the_first_layer_computes(self):
         model = self.model()
