@@ -131,7 +131,7 @@ def harmed_state(this):
     begin = place * extent + (0 if part == "header" else 4096)
     harm(this, path, "flipped", begin, begin + (4096 if part == "header" else extent - 4096))
     this.faults[f"flipped state {part}"] += 1
-    if place % 2 != this.durable % 2:
+    if this.has_two_places and place % 2 != this.durable % 2:
         finish(this)  # the previous generation is damaged, but not needed
     else:
         resume_damaged(this, this.durable - 1, f"a state {part} was flipped")

@@ -209,8 +209,10 @@ class Round:
         }
         # In each third round, if it is on a drive. Few steps fit the logs, so that their turns come round.
         self.logs = {"csd.log": '["logs"]', "csd.log_gb": 0.005}
-        if number % 3 != 2 or str(folder).startswith("/dev/shm"):
+        is_in_memory = str(folder).startswith("/dev/shm")
+        if number % 3 != 2 or is_in_memory:
             self.logs = {}
+        self.has_two_places = not self.logs and not is_in_memory  # of each subgroup
         self.durable = 0  # the newest step of the line that must not be lost
         self.reached = 0  # the newest step that was computed
         for device in self.folders:
