@@ -241,13 +241,14 @@ std::string run_of_folder(const std::string& folder) {
 }
 
 std::string run_of_damaged(const std::string& index_path) {
-    std::string run = run_of_folder(store::folder_of(index_path));
+    const std::string folder = store::folder_of(index_path);
+    std::string run = run_of_folder(folder);
     if (run.empty()) {
         try {
             h5::StoredFile file(index_path);
             run = h5::read_text(file, "run");
         } catch (const Error&) {
-            return "";
+            run = read_owner(folder).value_or("");
         }
     }
     return is_id(run) ? run : "";

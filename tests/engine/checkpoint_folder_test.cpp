@@ -89,6 +89,21 @@ TEST_F(SharedFolder, IsNotBlockedByADamagedCheckpointOfOthers) {
     EXPECT_EQ(found().size(), 2U);
 }
 
+// A crash between the index and its record leaves a record of an older step.
+TEST_F(SharedFolder, CountsADamagedCheckpointThatCameAfterTheRecord) {
+    save(shared(), 4, kMine, state());
+    const std::string newer = save(shared(), 8, kMine, "");
+    const std::string whole = bytes_of(newer);
+    flip_bit(newer, whole.size() - 1);  // its words can be read
+    ASSERT_FALSE(found().empty());
+    EXPECT_THAT(found().front().damage, HasSubstr(newer));
+    put_bytes(newer, whole.substr(0, 600));
+    EXPECT_EQ(found().size(), 0U);  // nobody knows whose it is
+    put_bytes(shared() + "/owner", text("nearstep checkpoints of run ", kMine, "\n"));
+    ASSERT_EQ(found().size(), 1U);
+    EXPECT_THAT(found().front().damage, HasSubstr(newer));
+}
+
 TEST_F(SharedFolder, TellsTheRunOfADamagedCheckpointByItsWords) {
     const std::string other = save(shared(), 4, kOther, "");
     std::string bytes = bytes_of(other);

@@ -296,12 +296,13 @@ void add_recorded(const std::string& folder, const checkpoint::Newest& newest,
     }
 }
 
-// Whether a checkpoint that cannot be read is not one of this run's, as far as that is known.
-bool is_of_others(const std::string& path, const std::vector<checkpoint::Newest>& records) {
+// Whether a checkpoint of `run` that cannot be read is not one of this run's, as far as that is
+// known. A crash may have left a checkpoint of this run that is newer than the record.
+bool is_of_others(const std::string& path, const std::string& run,
+                  const std::vector<checkpoint::Newest>& records) {
     if (!records.empty()) {
         return std::ranges::all_of(records, [&](const checkpoint::Newest& newest) {
-            return checkpoint::run_of_folder(store::folder_of(path)) != newest.run &&
-                   checkpoint::step_of_index(path) > newest.step;
+            return run != newest.run && checkpoint::step_of_index(path) > newest.step;
         });
     }
     struct stat facts {};
@@ -328,13 +329,14 @@ std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& 
             if (!is_present(path)) {
                 continue;  // another run has removed its old checkpoint meanwhile
             }
-            if (is_of_others(path, records)) {
+            std::string run = checkpoint::run_of_damaged(path);
+            if (is_of_others(path, run, records)) {
                 log_event("damaged_checkpoint_of_others", {{"file", path}});
                 continue;
             }
             checkpoints.push_back({.path = path,
                                    .step = checkpoint::step_of_index(path),
-                                   .line = {.run = checkpoint::run_of_damaged(path)},
+                                   .line = {.run = std::move(run)},
                                    .damage = damage.what()});
         }
     }
