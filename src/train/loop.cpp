@@ -125,8 +125,9 @@ report::RunDrives drives_of(const mpi::Communicator& world, const Trainer& train
             config::drives_per_rank(settings, world.size()), hosts};
 }
 
-// A step's metrics and evaluations come before its commit. So a committed step has them, and a step
-// that a crash undid is repeated with them. After a request to stop, nothing is evaluated and no
+// A step's metrics and evaluations come before the next step's commit, and before its own if the
+// engine commits after the update. So a step that a crash undid is repeated with them, and at most
+// the last committed one lacks them. After a request to stop, nothing is evaluated and no
 // checkpoint is due.
 void run_steps(Trainer& trainer, report::Reporter& reporter, report::RunRecord& record,
                std::int64_t last, Ending& ending) {
