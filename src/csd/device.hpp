@@ -112,8 +112,10 @@ public:
     // can repeat it once accept() has named it. Only of devices that keep a log, and not during an
     // update.
     virtual void keep_update(std::int64_t /*generation*/, const StepScalars& /*scalars*/) {}
-    // Throws DamageError if state of this generation needs the log, which has it damaged.
-    virtual void check_log(std::int64_t /*generation*/) {}
+    // Stores what read_state() has repeated from the log, if the next update needs it in its place.
+    // Called once all state is known to be whole: a start that is refused changes nothing. Returns
+    // at once.
+    virtual Ticket store_repeated(std::int64_t /*generation*/) { return {}; }
     // The most updates of a subgroup that were repeated from logs.
     virtual std::int64_t most_repeated() const { return 0; }
     // All state written and waited for so far survives a power cut once the ticket is complete.

@@ -139,14 +139,6 @@ PayloadMemory LoggedUpdate::read(std::size_t first_tile, std::size_t tiles) cons
     return found;
 }
 
-void LoggedUpdate::verify() const {
-    constexpr std::size_t kAtOnce = 256;
-    const std::size_t all = payloads_.digests.size();
-    for (std::size_t first = 0; first < all; first += kAtOnce) {
-        read(first, std::min(kAtOnce, all - first));
-    }
-}
-
 void LoggedUpdate::apply(const StateLayout& layout, const std::vector<shard::Subgroup>& subgroups,
                          std::size_t subgroup, std::span<std::byte> payload) const {
     alignas(64) std::array<float, arith::kPieceElems> piece;   // NOLINT: a decoder fills it

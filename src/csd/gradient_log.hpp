@@ -38,9 +38,6 @@ public:
     LoggedUpdate(const GradientLog& log, const StepScalars& scalars, GroupMap groups,
                  std::unique_ptr<codec::Codec> codec, Payloads payloads);
 
-    // Reads all gradients.
-    void verify() const;
-
     // Updates the state of a subgroup in place, with its gradients from the log.
     void apply(const StateLayout& layout, const std::vector<shard::Subgroup>& subgroups,
                std::size_t subgroup, std::span<std::byte> payload) const;

@@ -118,12 +118,6 @@ void StatePlaces::finish(std::size_t subgroup, std::int64_t generation) {
     }
 }
 
-void StatePlaces::forget_older(std::int64_t generation) {
-    for (std::size_t subgroup = 0; subgroup < of_subgroup_.size(); ++subgroup) {
-        forget_older(generation, subgroup);
-    }
-}
-
 void StatePlaces::forget_older(std::int64_t generation, std::size_t subgroup) {
     const std::lock_guard lock(lock_);
     drop_older(subgroup, generation);

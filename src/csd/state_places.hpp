@@ -39,9 +39,8 @@ public:
     std::size_t take_any(std::size_t subgroup, std::int64_t generation);
     // The version is stored.
     void finish(std::size_t subgroup, std::int64_t generation);
-    // Frees what a subgroup holds that is older than its newest stored version up to this
+    // Frees what the subgroup holds that is older than its newest stored version up to this
     // generation.
-    void forget_older(std::int64_t generation);
     void forget_older(std::int64_t generation, std::size_t subgroup);
     // A write failed, so that its place is never free.
     void fail(std::exception_ptr error);

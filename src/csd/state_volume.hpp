@@ -38,8 +38,7 @@ struct StateVolumeSettings {
     // modulo their number. With one log each update stores all state. With several, those that have
     // the same log store the same part of it.
     std::vector<std::string> logs = {};
-    std::size_t log_bytes = 0;    // for the payloads of each; 0: none is written
-    bool keeps_repeated = false;  // stores what read_state() has repeated from the only log
+    std::size_t log_bytes = 0;  // for the payloads of each; 0: none is written
     store::PayloadDigest digest = store::PayloadDigest::present;
     bool checks_masters = false;   // keeps digests for read_masters(), unless state is in memory
     store::VolumeSettings volume;  // without `bytes`, which the constructor fills in
@@ -84,9 +83,13 @@ public:
     // A version is stored in its new place, or could not be.
     void finish(std::size_t subgroup, std::int64_t generation);
     void fail(const std::exception_ptr& error);
-    // See Device::accept() and Device::check_log().
+    // See Device::accept().
     void accept(std::int64_t generation);
-    void check_log(std::int64_t generation);
+    // The subgroups of which load() has repeated updates to this generation, and which are to be
+    // stored with store_repeated(). Each is taken once. Frees the places of all older versions that
+    // are not needed for that.
+    std::vector<std::size_t> take_repeated(std::int64_t generation);
+    void store_repeated(std::size_t subgroup, std::int64_t generation);
     // The log of an update to this generation. Requires logs.
     GradientLog& log_of(std::int64_t generation) {
         return logs_.at(static_cast<std::size_t>(generation) % logs_.size());
@@ -190,11 +193,13 @@ private:
     // With spare places.
     std::optional<StatePlaces> places_;
     std::deque<GradientLog> logs_;
-    std::mutex looking_;
+    std::mutex looking_;       // guards what follows, to repeated_
     bool has_looked_ = false;  // for what the places hold
     // The updates that the logs were found to have, by generation.
     std::map<std::int64_t, std::optional<LoggedUpdate>> updates_;
     std::atomic<std::int64_t> most_repeated_ = 0;
+    // From which generation load() has repeated updates, by subgroup.
+    std::map<std::size_t, std::int64_t> repeated_;
     std::counting_semaphore<> calls_{kMostCalls};
     std::mutex lock_;
     std::vector<memory::Buffer>

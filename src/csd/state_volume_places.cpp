@@ -163,29 +163,6 @@ void StateVolume::move_back() {
     }
 }
 
-// Verifies the only log, because what is read from it is stored in the place of older state. What
-// is read from several logs is not stored.
-void StateVolume::check_log(std::int64_t generation) {
-    if (!places_) {
-        return;
-    }
-    look_for_places();
-    if (!has_turns()) {
-        places_->forget_older(generation);
-    }
-    std::int64_t oldest = generation;
-    for (std::size_t s = 0; s < layout_.subgroups(); ++s) {
-        const std::vector<std::int64_t> found = versions(s, generation);
-        oldest = found.empty() ? oldest : std::min(oldest, found.front());
-    }
-    for (std::int64_t next = oldest + 1; next <= generation; ++next) {
-        const LoggedUpdate* update = update_to(next);
-        if (update != nullptr && !has_turns()) {
-            update->verify();
-        }
-    }
-}
-
 // The update that makes this generation; null if no log has it.
 const LoggedUpdate* StateVolume::update_to(std::int64_t generation) {
     const std::lock_guard lock(looking_);
@@ -219,11 +196,37 @@ std::optional<std::string> StateVolume::repeat(std::size_t subgroup, std::int64_
     std::int64_t most = most_repeated_;
     while (most < to - from && !most_repeated_.compare_exchange_weak(most, to - from)) {
     }
-    if (from < to && settings_.keeps_repeated && !has_turns()) {
-        store_extent(subgroup, to, extent);
-        places_->forget_older(to, subgroup);
+    if (from < to) {
+        const std::lock_guard lock(looking_);
+        repeated_[subgroup] = from;
     }
     return std::nullopt;
+}
+
+// With several logs each subgroup is stored in its turn.
+std::vector<std::size_t> StateVolume::take_repeated(std::int64_t generation) {
+    std::vector<std::size_t> subgroups;
+    if (!places_ || has_turns()) {
+        return subgroups;
+    }
+    const std::lock_guard lock(looking_);
+    const std::map<std::size_t, std::int64_t> repeated = std::exchange(repeated_, {});
+    for (std::size_t s = 0; s < layout_.subgroups(); ++s) {
+        const auto from = repeated.find(s);
+        const bool is_repeated = from != repeated.end() && from->second < generation;
+        places_->forget_older(is_repeated ? from->second : generation, s);
+        if (is_repeated) {
+            subgroups.push_back(s);
+        }
+    }
+    return subgroups;
+}
+
+void StateVolume::store_repeated(std::size_t subgroup, std::int64_t generation) {
+    memory::Buffer extent(layout_.extent_bytes(subgroup));
+    load(subgroup, generation, extent.span());
+    store_extent(subgroup, generation, extent.span());
+    places_->forget_older(generation, subgroup);
 }
 
 // A second call for the same version returns the same place.

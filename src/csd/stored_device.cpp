@@ -30,7 +30,6 @@ StateVolumeSettings unshaped_volume_of(const DeviceSettings& settings) {
             .spare = settings.spare,
             .logs = settings.logs,
             .log_bytes = settings.keeps_log ? log_bytes_of(settings) : 0,
-            .keeps_repeated = true,
             .digest = settings.digest,
             .checks_masters = settings.delivery == Delivery::none,
             .volume = {.files = settings.files, .io = settings.io, .storage = settings.storage}};
@@ -77,6 +76,15 @@ void prepare_storage(const DeviceSettings& settings) {
 
 StoredDevice::StoredDevice(const DeviceSettings& settings, trace::Traffic& traffic)
     : settings_(settings), traffic_(&traffic), state_(volume_of(settings), traffic) {}
+
+Ticket StoredDevice::store_repeated(std::int64_t generation) {
+    Ticket stored;
+    for (const std::size_t subgroup : state_.take_repeated(generation)) {
+        stored.add(settings_.executor->submit(
+            [this, subgroup, generation] { state_.store_repeated(subgroup, generation); }));
+    }
+    return stored;
+}
 
 std::size_t StoredDevice::message_room_bytes() const {
     return codec::message_room_bytes(layout().most_tiles());

@@ -94,7 +94,7 @@ public:
     void reserve() override { state_.reserve(); }
     Ticket flush() override { return state_.volume().sync(); }
     void accept(std::int64_t generation) override { state_.accept(generation); }
-    void check_log(std::int64_t generation) override { state_.check_log(generation); }
+    Ticket store_repeated(std::int64_t generation) override;
     void use_groups(const GroupMap& groups) override { settings_.groups = groups; }
     void read_state(std::size_t subgroup, std::int64_t generation,
                     const StateArrays& state) override {

@@ -138,6 +138,11 @@ public:
         at_ = commit_to_use;
         if (settings_.spare > 0) {
             digest(at_.generation);  // repeats what the log has
+            for (const auto& rank : ranks_) {
+                for (const auto& device : rank->devices) {
+                    device->store_repeated(at_.generation).wait();
+                }
+            }
             accept();
         }
         for (const auto& rank : ranks_) {

@@ -149,7 +149,7 @@ TEST_F(Collectives, OfAStartOfStepsAndOfARestartHaveOneOrder) {
     EXPECT_EQ(collectives_of([&] { run = open(StartRequest::Kind::resume); }),
               "smallest*2 " + opened + " smallest*5 " + resources);
     EXPECT_EQ(collectives_of([&] { run->begin({}); }),
-              "smallest*5 gather smallest barrier*2 smallest*4");
+              "smallest*4 gather smallest barrier*2 smallest*4");
     EXPECT_EQ(run->steps_done(), 2);
     EXPECT_EQ(collectives_of([&] { take_step(*run); }), step);
     EXPECT_EQ(collectives_of([&] { run.reset(); }), end);

@@ -294,20 +294,8 @@ ReadState State::resume(std::size_t number) {
     name(decision.state);
     resources_.world.together([&] {
         try {
-            for (const auto& device : resources_.pipeline->devices()) {
-                device->check_log(commit.generation);
-            }
-        } catch (const DamageError& found) {
-            damage = found.what();
-        }
-    });
-    const bool can_repeat = resources_.world.agree(damage.empty());
-    resources_.world.together([&] {
-        try {
             move_all({}, [&](const auto& of, const csd::StateArrays& state) {
-                if (can_repeat) {
-                    of.read(commit.generation, state);
-                }
+                of.read(commit.generation, state);
             });
         } catch (const DamageError& found) {
             damage = found.what();
@@ -320,11 +308,18 @@ ReadState State::resume(std::size_t number) {
     }
     store::ProgramState program = program_with(number);
     choose_line(decision.writer, commit.step);
-    resources_.log.begin(manifest());
     double repeated = 0;
     for (const auto& device : resources_.pipeline->devices()) {
         repeated = std::max(repeated, static_cast<double>(device->most_repeated()));
     }
+    resources_.world.together([&] {
+        Ticket stored;
+        for (const auto& device : resources_.pipeline->devices()) {
+            stored.add(device->store_repeated(commit.generation));
+        }
+        stored.wait();
+    });
+    resources_.log.begin(manifest());
     const std::vector<double> of_all =
         resources_.world.all_gather(std::array{repeated, watch.lap()});
     ReadState read{.origin = Origin{commit, decision.writer, std::move(program)}};
