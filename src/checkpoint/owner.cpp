@@ -88,6 +88,15 @@ std::optional<std::string> read_owner(const std::string& folder) {
     return is_id(line) ? std::string(line) : "";
 }
 
+// Empty if the owner's file names no run or cannot be read.
+std::string known_owner(const std::string& folder) {
+    try {
+        return read_owner(folder).value_or("");
+    } catch (const IoError&) {
+        return "";
+    }
+}
+
 enum class Claim { first, take_over };
 
 // Returns false if another run was first.
@@ -248,7 +257,7 @@ std::string run_of_damaged(const std::string& index_path) {
             h5::StoredFile file(index_path);
             run = h5::read_text(file, "run");
         } catch (const Error&) {
-            run = read_owner(folder).value_or("");
+            run = known_owner(folder);
         }
     }
     return is_id(run) ? run : "";

@@ -37,7 +37,7 @@ std::vector<std::string> folders_of_runs(const std::string& folder);
 std::string run_of_folder(const std::string& folder);
 
 // The run of a damaged index, as far as its folder's name, its own words or, while a run saves, the
-// owner's file tell; else empty. Throws IoError if the owner's file cannot be read.
+// owner's file tell; else empty.
 std::string run_of_damaged(const std::string& index_path);
 
 }  // namespace nearstep::checkpoint
