@@ -114,6 +114,17 @@ TEST_F(SharedFolder, TellsTheRunOfADamagedCheckpointByItsWords) {
     EXPECT_EQ(found().front().line.run, kOther);
 }
 
+TEST_F(SharedFolder, SaysThatTheRecordedCheckpointIsGone) {
+    const std::string newest = save(shared(), 8, kMine, state());
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(found().size(), 1U);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    fs::remove(newest);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(found().size(), 0U);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("newest_checkpoint_missing"));
+}
+
 TEST_F(SharedFolder, IsNotTheOnlyPlaceOfTheNewestCheckpoint) {
     save(shared(), 4, kMine, state());
     save(elsewhere(), 9, kOther, "");

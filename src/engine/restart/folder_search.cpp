@@ -275,14 +275,13 @@ std::vector<checkpoint::Newest> records_of_newest(const config::EngineSettings& 
     return records;
 }
 
-void add_recorded(const std::string& folder, const checkpoint::Newest& newest,
-                  std::vector<std::string>& paths) {
+void add_recorded(const checkpoint::Newest& newest, std::vector<std::string>& paths) {
     const std::string recorded = text(newest.folder, "/", checkpoint::index_name(newest.step));
     std::error_code ignored;
     const auto is_recorded = [&](const std::string& path) {
         return fs::equivalent(path, recorded, ignored);
     };
-    if (fs::equivalent(folder, newest.folder, ignored) || std::ranges::any_of(paths, is_recorded)) {
+    if (std::ranges::any_of(paths, is_recorded)) {
         return;
     }
     if (is_present(recorded)) {
@@ -315,11 +314,10 @@ bool is_of_others(const std::string& path, const std::string& run,
 std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& settings,
                                                   const StepsOf& steps_of, ProgramUse program) {
     // The folder may hold checkpoints of other runs. A record names one of this run's.
-    const std::string folder = config::checkpoint_folder(settings);
     const std::vector<checkpoint::Newest> records = records_of_newest(settings);
-    std::vector<std::string> paths = checkpoint::find_all(folder);
+    std::vector<std::string> paths = checkpoint::find_all(config::checkpoint_folder(settings));
     for (const checkpoint::Newest& newest : records) {
-        add_recorded(folder, newest, paths);
+        add_recorded(newest, paths);
     }
     std::vector<FoundCheckpoint> checkpoints;
     for (const std::string& path : paths) {
