@@ -169,6 +169,15 @@ TEST(DecideTest, TakesAManifestWithoutStepsForNoStep) {
     EXPECT_EQ(decide(found).checkpoint_step, 3);
 }
 
+TEST(DecideTest, AdvisesToRemoveADamagedCheckpointOnlyWhereAnOlderStepIsLeft) {
+    Findings found =
+        found_of({.traces = {Trace::whole}, .kept = Kept::damaged, .flag = Flag::resume});
+    EXPECT_THAT(decide(found).refusal.remedies, ElementsAre(Remedy::remove, Remedy::fresh));
+    found.manifests[0].manifest->commits.clear();
+    EXPECT_EQ(decide(found).refusal.reason, Reason::damaged_newer_checkpoint);
+    EXPECT_THAT(decide(found).refusal.remedies, ElementsAre(Remedy::from, Remedy::fresh));
+}
+
 TEST(DecideTest, BeginsNothingAnewWhereAJobMayHaveLostItsSteps) {
     for (const Flag flag : {Flag::resume_if_any, Flag::from}) {
         Findings found = found_of({.traces = {}, .flag = flag});

@@ -300,10 +300,12 @@ Decision resume(const Findings& found) {
     }
     if (choices.damaged != nullptr && choices.damaged->step > choices.newest() &&
         (choices.newest() >= 0 || !choices.groups.empty())) {
-        return refuse(found, {.reason = Reason::damaged_newer_checkpoint,
-                              .remedies = {Remedy::remove, Remedy::fresh},
-                              .place = choices.damaged->path,
-                              .detail = choices.damaged->damage});
+        const bool has_older = choices.newest() >= 0;
+        return refuse(found,
+                      {.reason = Reason::damaged_newer_checkpoint,
+                       .remedies = {has_older ? Remedy::remove : Remedy::from, Remedy::fresh},
+                       .place = choices.damaged->path,
+                       .detail = choices.damaged->damage});
     }
     const std::int64_t known = choices.checkpoint != nullptr ? choices.checkpoint->generation : 0;
     if (choices.state == nullptr && newest_of_remains(found) > known) {
