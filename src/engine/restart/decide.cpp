@@ -315,11 +315,9 @@ Decision resume(const Findings& found) {
         return begin_anew_if_allowed(found, choices);
     }
     const bool is_copied = choices.state != nullptr && !choices.state->is_same_layout;
-    if (choices.state_step() > choices.checkpoint_step() ||
-        (choices.state_step() == choices.checkpoint_step() && !is_copied)) {
-        return use_state(found, choices);
-    }
-    return load_newest(found, choices);
+    const bool is_newest = choices.state_step() > choices.checkpoint_step() ||
+                           (choices.state_step() == choices.checkpoint_step() && !is_copied);
+    return is_newest ? use_state(found, choices) : load_newest(found, choices);
 }
 
 Decision load_named(const Findings& found) {
