@@ -19,6 +19,7 @@
 #include <deque>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <semaphore>
@@ -167,7 +168,7 @@ private:
     void look_for_places();
     std::optional<std::int64_t> find_place(std::size_t subgroup, std::int64_t generation);
     std::vector<std::int64_t> versions(std::size_t subgroup, std::int64_t until);
-    const LoggedUpdate* update_to(std::int64_t generation);
+    std::shared_ptr<const LoggedUpdate> update_to(std::int64_t generation);
     std::optional<std::string> read_extent(std::size_t subgroup, std::int64_t generation,
                                            std::span<std::byte> extent);
     std::optional<std::string> repeat(std::size_t subgroup, std::int64_t from, std::int64_t to,
@@ -196,7 +197,7 @@ private:
     std::mutex looking_;       // guards what follows, to repeated_
     bool has_looked_ = false;  // for what the places hold
     // The updates that the logs were found to have, by generation.
-    std::map<std::int64_t, std::optional<LoggedUpdate>> updates_;
+    std::map<std::int64_t, std::shared_ptr<const LoggedUpdate>> updates_;
     std::atomic<std::int64_t> most_repeated_ = 0;
     // From which generation load() has repeated updates, by subgroup.
     std::map<std::size_t, std::int64_t> repeated_;

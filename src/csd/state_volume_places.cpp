@@ -163,27 +163,31 @@ void StateVolume::move_back() {
     }
 }
 
-// The update that makes this generation; null if no log has it.
-const LoggedUpdate* StateVolume::update_to(std::int64_t generation) {
+// The update that makes this generation; null if no log has it. accept() may forget it while
+// another thread repeats it, as where a step was given up.
+std::shared_ptr<const LoggedUpdate> StateVolume::update_to(std::int64_t generation) {
     const std::lock_guard lock(looking_);
     const auto [found, is_new] = updates_.try_emplace(generation);
     if (is_new && !logs_.empty()) {
         try {
-            found->second =
+            auto update =
                 log_of(generation).read(header_of_log(generation), layout_.tiles(), range());
+            if (update) {
+                found->second = std::make_shared<const LoggedUpdate>(*std::move(update));
+            }
         } catch (...) {
             updates_.erase(found);
             throw;
         }
     }
-    return found->second ? &*found->second : nullptr;
+    return found->second;
 }
 
 // Returns why the updates between two generations cannot be repeated.
 std::optional<std::string> StateVolume::repeat(std::size_t subgroup, std::int64_t from,
                                                std::int64_t to, std::span<std::byte> extent) {
     for (std::int64_t next = from + 1; next <= to; ++next) {
-        const LoggedUpdate* update = update_to(next);
+        const std::shared_ptr<const LoggedUpdate> update = update_to(next);
         if (update == nullptr) {
             return logs_.empty()
                        ? text("no place holds its generation ", to)

@@ -1,9 +1,12 @@
 // Stored state: reading it back, damage, and its files.
 #include "csd/cpu_device.hpp"
 #include "csd/device_fixture.hpp"
+#include "store/storage.hpp"
 #include "support/test.hpp"
 
 #include <fstream>
+#include <functional>
+#include <utility>
 
 namespace nearstep::csd {
 namespace {
@@ -244,6 +247,38 @@ TEST(StoredStateTest, WithoutDigestsComputesTheSameAndIsRefusedByWhoChecks) {
     store::seal(header, extent, store::PayloadDigest::absent);
     EXPECT_FALSE(store::find_fault(header, extent, store::PayloadDigest::absent));
     EXPECT_THAT(store::find_fault(header, extent).value_or(""), states("data"));
+}
+
+// Calls a function once, as gradients are read from a log.
+class InterruptedStorage : public store::Storage {
+public:
+    ssize_t read(int file, const iovec* pieces, int count, off_t offset) override {
+        const std::string path = fs::read_symlink(text("/proc/self/fd/", file));
+        if (interrupt && path.find(".log-") != std::string::npos) {
+            std::exchange(interrupt, nullptr)();
+        }
+        return Storage::read(file, pieces, count, offset);
+    }
+
+    std::function<void()> interrupt;
+};
+
+// A step that was given up is loaded beside the commit of the next one.
+TEST(StoredStateTest, RepeatsAnUpdateThatIsForgottenMeanwhile) {
+    HandledDevice small({.spare = 1, .logs = 3});
+    small.take_steps(4);
+    const auto before = small.states(3);
+    DeviceSettings settings = small.settings;
+    small.handler.reset();
+    small.device.reset();
+    InterruptedStorage storage;
+    settings.storage = &storage;
+    small.device = make_cpu_device(settings, small.traffic);
+    small.states(4);                     // the cache has these from now on
+    EXPECT_EQ(small.states(3), before);  // all updates in the logs are known now
+    storage.interrupt = [&] { small.device->accept(4); };
+    EXPECT_EQ(small.states(3), before);
+    EXPECT_FALSE(storage.interrupt);
 }
 
 }  // namespace
