@@ -71,6 +71,7 @@ public:
     bool shows_masters() const override {
         return is_in_memory() && (gpu_ ? gpu_->has_pinned_all() : !settings_.gpu);
     }
+    Ticket store_repeated(std::int64_t generation) override;
     std::span<const std::byte> masters_in_memory(std::size_t subgroup,
                                                  std::int64_t generation) override;
 

@@ -18,6 +18,16 @@ void CpuDevice::load_to_cache(std::size_t subgroup, std::int64_t generation) {
     cached_[subgroup] = generation;
 }
 
+// A restart may have loaded a step first that it then gave up.
+Ticket CpuDevice::store_repeated(std::int64_t generation) {
+    for (std::atomic<std::int64_t>& cached : cached_) {
+        if (cached != generation) {
+            cached = kNone;
+        }
+    }
+    return StoredDevice::store_repeated(generation);
+}
+
 // Another generation than the cache has is read beside it.
 void CpuDevice::read_state(std::size_t subgroup, std::int64_t generation,
                            const StateArrays& state) {

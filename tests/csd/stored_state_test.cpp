@@ -281,5 +281,22 @@ TEST(StoredStateTest, RepeatsAnUpdateThatIsForgottenMeanwhile) {
     EXPECT_FALSE(storage.interrupt);
 }
 
+TEST(StoredStateTest, ShowsTheMastersOfTheStepThatARestartWentBackTo) {
+    HandledDevice small({.spare = 1, .logs = 3});
+    small.take_steps(4);
+    small.handler.reset();
+    small.device.reset();
+    small.device = make_cpu_device(small.settings, small.traffic);
+    small.states(4);  // then another rank lacks step 4
+    small.states(3);
+    small.device->store_repeated(3).wait();
+    for (std::size_t s = 0; s < small.settings.subgroups.size(); ++s) {
+        State state(small.settings.subgroups[s].tiles.size());
+        small.device->read_state(s, 3, state.arrays());
+        const auto shown = small.device->masters_in_memory(s, 3).first(4 * state.master.size());
+        EXPECT_EQ(std::memcmp(shown.data(), state.master.data(), shown.size()), 0) << s;
+    }
+}
+
 }  // namespace
 }  // namespace nearstep::csd
