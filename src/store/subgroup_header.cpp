@@ -132,8 +132,9 @@ bool is_of_other_state(const SubgroupHeader& expected, std::span<const std::byte
            state != 0 && state != expected.state;
 }
 
-bool holds_other_state(const std::string& path, std::uint64_t state) {
-    return is_of_other_state({.state = state}, read_page(path, 0));
+std::uint64_t state_in(const std::string& path) {
+    const Page first = read_page(path, 0);
+    return is_header(first) && get(first, kVersionAt) == kFormatVersion ? get(first, kStateAt) : 0;
 }
 
 std::optional<std::string> find_page_fault(const SubgroupHeader& expected,

@@ -54,9 +54,9 @@ std::int64_t newest_generation_in(const std::string& path);
 // or mounted here.
 bool is_of_other_state(const SubgroupHeader& expected, std::span<const std::byte> page);
 
-// Whether the first extent in a state file of any layout belongs to another state. False if there
-// is no extent that this user may read.
-bool holds_other_state(const std::string& path, std::uint64_t state);
+// The state that the first extent in a state file of any layout, or a log, belongs to. 0 if it
+// names none, or there is no whole extent that this user may read.
+std::uint64_t state_in(const std::string& path);
 
 // The version that a page says that it is the header of, if it is a whole header of this layout.
 // The state that it belongs to is not looked at.

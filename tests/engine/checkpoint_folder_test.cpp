@@ -1,8 +1,10 @@
-// Tests what is said of the notice before a kill, and folders that runs and hosts share.
+// Tests what is said of the notice before a kill, files without a manifest, and shared folders.
 #include "engine/state/checkpoint_folder.hpp"
 
 #include "checkpoint/checkpoint.hpp"
 #include "engine/restart/folder_search.hpp"
+#include "store/names.hpp"
+#include "store/subgroup_header.hpp"
 #include "support/test.hpp"
 
 namespace nearstep::engine {
@@ -70,6 +72,37 @@ protected:
     ScratchFolder root_;
     config::EngineSettings settings_;
 };
+
+// The first page of a state file, or of a log.
+void put_page(const std::string& path, std::uint64_t state, std::int64_t generation) {
+    std::vector<std::byte> page(store::kHeaderBytes);
+    store::seal_page({.generation = generation, .state = state}, page, 0, 0);
+    put_bytes(path, {reinterpret_cast<const char*>(page.data()), page.size()});
+}
+
+TEST(Remains, HaveTheStepsOfTheirLogs) {
+    const ScratchFolder root;
+    config::EngineSettings settings;
+    settings.csd.path = {root.file("state")};
+    settings.csd.log = {root.file("logs")};
+    const std::string state = root.file("state/rank-0.device-0.state");
+    const std::string beside = store::log_of_state(state, 0);
+    const std::string on_drive = root.file("logs/rank-0.device-0.state.log-5");
+    fs::create_directories(root.file("state"));
+    fs::create_directories(root.file("logs"));
+    const auto found = [&] {
+        const std::vector<FoundRemains> remains = look_for_remains(settings, {});
+        return remains.empty() ? 0 : remains.front().generation;
+    };
+    put_page(state, 7, 0);
+    EXPECT_EQ(found(), 0);
+    put_page(beside, 7, 2);
+    EXPECT_EQ(found(), 2);
+    put_page(on_drive, 7, 3);
+    EXPECT_EQ(found(), 3);
+    put_page(on_drive, 8, 4);  // of another run, which shares the folder of logs
+    EXPECT_EQ(found(), 2);
+}
 
 constexpr const char* kMine = "0000000000000001";
 constexpr const char* kOther = "0000000000000002";

@@ -79,6 +79,23 @@ class Restart(program.Scenario):
             (self.folder / "away").rename(first)
             self.assertEqual(self.finish("--resume", **keys).summary["first_step"], 6)
 
+    def test_logs_of_a_state_without_its_manifest_stop_the_restart_and_no_fresh_start(self):
+        keys = {"ranks": 1, "csd__state": '"compact"', "csd__log": f'["{self.folder / "log"}"]'}
+        # Step 8 is in a log; the first subgroup of the state may be older than the checkpoint.
+        self.finish(train__stop_at=6, **keys)
+        killed = self.start("--resume", fault="rank=0 phase=after_commit count=2", **keys)
+        self.assertNotEqual(killed.returncode, 0)
+        manifest = self.folder / "p0/rank-0.manifest"
+        whole = manifest.read_bytes()
+        manifest.write_bytes(whole[: len(whole) // 2])
+        self.refused("--resume", words=["rank-0.manifest", "--from", "--fresh"], **keys)
+        manifest.unlink()
+        self.refused("--resume", words=["rank-0.device-0.state", "--from", "--fresh"], **keys)
+        other = {**keys, "csd__path": self.two_drives("other")}
+        self.refused("--fresh", words=["csd.path", "another run"], **other)
+        self.assertEqual(self.finish("--fresh", train__stop_at=3, **keys).summary["first_step"], 1)
+        self.assertEqual(self.finish("--resume", train__stop_at=4, **keys).summary["first_step"], 4)
+
     def test_state_in_memory_survives_a_kill_and_its_loss_stops_the_restart(self):
         keys = {"csd__speed": '"auto"', "csd__tiers__memory": 0.003}
         killed = self.start(fault="rank=1 phase=before_commit count=4", **keys)

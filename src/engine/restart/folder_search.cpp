@@ -213,7 +213,15 @@ std::vector<FoundRemains> look_for_remains(const config::EngineSettings& setting
             // The second set of names is used only beside a state that lists a step, which may be
             // out of reach, even if nothing has been written under them yet.
             const std::int64_t least = parsed->set == 1 ? 1 : 0;
-            const std::int64_t generation = std::max(least, store::newest_generation_in(path));
+            std::int64_t generation = std::max(least, store::newest_generation_in(path));
+            // A step is in a log before it is in the state.
+            std::vector<std::string> logs_in = settings.csd.log;
+            logs_in.push_back(folder);
+            for (const std::string& log : store::logs_of_state(name, logs_in)) {
+                if (store::state_in(log) == store::state_in(path)) {
+                    generation = std::max(generation, store::newest_generation_in(log));
+                }
+            }
             if (generation > 0) {
                 remains.push_back({.path = path, .generation = generation});
             }

@@ -143,7 +143,8 @@ void OldFiles::check_files_of(const FoundManifest& one) const {
         return;
     }
     for (const std::string& file : one.files) {
-        if (store::holds_other_state(file, store::number_of_state(one.manifest->state))) {
+        const std::uint64_t state = store::state_in(file);
+        if (state != 0 && state != store::number_of_state(one.manifest->state)) {
             throw ConfigError(text("The state file ", file, " belongs to another run than ",
                                    one.path,
                                    " beside it, with which this start would remove it: "

@@ -108,12 +108,16 @@ std::vector<double> known_speeds(const Findings& found, const std::vector<int>& 
 
 void refuse_logs_of_others(const PlacedSettings& settings, const mpi::Communicator& world, int set,
                            const Findings& found) {
-    for (const std::string& log : logs_of(settings, files_of_rank(settings, world, set))) {
-        const bool is_own = std::ranges::any_of(found.manifests, [&](const FoundManifest& one) {
-            return one.manifest &&
-                   !store::holds_other_state(log, store::number_of_state(one.manifest->state));
-        });
-        if (!is_own && store::holds_other_state(log, 0)) {
+    const store::RankFiles files = files_of_rank(settings, world, set);
+    std::set<std::uint64_t> own = {0};
+    for (const FoundManifest& one : found.manifests) {
+        own.insert(one.manifest ? store::number_of_state(one.manifest->state) : 0);
+    }
+    for (const std::string& state : files.states) {  // whose manifest may be damaged
+        own.insert(store::state_in(state));
+    }
+    for (const std::string& log : logs_of(settings, files)) {
+        if (own.count(store::state_in(log)) == 0) {
             throw ConfigError(text("The log ", log, " is of a state that ", Term::path,
                                    " does not hold: of another run, or of one that went on from a "
                                    "checkpoint without it. Name another folder in ",
