@@ -172,6 +172,14 @@ Decision use_state(const Findings& found, const Choices& choices) {
     return decision;
 }
 
+std::int64_t newest_of_remains(const Findings& found) {
+    std::int64_t newest = 0;
+    for (const FoundRemains& one : found.remains) {
+        newest = std::max(newest, one.generation);
+    }
+    return newest;
+}
+
 Decision load_newest(const Findings& found, const Choices& choices) {
     Decision decision = load(found, *choices.checkpoint);
     if (decision.action != Action::load_checkpoint) {
@@ -184,13 +192,15 @@ Decision load_newest(const Findings& found, const Choices& choices) {
         if (group.lost_step >= 0) {
             add_note_of_lost_programs(group, decision);
         } else if (group.newest_listed >= 0) {
-            decision.notes.push_back(
-                text("The state files hold step ", group.newest_listed,
-                     group.newest_listed < choices.checkpoint_step()
-                         ? text(", older than the checkpoint ", choices.checkpoint->path)
-                         : " in another layout, and so does a checkpoint",
-                     "."));
+            decision.notes.push_back(text("The state files hold step ", group.newest_listed,
+                                          ", older than the checkpoint ", choices.checkpoint->path,
+                                          "."));
         }
+    }
+    if (newest_of_remains(found) > 0) {
+        decision.notes.push_back(text("There are state files whose manifest is missing, ",
+                                      found.remains.front().path, " among them: the checkpoint ",
+                                      choices.checkpoint->path, " is used in their place."));
     }
     return decision;
 }
@@ -244,14 +254,6 @@ bool has_lost_nodes_alone(const Findings& found, const StateGroup& group) {
         has_lost = true;
     }
     return has_lost;
-}
-
-std::int64_t newest_of_remains(const Findings& found) {
-    std::int64_t newest = 0;
-    for (const FoundRemains& one : found.remains) {
-        newest = std::max(newest, one.generation);
-    }
-    return newest;
 }
 
 Decision refuse_remains(const Findings& found) {
@@ -314,10 +316,8 @@ Decision resume(const Findings& found) {
     if (choices.newest() < 0) {
         return begin_anew_if_allowed(found, choices);
     }
-    const bool is_copied = choices.state != nullptr && !choices.state->is_same_layout;
-    const bool is_newest = choices.state_step() > choices.checkpoint_step() ||
-                           (choices.state_step() == choices.checkpoint_step() && !is_copied);
-    return is_newest ? use_state(found, choices) : load_newest(found, choices);
+    return choices.state_step() >= choices.checkpoint_step() ? use_state(found, choices)
+                                                             : load_newest(found, choices);
 }
 
 Decision load_named(const Findings& found) {
