@@ -24,6 +24,7 @@ from ._starting.first_calls import make_first_calls
 from ._starting.names import file_name
 from ._starting.settings import values_of_all
 from ._starting import waiting
+from ._undivided import undivided
 from ._weakly import weakly
 
 _Kind = _engine.StartRequest.Kind
@@ -230,9 +231,13 @@ class Session:
         """Returns whether a step ends: none that the program dropped."""
         if self.intake.is_dropped():
             return False
-        self.intake.end_step(self.program.collect(self.device))
-        self._is_expected = False
-        self.parameters.end_step()
+        self.intake.hand_over_all(self.program.collect(self.device))
+        with undivided():
+            self.intake.end_step()
+            self._is_expected = False
+            self.parameters.end_step()
+            if self.streaming:
+                self.streaming.end_step()
         if self._is_filling:  # start values that are refused end the first step, which comes after them in any case
             self._is_filling = False
             with waiting.shown(self.conductor):
@@ -242,7 +247,7 @@ class Session:
     @outside_inference()
     def after_step(self) -> None:
         if self.streaming:
-            self.streaming.end_step(self.intake.bytes_on_the_way)
+            self.streaming.after_step(self.intake.bytes_on_the_way)
         self._say_skipped()
 
     def _say_skipped(self) -> None:

@@ -3,8 +3,10 @@ that line."""
 
 import copy
 import pickle
+import signal
 import subprocess
 import sys
+import unittest.mock
 
 import launcher
 from plain_loop import DEVICE, Loop, backward, batch, network, take_step
@@ -17,6 +19,9 @@ from torch.nn.utils import (
 )  # before the optimizer is made, as scripts do
 
 import nearstep
+from nearstep import _ranks
+from nearstep._gradients.intake import Intake
+from nearstep._model.parameters import Parameters
 
 
 class Gradients(Loop):
@@ -261,6 +266,35 @@ class Gradients(Loop):
 
             _, opt = self.compare(loop, steps=4)
             self.assertEqual(opt.steps, 4)
+
+    def test_a_loop_goes_on_after_an_interrupt(self):
+        """As in a notebook, with an interrupt in the middle of what passes to the engine."""
+        for place in (
+            (Intake, "_begin_counting"),
+            (Parameters, "put"),
+            (Parameters, "end_step"),
+            (_ranks, "enter_step"),
+        ):
+            original = getattr(*place)
+
+            def interrupted(*arguments):
+                signal.raise_signal(signal.SIGINT)
+                return original(*arguments)
+
+            def loop(model, optimizer, step):
+                is_ours = isinstance(optimizer, nearstep.SGD)
+                if is_ours and step == 2:
+                    with unittest.mock.patch.object(*place, interrupted), self.assertRaises(KeyboardInterrupt):
+                        backward(model, step)
+                        optimizer.step()
+                    optimizer.zero_grad()
+                    if optimizer.steps > step:
+                        return torch.zeros(())
+                loss = take_step(model, optimizer, step)
+                return torch.zeros(()) if step == 2 else loss
+
+            with self.subTest(place):
+                self.compare(loop)
 
     def test_a_step_that_was_given_up_leaves_no_trace(self):
         for settings in (

@@ -17,6 +17,7 @@ from . import sentences
 from .. import _ranks
 from .._model.departed import Departed
 from .._model.groups import DTYPES
+from .._undivided import undivided
 from .._weakly import weakly
 from .aside import Aside
 from .clipping import Clipping
@@ -54,21 +55,16 @@ class Intake:
         gpu_memory_gb: float | None,
         clip_norm: float,
     ):
-        self.params, self.names, self.blocks, self._block_of = (
-            layout.params,
-            layout.names,
-            layout.blocks,
-            layout.block_of,
-        )
+        self.params, self.names = layout.params, layout.names
+        self.blocks, self._block_of = layout.blocks, layout.block_of
         self.takes, self.clipping = takes, Clipping(self.params, clip_norm)
         is_host_limited = streaming is not None and streaming.is_from_storage
         self._sums = Sums(layout, streaming is not None, accumulation_dtype, is_host_limited)
         self._gpu_memory_gb = gpu_memory_gb
-        self._fixed = accumulation
-        self._learned = accumulation
-        self._may_wait = (
-            streaming is None or accumulation > 1
-        )  # there is room for gradients of all layers of a streamed model
+        self.is_limited = gpu_memory_gb is not None  # the program says how much GPU memory this process may take
+        self._fixed = self._learned = accumulation
+        # Whether there is room for gradients of all layers of a streamed model.
+        self._may_wait = streaming is None or accumulation > 1
         self._cautious = 0  # steps left
         self._departed: list = [None] * len(self.params)
         self._aside = Aside(self.params)
@@ -83,8 +79,7 @@ class Intake:
         """``encodes``: the stream in which the engine reads gradients, or None; ``describe``: returns the step's
         description; ``looks_late``: no forward says when the program has changed parameters."""
         self._conductor, self._parameters, self._device = conductor, parameters, device
-        self._encodes, self._describe = encodes, describe
-        self._looks_late = looks_late
+        self._encodes, self._describe, self._looks_late = encodes, describe, looks_late
         self._on_gpu = conductor.facts()["encodes_on_gpu"]
         self._factor = 1 / conductor.ranks
         self._sums.open(
@@ -107,11 +102,6 @@ class Intake:
         torch.cuda.reset_peak_memory_stats(self._device)
         limit = None if self._gpu_memory_gb is None else self._gpu_memory_gb * 1e9
         return Room(functools.partial(memory_of, self._device), limit, self._conductor.facts()["gradient_bytes"])
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether the program says how much GPU memory this process may take."""
-        return self._gpu_memory_gb is not None
 
     def close(self) -> None:
         self._sums.close()
@@ -245,29 +235,33 @@ class Intake:
     def _take(self, i: int, _) -> None:
         """Takes a gradient that is ready. Runs on a thread of autograd."""
         with DisableTorchFunctionSubclass():
-            p = self.params[i]
-            gradient, p.grad = p.grad, self._stand_in(i)
+            with undivided():
+                self._take_one(i)
             block = self._block_of[i]
-            if self._where[i] in (_Where.used, _Where.spoilt):
-                self._where[i] = _Where.spoilt
-                return
-            if self._is_put[block]:
-                raise RuntimeError(sentences.comes_once_more(self.names[i], self._expected(), self._sums.is_streamed))
-            if self._passes[i] and i in self._older_hooks:
-                raise RuntimeError(sentences.seen_by_older_hook(self.names[i]))
-            self._check(i, gradient)
-            gradient = gradient.detach()
-            if gradient.is_cuda:
-                self._streams[block].add(torch.cuda.current_stream(gradient.device))
-            expected = self._expected()
-            self._sums.add(i, gradient, expected - self._passes[i] - 1 if expected else None)
-            self._note(i)
-            self._passes[i] += 1
-            self.is_collecting = True
-            if expected and self._passes[i] == expected:
-                self._missing[block] -= 1
-                if self._missing[block] == 0:
-                    self._put(block)
+            if self._missing[block] == 0 and not self._is_put[block]:
+                self._put(block)
+
+    def _take_one(self, i: int) -> None:
+        p, block = self.params[i], self._block_of[i]
+        gradient, p.grad = p.grad, self._stand_in(i)
+        if self._where[i] in (_Where.used, _Where.spoilt):
+            self._where[i] = _Where.spoilt
+            return
+        if self._is_put[block]:
+            raise RuntimeError(sentences.comes_once_more(self.names[i], self._expected(), self._sums.is_streamed))
+        if self._passes[i] and i in self._older_hooks:
+            raise RuntimeError(sentences.seen_by_older_hook(self.names[i]))
+        self._check(i, gradient)
+        gradient = gradient.detach()
+        if gradient.is_cuda:
+            self._streams[block].add(torch.cuda.current_stream(gradient.device))
+        expected = self._expected()
+        self._sums.add(i, gradient, expected - self._passes[i] - 1 if expected else None)
+        self._note(i)
+        self._passes[i] += 1
+        self.is_collecting = True
+        if expected and self._passes[i] == expected:
+            self._missing[block] -= 1
 
     def _stand_in(self, i: int) -> Departed:
         one, p = self._departed[i], self.params[i]
@@ -284,22 +278,23 @@ class Intake:
         self._parameters.bring_all()
         self._parameters.write_back(is_thorough=self._looks_late or not in_backward or not self._parameters.is_looked)
         absent = [i for i in self._absent() if not in_backward or not self.params[i].requires_grad]
-        self._conductor.begin_step(*step, absent, False)
-        self.told = step
-        _ranks.enter_step(self._conductor)
+        with undivided():
+            self._conductor.begin_step(*step, absent, False)
+            self.told = step
+            _ranks.enter_step(self._conductor)
 
     def _put(self, block: int, in_backward: bool = True) -> None:
         """Hands a block's gradients to the engine."""
         if self.told is None:
             self._tell(in_backward)
-        tensors = self.blocks[block].tensors
-        with self._sums.leaving(block) as gradients:
-            self._sums.left(block, self._hand_over(block, gradients))
-        self._is_put[block] = True
-        self._parameters.put(block)
-        for i in tensors:
-            if self._where[i] is not _Where.nowhere:
-                self._where[i] = _Where.left
+        with undivided():
+            with self._sums.leaving(block) as gradients:
+                self._sums.left(block, self._hand_over(block, gradients))
+            self._is_put[block] = True
+            self._parameters.put(block)
+            for i in self.blocks[block].tensors:
+                if self._where[i] is not _Where.nowhere:
+                    self._where[i] = _Where.left
 
     def _hand_over(self, block: int, gradients: list) -> int:
         """Returns the engine's number of this work."""
@@ -338,7 +333,7 @@ class Intake:
             return p.grad is None
         return isinstance(p.grad, Departed) or not p.grad.any()
 
-    def end_step(self, kept) -> None:
+    def hand_over_all(self, kept) -> None:
         """All gradients are there. ``kept``: what is durable with the step, see Program.collect()."""
         for i in range(len(self.params)):
             self._look(i)
@@ -359,8 +354,7 @@ class Intake:
         elif self.told != self._describe():
             raise RuntimeError(
                 "The learning rate or another setting changed between backward() and step(), when gradients had "
-                "left: change it "
-                "before backward(), as after step() by a scheduler."
+                "left: change it before backward(), as after step() by a scheduler."
             )
         for block in reversed(range(len(self.blocks))):
             if not self._is_put[block]:
@@ -369,7 +363,10 @@ class Intake:
             about, memory, tensors = kept
             made = self._event()
             self._conductor.keep(about, memory, made.cuda_event if made else 0, (tensors, made))
-        self._conductor.end_step(absent, False, *self._parameters.places())
+
+    def end_step(self) -> None:
+        """The engine has all gradients."""
+        self._conductor.end_step(self._absent(), False, *self._parameters.places())
         self._after(_Where.used)
         passes = max(self._passes, default=0)
         self._learned = self._fixed or max(passes, self._learned)
@@ -387,24 +384,28 @@ class Intake:
     def give_up(self) -> None:
         """Ends a step whose gradients the program dropped: on all ranks it does not take place."""
         told, zeroed = self.told is not None, set(self._zeroed)
-        for i, where in enumerate(self._where):
-            if where in (_Where.held, _Where.left):
-                self._where[i] = _Where.zero if i in zeroed else _Where.nowhere
-        put = list(self._is_put)
-        self._begin_counting()
-        self.is_given_up = True
+        with undivided():
+            for i, where in enumerate(self._where):
+                if where in (_Where.held, _Where.left):
+                    self._where[i] = _Where.zero if i in zeroed else _Where.nowhere
+            put = list(self._is_put)
+            self._begin_counting()
+            self.is_given_up = True
+            if told:
+                self._give_up_told(put)
         if self._conductor is None:
             self._given_up_early += 1
-        elif told:
-            self._cautious = _CAUTIOUS_STEPS if self._may_wait else 0
-            for block in reversed(range(len(self.blocks))):
-                if not put[block]:
-                    made = self._event() if self._on_gpu else None
-                    nothing = [(0, "fp32")] * len(self.blocks[block].tensors)
-                    self._conductor.put(block, nothing, self._factor, made.cuda_event if made else 0, (made,))
-            self._end_given_up()
-        elif not self._conductor.is_alone:
+        elif not told and not self._conductor.is_alone:
             self._give_up_untold()
+
+    def _give_up_told(self, put: list) -> None:
+        """``put``: whether the engine has the gradients of each block."""
+        self._cautious = _CAUTIOUS_STEPS if self._may_wait else 0
+        for block in reversed(range(len(self.blocks))):
+            if not put[block]:
+                nothing, made = [(0, "fp32")] * len(self.blocks[block].tensors), self._event() if self._on_gpu else None
+                self._conductor.put(block, nothing, self._factor, made.cuda_event if made else 0, (made,))
+        self._end_given_up()
 
     def _give_up_untold(self) -> None:
         """The other ranks may have told the engine of the step."""

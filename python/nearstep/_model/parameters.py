@@ -12,6 +12,7 @@ from .digests import Digests
 from .empty import fill, is_empty, make_empty
 from .groups import DTYPES
 from .stored_values import StoredValues
+from .._undivided import undivided
 from .._weakly import weakly
 
 _FEW = 3  # names in a message
@@ -217,10 +218,8 @@ class Parameters:
                 are_written = self._digests.has_lost(numbers)
                 self._unused.record(self._looks)
             self._were_places = set(numbers)
-            for i in numbers:
-                torch.autograd.graph.increment_version(
-                    self._params[i]
-                )  # graphs that were made before have the old values
+            for i in numbers:  # graphs that were made before have the old values
+                torch.autograd.graph.increment_version(self._params[i])
             return (
                 [(i, place.data_ptr()) for i, place in self._places.items()],
                 self._unused.cuda_event,
@@ -243,12 +242,13 @@ class Parameters:
             return
         with outside_program():
             self._conductor.await_block(block)
-            self._load_kept(block)
-            self._fetch(block)
-            self.release(i for i in self._blocks[block] if i not in self._streamed)
-            if self.device.type == "cuda":
-                torch.cuda.current_stream(self.device).wait_event(self._copied[block])
-            self._is_brought[block] = True
+            with undivided():
+                self._load_kept(block)
+                self._fetch(block)
+                self.release(i for i in self._blocks[block] if i not in self._streamed)
+                if self.device.type == "cuda":
+                    torch.cuda.current_stream(self.device).wait_event(self._copied[block])
+                self._is_brought[block] = True
             following = block + 1
             if (
                 self.device.type == "cuda"
@@ -377,10 +377,12 @@ class Parameters:
         since.
         """
         with outside_program():
-            self.is_looked = True
             found = self._digests.differing(self._here())
-            self._written = [i for i in found if self._was_empty[i] or self.is_value(i) or not self._equals_value(i)]
-            self._digests.note([i for i in found if i not in self._written and i not in self._streamed])
+            written = [i for i in found if self._was_empty[i] or self.is_value(i) or not self._equals_value(i)]
+            with undivided():
+                self._written = written
+                self._digests.note([i for i in found if i not in written and i not in self._streamed])
+                self.is_looked = True
 
     def _equals_value(self, i: int) -> bool:
         """Whether a parameter that is a copy has the value of the last step."""
@@ -414,12 +416,13 @@ class Parameters:
             for i in written:
                 self._check_format(i)
             new = [self._params[i].detach().to("cpu").contiguous().clone() for i in written]
-            self._written = []
-            if written or not self._conductor.is_alone:
-                self._conductor.change_masters(
-                    [(i, p.data_ptr(), DTYPES[p.dtype]) for i, p in zip(written, new)], new, is_last
-                )
-            self._digests.note(written)
+            with undivided():
+                self._written = []
+                if written or not self._conductor.is_alone:
+                    self._conductor.change_masters(
+                        [(i, p.data_ptr(), DTYPES[p.dtype]) for i, p in zip(written, new)], new, is_last
+                    )
+                self._digests.note(written)
 
     def _check_format(self, i: int) -> None:
         p = self._params[i]
@@ -441,8 +444,7 @@ class Parameters:
             self._said_lost = True
             raise RuntimeError(
                 f"Parameters ({_named(lost)}) were changed where it does not count, and the change is lost: between "
-                "backward() and step(), "
-                "or through a view that was taken before the last step. Change a parameter itself, after step() and "
-                "before the next forward, or make the "
-                "optimizer with keep_gradients=True, which also takes changes before step()."
+                "backward() and step(), or through a view that was taken before the last step. Change a parameter "
+                "itself, after step() and before the next forward, or make the optimizer with keep_gradients=True, "
+                "which also takes changes before step()."
             )

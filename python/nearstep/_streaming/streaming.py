@@ -363,9 +363,12 @@ class Streaming:
             self._source = State(self._conductor, self._parameters)
             self._slots.load_from(self._source)
 
-    def end_step(self, on_the_way: int) -> None:
-        """``on_the_way``: bytes of GPU memory that sums of gradients take at most on their way to the host and back."""
+    def end_step(self) -> None:
+        """Trained layers have new values from here on."""
         self._slots.end_step()
+
+    def after_step(self, on_the_way: int) -> None:
+        """``on_the_way``: bytes of GPU memory that sums of gradients take at most on their way to the host and back."""
         self._read_state()
         fewer = self._keeping.end_step()
         if fewer > 0 and self._conductor.rank == 0:
