@@ -264,6 +264,15 @@ HOST_128 = {
 }
 
 
+# Rows of one commit on a machine with one GPU.
+ONE_H200 = {
+    "memory-7b": "6.7e9, PyTorch's fused AdamW in memory, bf16 moments",
+    "nearstep-7b": "6.7e9, at most 60 GB",
+    "fsdp2-offload-7b": "6.7e9, FSDP2, `CPUOffloadPolicy`, PyTorch's fused AdamW on the CPU in bf16",
+    "nearstep-30b-lora-24gb": "30.5e9, LoRA beside streamed layers, at most 24 GB",
+}
+
+
 def sizes():
     """Each size and limit of the GPU's memory."""
     return size_rows(lines_of("sizes"), SIZES)
@@ -280,6 +289,13 @@ def host_128():
     found = lines_of("host_128")
     in_memory = share_of(found["memory-30b-lora"]["tokens_per_s"])
     return size_rows(found, HOST_128, lambda line: in_memory(line) if "30b" in line["row"] else "-")
+
+
+def one_h200():
+    """Rows of one commit, one after the other on one GPU."""
+    found = lines_of("one_h200")
+    in_memory = share_of(found["memory-7b"]["tokens_per_s"])
+    return size_rows(found, ONE_H200, lambda line: "-" if "30b" in line["row"] else in_memory(line))
 
 
 def size_rows(found, names, of_in_memory=None):

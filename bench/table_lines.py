@@ -23,7 +23,7 @@ OTHER_COMMITS = {
     "several_ddp",
     "least_host",
     "dit",
-    "dit_memory",
+    "one_h200",
     "deepspeed_7b",
     "fp8",
     "fp8_later",

@@ -268,7 +268,7 @@ class Gradients(Loop):
             self.assertEqual(opt.steps, 4)
 
     def test_a_loop_goes_on_after_an_interrupt(self):
-        """As in a notebook, with an interrupt in the middle of what passes to the engine."""
+        """A notebook does, here with an interrupt in the middle of what passes to the engine."""
         for place in (
             (Intake, "_begin_counting"),
             (Parameters, "put"),
