@@ -81,9 +81,9 @@ class Report(program.Scenario):
         self.train(
             ranks=1,
             train__steps=2,
-            link__device_read_gb_s=3,
-            link__device_write_gb_s=2,
-            link__host_gb_s=4,
+            link__device_read_gb_s=0.03,  # longer than any forward, which would hide the update
+            link__device_write_gb_s=0.02,
+            link__host_gb_s=0.04,
             flags=["--metrics", self.folder / "steps.jsonl"],
         )
         program.succeed(0, "report", self.folder / "summary.json", self.folder / "steps.jsonl")
