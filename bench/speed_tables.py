@@ -253,22 +253,15 @@ HOST = {
 }
 
 
-# Rows on a host of 128 GB, each with one of two GPUs and half of the cores.
-HOST_128 = {
+# Rows on a host of 128 GB.
+ON_128_GB = {
+    "memory-7b": "6.7e9, PyTorch's fused AdamW in memory, bf16 moments",
     "nearstep-7b": "6.7e9, at most 60 GB",
+    "fsdp2-offload-7b": "6.7e9, FSDP2, `CPUOffloadPolicy`, PyTorch's fused AdamW on the CPU in bf16",
     "torchao-7b-unclipped": "6.7e9, torchao's `CPUOffloadOptimizer`, PyTorch's AdamW on the CPU in bf16, not clipped",
     "nearstep-13b-80gb-bf16-sums": "13e9, at most 78 GB, sums of gradients in bf16",
     "nearstep-13b-24gb-host": "13e9, streamed through at most 24 GB, sums in bf16, no parameters beside the state",
     "memory-30b-lora": "30.5e9, LoRA in memory, bf16",
-    "nearstep-30b-lora-24gb": "30.5e9, LoRA beside streamed layers, at most 24 GB",
-}
-
-
-# Rows of one commit on a machine with one GPU.
-ONE_H200 = {
-    "memory-7b": "6.7e9, PyTorch's fused AdamW in memory, bf16 moments",
-    "nearstep-7b": "6.7e9, at most 60 GB",
-    "fsdp2-offload-7b": "6.7e9, FSDP2, `CPUOffloadPolicy`, PyTorch's fused AdamW on the CPU in bf16",
     "nearstep-30b-lora-24gb": "30.5e9, LoRA beside streamed layers, at most 24 GB",
 }
 
@@ -284,18 +277,12 @@ def less_host(name):
     return size_rows(found, {row: HOST[row] for row in found})
 
 
-def host_128():
-    """Rows on a host of 128 GB."""
-    found = lines_of("host_128")
-    in_memory = share_of(found["memory-30b-lora"]["tokens_per_s"])
-    return size_rows(found, HOST_128, lambda line: in_memory(line) if "30b" in line["row"] else "-")
-
-
-def one_h200():
-    """Rows of one commit, one after the other on one GPU."""
-    found = lines_of("one_h200")
-    in_memory = share_of(found["memory-7b"]["tokens_per_s"])
-    return size_rows(found, ONE_H200, lambda line: "-" if "30b" in line["row"] else in_memory(line))
+def on_128_gb(name, in_memory):
+    """Rows on a host of 128 GB. ``in_memory``: the row beside which those of its size have a share."""
+    found = lines_of(name)
+    size, share = in_memory.split("-")[1], share_of(found[in_memory]["tokens_per_s"])
+    names = {row: words for row, words in ON_128_GB.items() if row in found}
+    return size_rows(found, names, lambda line: share(line) if size in line["row"] else "-")
 
 
 def size_rows(found, names, of_in_memory=None):
