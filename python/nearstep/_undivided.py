@@ -1,5 +1,5 @@
-"""Keeps an interrupt from the middle of what belongs together. Used where a step passes to the engine, by _session.py
-and intake.py."""
+"""Keeps an interrupt from the middle of what belongs together. Used where a step passes to the engine and its values
+come back, by _session.py, intake.py and parameters.py."""
 
 from __future__ import annotations
 

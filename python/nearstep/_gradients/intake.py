@@ -346,8 +346,7 @@ class Intake:
         for i, gradient in self._sums.here():
             if self._where[i] is _Where.held:
                 self._check(i, gradient)
-        absent = self._absent()
-        if len(absent) == len(self.params):
+        if len(self._absent()) == len(self.params):
             warnings.warn(sentences.NOTHING_CAME, stacklevel=6)
         if self.told is None:
             self._tell(in_backward=False)
@@ -403,7 +402,8 @@ class Intake:
         self._cautious = _CAUTIOUS_STEPS if self._may_wait else 0
         for block in reversed(range(len(self.blocks))):
             if not put[block]:
-                nothing, made = [(0, "fp32")] * len(self.blocks[block].tensors), self._event() if self._on_gpu else None
+                made = self._event() if self._on_gpu else None
+                nothing = [(0, "fp32")] * len(self.blocks[block].tensors)
                 self._conductor.put(block, nothing, self._factor, made.cuda_event if made else 0, (made,))
         self._end_given_up()
 
