@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "store/scanner.hpp"
+#include "store/storage_folder.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -81,8 +82,11 @@ std::string log_of_state(const std::string& state_file, std::size_t number) {
     return text(state_file, kLogInfix, number);
 }
 
-std::vector<std::string> logs_of_state(const std::string& state_file_name,
-                                       const std::vector<std::string>& folders) {
+std::vector<std::string> logs_of_state(const std::string& state_file,
+                                       const std::vector<std::string>& log_folders) {
+    const std::string state_file_name = state_file.substr(state_file.rfind('/') + 1);
+    std::vector<std::string> folders = log_folders;
+    folders.push_back(folder_of(state_file));
     std::vector<std::string> logs;
     for (const std::string& folder : folders) {
         std::error_code ignored;

@@ -36,9 +36,9 @@ std::optional<RankFileName> parse_manifest_name(const std::string& name);
 
 // The path or name of a log beside a state file, by its number: "rank-3.device-0.state.log-0".
 std::string log_of_state(const std::string& state_file, std::size_t number);
-// Returns the logs of a state file with this name that are there, in the folders.
-std::vector<std::string> logs_of_state(const std::string& state_file_name,
-                                       const std::vector<std::string>& folders);
+// Returns the logs of a state file that are there: beside it and in these folders.
+std::vector<std::string> logs_of_state(const std::string& state_file,
+                                       const std::vector<std::string>& log_folders);
 
 // True for the name of a state file, one of its logs, a manifest or a program's state.
 bool is_state_name(const std::string& name);

@@ -72,11 +72,8 @@ bool is_removable_state(const std::string& path, const std::vector<std::string>&
 }
 
 void remove_logs(const std::string& state_file, const std::vector<std::string>& log_folders) {
-    std::vector<std::string> folders = log_folders;
-    folders.push_back(folder_of(state_file));
     std::set<std::string> changed;
-    for (const std::string& log :
-         logs_of_state(state_file.substr(state_file.rfind('/') + 1), folders)) {
+    for (const std::string& log : logs_of_state(state_file, log_folders)) {
         if (is_removable_state(log, {}) && ::unlink(log.c_str()) == 0) {
             changed.insert(folder_of(log));
         }

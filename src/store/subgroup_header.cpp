@@ -100,6 +100,11 @@ bool is_header(std::span<const std::byte> page) {
            get(page, kHeaderDigestAt) == xxh3(page.first(kHeaderDigestAt));
 }
 
+// The state that a header names; 0 if it names none, or the page is no header of this version.
+std::uint64_t state_of(std::span<const std::byte> page) {
+    return is_header(page) && get(page, kVersionAt) == kFormatVersion ? get(page, kStateAt) : 0;
+}
+
 }  // namespace
 
 std::int64_t newest_generation_in(const std::string& path) {
@@ -127,15 +132,11 @@ std::optional<StoredVersion> version_in(std::span<const std::byte> page, std::ui
 }
 
 bool is_of_other_state(const SubgroupHeader& expected, std::span<const std::byte> page) {
-    const std::uint64_t state = get(page, kStateAt);
-    return is_header(page.first(kHeaderBytes)) && get(page, kVersionAt) == kFormatVersion &&
-           state != 0 && state != expected.state;
+    const std::uint64_t state = state_of(page.first(kHeaderBytes));
+    return state != 0 && state != expected.state;
 }
 
-std::uint64_t state_in(const std::string& path) {
-    const Page first = read_page(path, 0);
-    return is_header(first) && get(first, kVersionAt) == kFormatVersion ? get(first, kStateAt) : 0;
-}
+std::uint64_t state_in(const std::string& path) { return state_of(read_page(path, 0)); }
 
 std::optional<std::string> find_page_fault(const SubgroupHeader& expected,
                                            std::span<const std::byte> page,

@@ -195,8 +195,18 @@ void resumes_wherever_all_is_there(const Case& one, const Findings& /*found*/,
     if (has_state && one.kept == Kept::newer) {
         EXPECT_EQ(decision.action, Action::load_checkpoint);
     }
-    if (all_are(one, {Trace::other_layout}) && one.kept == Kept::older) {
+    if (all_are(one, {Trace::other_layout}) &&
+        (one.kept == Kept::older || one.kept == Kept::equal)) {
         EXPECT_EQ(decision.action, Action::read_state);
+        EXPECT_EQ(decision.checkpoint.empty(), one.kept == Kept::older);  // if state is damaged
+    }
+}
+
+void says_that_state_without_a_manifest_is_given_up(const Case& one, const Findings& /*found*/,
+                                                    const Decision& decision) {
+    if (decision.action == Action::load_checkpoint && one.flag != Flag::from &&
+        has(one, Trace::remains)) {
+        EXPECT_THAT(decision.notes, Contains(HasSubstr("manifest is missing")));
     }
 }
 
@@ -209,7 +219,8 @@ TEST(RestartRules, HoldInEveryCase) {
                                    refuses_with_a_way_to_start_anew_and_lists_what_there_is,
                                    refuses_in_the_words_of_the_reader_and_leaves_paths_as_they_are,
                                    advises_no_checkpoint_of_another_run,
-                                   resumes_wherever_all_is_there};
+                                   resumes_wherever_all_is_there,
+                                   says_that_state_without_a_manifest_is_given_up};
     for_each_case([&](const Case& one) {
         SCOPED_TRACE(name_of(one));
         const Findings found = found_of(one);

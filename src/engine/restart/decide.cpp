@@ -172,14 +172,6 @@ Decision use_state(const Findings& found, const Choices& choices) {
     return decision;
 }
 
-std::int64_t newest_of_remains(const Findings& found) {
-    std::int64_t newest = 0;
-    for (const FoundRemains& one : found.remains) {
-        newest = std::max(newest, one.generation);
-    }
-    return newest;
-}
-
 Decision load_newest(const Findings& found, const Choices& choices) {
     Decision decision = load(found, *choices.checkpoint);
     if (decision.action != Action::load_checkpoint) {
@@ -197,7 +189,7 @@ Decision load_newest(const Findings& found, const Choices& choices) {
                                           "."));
         }
     }
-    if (newest_of_remains(found) > 0) {
+    if (!found.remains.empty()) {
         decision.notes.push_back(text("There are state files whose manifest is missing, ",
                                       found.remains.front().path, " among them: the checkpoint ",
                                       choices.checkpoint->path, " is used in their place."));
@@ -254,6 +246,14 @@ bool has_lost_nodes_alone(const Findings& found, const StateGroup& group) {
         has_lost = true;
     }
     return has_lost;
+}
+
+std::int64_t newest_of_remains(const Findings& found) {
+    std::int64_t newest = 0;
+    for (const FoundRemains& one : found.remains) {
+        newest = std::max(newest, one.generation);
+    }
+    return newest;
 }
 
 Decision refuse_remains(const Findings& found) {

@@ -215,10 +215,9 @@ std::vector<FoundRemains> look_for_remains(const config::EngineSettings& setting
             const std::int64_t least = parsed->set == 1 ? 1 : 0;
             std::int64_t generation = std::max(least, store::newest_generation_in(path));
             // A step is in a log before it is in the state.
-            std::vector<std::string> logs_in = settings.csd.log;
-            logs_in.push_back(folder);
-            for (const std::string& log : store::logs_of_state(name, logs_in)) {
-                if (store::state_in(log) == store::state_in(path)) {
+            const std::uint64_t state = store::state_in(path);
+            for (const std::string& log : store::logs_of_state(path, settings.csd.log)) {
+                if (store::state_in(log) == state) {
                     generation = std::max(generation, store::newest_generation_in(log));
                 }
             }
