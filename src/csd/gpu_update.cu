@@ -48,7 +48,7 @@ __device__ inline void store(const std::uint8_t (&from)[kOctet], std::uint8_t* t
     for (unsigned i = 0; i < kOctet; ++i) {
         words[i / 4] |= static_cast<std::uint32_t>(from[i]) << (8 * (i % 4));
     }
-    *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+    __stwb(reinterpret_cast<uint2*>(to), make_uint2(words[0], words[1]));
 }
 __device__ inline void store(const std::int8_t (&from)[kOctet], std::int8_t* to) {
     std::uint8_t raw[kOctet];
@@ -291,8 +291,8 @@ __device__ inline void store_in_tensors(const float (&masters)[kOctet], const Gp
         memory::store_rounded(masters, job.parameter_dtype, memory);
         return;
     }
-    alignas(16) Element rounded[kOctet];
-    memory::store_rounded(masters, job.parameter_dtype, &rounded[0]);
+    Element rounded[kOctet];
+    memory::round_to(job.parameter_dtype, masters, rounded);
     for_each_in_tensors<Element>(job, element, [&](unsigned i, Element* to) { *to = rounded[i]; });
 }
 

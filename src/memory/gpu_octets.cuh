@@ -24,9 +24,12 @@ __device__ inline void load(const std::uint16_t* from, std::uint16_t (&to)[kOcte
     }
 }
 
+// `to` is memory of the GPU or of the host. __stwb() is a store that the compiler keeps whole. It
+// may split the assignment of a uint4 or a float4 into words, which cross the link to the host one
+// by one.
 __device__ inline void store(const float (&from)[kOctet], float* to) {
-    reinterpret_cast<float4*>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
-    reinterpret_cast<float4*>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
+    __stwb(reinterpret_cast<float4*>(to), make_float4(from[0], from[1], from[2], from[3]));
+    __stwb(reinterpret_cast<float4*>(to) + 1, make_float4(from[4], from[5], from[6], from[7]));
 }
 __device__ inline void store(const std::uint16_t (&from)[kOctet], std::uint16_t* to) {
     std::uint32_t words[4];
@@ -34,7 +37,7 @@ __device__ inline void store(const std::uint16_t (&from)[kOctet], std::uint16_t*
     for (unsigned i = 0; i < 4; ++i) {
         words[i] = from[2 * i] | (static_cast<std::uint32_t>(from[2 * i + 1]) << 16U);
     }
-    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+    __stwb(reinterpret_cast<uint4*>(to), make_uint4(words[0], words[1], words[2], words[3]));
 }
 
 // Elements of a format: float for fp32, the bits of 16-bit values for the others.
@@ -54,16 +57,25 @@ __device__ inline void load_widened(const T* from, Dtype dtype, float (&to)[kOct
     }
 }
 
-__device__ inline void store_rounded(const float (&from)[kOctet], Dtype /*dtype*/, float* to) {
-    store(from, to);
-}
-__device__ inline void store_rounded(const float (&from)[kOctet], Dtype dtype, std::uint16_t* to) {
-    std::uint16_t halves[kOctet];
+__device__ inline void round_to(Dtype /*dtype*/, const float (&from)[kOctet], float (&to)[kOctet]) {
 #pragma unroll
     for (unsigned i = 0; i < kOctet; ++i) {
-        halves[i] = dtype == Dtype::bf16 ? to_bf16(from[i]) : to_fp16(from[i]);
+        to[i] = from[i];
     }
-    store(halves, to);
+}
+__device__ inline void round_to(Dtype dtype, const float (&from)[kOctet],
+                                std::uint16_t (&to)[kOctet]) {
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        to[i] = dtype == Dtype::bf16 ? to_bf16(from[i]) : to_fp16(from[i]);
+    }
+}
+
+template <typename T>
+__device__ inline void store_rounded(const float (&from)[kOctet], Dtype dtype, T* to) {
+    T rounded[kOctet];
+    round_to(dtype, from, rounded);
+    store(rounded, to);
 }
 
 }  // namespace nearstep::memory
