@@ -167,7 +167,7 @@ ROWS = {
     "nearstep-fp8-7b-22gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 22}},
     "nearstep-fp8-7b-24gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 24}},
     "nearstep-7b-tier": Q4_SLOTS | UNFLUSHED | {"config": {"csd.slots": 4, "csd.tiers.gpu": 20}},
-    "nearstep-7b-in-gpu": Q4_SLOTS | UNFLUSHED | {"config": {"csd.slots": 4, "csd.tiers.gpu": 56}},
+    "nearstep-7b-in-gpu": Q4_SLOTS | UNFLUSHED | BF16_SUMS | {"config": {"csd.slots": 16, "csd.tiers.gpu": 28}},
     "memory-30b-lora": {},
     "nearstep-30b-lora-24gb": Q4_SLOTS | {"stream": {"gpu_memory_gb": 24}},
     "nearstep-fp8-7b-all": Q4_SLOTS,

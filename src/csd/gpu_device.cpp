@@ -3,15 +3,19 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "csd/gpu_tensors.hpp"
 #include "csd/gpu_tiles.hpp"
 #include "csd/payload_memory.hpp"
 #include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
+#include "csd/state_places.hpp"
 #include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,20 +31,18 @@ public:
     GpuDevice(const DeviceSettings& settings, trace::Traffic& traffic)
         : settings_(settings),
           traffic_(&traffic),
-          layout_(settings.subgroups, settings.state, false),
+          layout_(settings.subgroups, settings.state, false, settings.spare),
           payloads_(*settings.codec, settings.most_payload_bytes, layout_.tiles(),
                     static_cast<std::size_t>(settings.sources)),
           pinned_(on_gpu(payloads_.span())),
           slots_(static_cast<std::size_t>(settings.slots)),
-          held_(StateLayout::kPlaces * settings.subgroups.size()) {
-        std::size_t bytes = 0;
-        for (std::size_t s = 0; s < layout_.subgroups(); ++s) {
-            begins_.push_back(bytes);
-            bytes += StateLayout::kPlaces * layout_.payload_bytes(s);
-        }
+          places_(layout_.subgroups(), layout_.places(), layout_.places(),
+                  StatePlaces::Frees::when_stored),
+          thread_blocks_(kBlocksOfEach *
+                         static_cast<unsigned>(memory::multiprocessors_of_gpu(*settings.gpu))) {
+        const std::size_t bytes = layout_.places() * layout_.most_extent_bytes();
         check_room(bytes);
         state_ = memory::GpuBuffer(bytes);
-        std::ranges::fill(held_, kNone);
     }
 
     const std::string& name() const override { return settings_.name; }
@@ -56,12 +58,10 @@ public:
     bool takes_tiles_in_order() const override { return false; }
     void finish_gradients() override {}
 
-    void reserve() override {
-        use_gpu();
-        memory::fill_with_zeros(state_.span(), outside_);
-        outside_.wait();
-        std::ranges::fill(held_, kNone);
-    }
+    void reserve() override { places_.clear(); }
+    std::size_t most_unaccepted() const override { return layout_.spare(); }
+    void accept(std::int64_t generation) override { places_.accept(generation); }
+    void deliver_to(GpuTensors* tensors) override { tensors_ = tensors; }
 
     void put_gradient(std::size_t tile, Payloads payloads,
                       std::span<const float> /*sum*/) override {
@@ -73,7 +73,8 @@ public:
         use_gpu();
         GpuSlot& made = slots_.at(static_cast<std::size_t>(slot));
         made.payloads = memory::GpuBuffer(layout_.most_tiles() * payload_bytes_of_tile());
-        made.parameters = memory::GpuBuffer(layout_.most_tiles() * parameter_bytes_of_tile());
+        made.parameters = memory::GpuBuffer(
+            settings_.delivery == Delivery::none ? 0 : parameter_bytes(layout_.most_tiles()));
     }
     void release_slot(int slot) override {
         use_gpu();
@@ -82,7 +83,6 @@ public:
 
     // The state stays where it is.
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override {
-        check_held(subgroup, generation);
         slots_.at(static_cast<std::size_t>(slot)).from = generation;
         traffic_->add(Counter::internal_read, layout_.payload_bytes(subgroup));
         return {};
@@ -92,13 +92,14 @@ public:
                 std::span<std::byte> /*destination*/) override {
         use_gpu();
         GpuSlot& s = slots_.at(static_cast<std::size_t>(slot));
-        place_of(subgroup, s.from + 1) = kNone;
+        const memory::Stream& stream = stream_of(slot);
+        places_.take(subgroup, s.from + 1);  // waits until one is free
         const std::size_t tiles = layout_.tiles_in(subgroup);
         memory::copy_to_gpu(
             s.payloads.span().first(tiles * payload_bytes_of_tile()),
             payloads_.span().subspan(layout_.first_tile(subgroup) * payload_bytes_of_tile(),
                                      tiles * payload_bytes_of_tile()),
-            updates_);
+            stream);
         GpuTiles all;
         all.format = settings_.state;
         all.old = state_of_tile(settings_.state, state_of(subgroup, s.from), tiles, 0);
@@ -113,13 +114,26 @@ public:
         all.tiles = tiles;
         const TilesByGroup divided =
             tiles_by_group(all.first_tile, tiles, settings_.groups, scalars);
-        for (const TilesByGroup::GroupTiles& run : divided.runs) {
-            update_on_gpu(run_of(all, run, scalars), updates_.handle());
+        s.to_host.clear();
+        s.in_tensors = 0;
+        GpuTensors* tensors = tensors_;
+        for (const TilesByGroup::GroupTiles& one : divided.runs) {
+            GpuTiles run = run_of(all, one, scalars);
+            if (tensors != nullptr && tensors->cover(run.first_tile, run.tiles)) {
+                stream.wait_for(tensors->unused());
+                tensors->take(run);
+                s.in_tensors += parameter_bytes(run.tiles);
+            } else {
+                s.to_host.push_back({one.begin, one.end});
+            }
+            update_on_gpu(run, stream.handle(), thread_blocks_);
         }
         for (const std::size_t tile : divided.others) {
-            update_on_host(part_of(all, tile, 1), layout_.first_tile(subgroup) + tile, scalars);
+            update_on_host(part_of(all, tile, 1), layout_.first_tile(subgroup) + tile, scalars,
+                           stream);
+            s.to_host.push_back({tile, tile + 1});
         }
-        s.updated.record(updates_);
+        s.updated.record(stream);
     }
 
     Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> destination,
@@ -129,15 +143,21 @@ public:
             s.on_delivered = on_delivered;
             return {};
         }
-        const std::size_t bytes = layout_.tiles_in(subgroup) * parameter_bytes_of_tile();
-        const std::span<std::byte> to = destination.subspan(
-            settings_.subgroups[subgroup].tiles.begin * parameter_bytes_of_tile(), bytes);
+        const std::span<std::byte> to =
+            destination.subspan(parameter_bytes(settings_.subgroups[subgroup].tiles.begin),
+                                parameter_bytes(layout_.tiles_in(subgroup)));
+        traffic_->add(Counter::gpu_parameters, s.in_tensors);
+        traffic_->add(Counter::host_parameters, to.size() - s.in_tensors);
         return copies_.submit([this, &s, to, on_delivered] {
             use_gpu();
             deliveries_.wait_for(s.updated);
-            memory::copy_to_host(to, s.parameters.span().first(to.size()), deliveries_);
+            for (const shard::TileRange& tiles : s.to_host) {
+                const std::size_t begin = parameter_bytes(tiles.begin);
+                const std::size_t bytes = parameter_bytes(tiles.size());
+                memory::copy_to_host(to.subspan(begin, bytes),
+                                     s.parameters.span().subspan(begin, bytes), deliveries_);
+            }
             deliveries_.wait();
-            traffic_->add(Counter::host_parameters, to.size());
             on_delivered();
         });
     }
@@ -147,7 +167,7 @@ public:
         return copies_.submit([this, &s, subgroup, generation] {
             use_gpu();
             s.updated.wait();
-            place_of(subgroup, generation) = generation;
+            places_.finish(subgroup, generation);
             traffic_->add(Counter::internal_write, layout_.payload_bytes(subgroup));
             if (const DeliveryCallback on_delivered = std::exchange(s.on_delivered, nullptr)) {
                 on_delivered();
@@ -157,7 +177,6 @@ public:
 
     void read_state(std::size_t subgroup, std::int64_t generation,
                     const StateArrays& state) override {
-        check_held(subgroup, generation);
         memory::Buffer payload(layout_.payload_bytes(subgroup));
         copy_out(payload.span(), state_of(subgroup, generation));
         widen(settings_.state, payload.span(), state);
@@ -189,17 +208,17 @@ public:
                       memory::Buffer& memory) override {
         const auto payload = memory.span().first(layout_.payload_bytes(subgroup));
         use_gpu();
+        places_.replace(subgroup, generation);
         const memory::Stream stream;
         memory::copy_to_gpu(state_of(subgroup, generation), payload, stream);
         stream.wait();
-        place_of(subgroup, generation) = generation;
+        places_.finish(subgroup, generation);
         traffic_->add(Counter::checkpoint, payload.size());
     }
 
     // Masters are the first array of a payload.
     Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
                         std::span<std::byte> to) override {
-        check_held(subgroup, generation);
         const std::size_t begin = first * size_bytes(master_dtype(settings_.state));
         return copies_.submit(
             [this, to, from = state_of(subgroup, generation).subspan(begin, to.size())] {
@@ -210,13 +229,17 @@ public:
 
 private:
     static constexpr std::int64_t kNone = -1;
+    // Thread blocks of an update on each multiprocessor, as many as its registers suffice for.
+    static constexpr unsigned kBlocksOfEach = 4;
 
     struct GpuSlot {
         memory::GpuBuffer payloads;
-        memory::GpuBuffer parameters;
+        memory::GpuBuffer parameters;  // of tiles whose tensors do not take them
         memory::Event updated{memory::EventWait::sleeps};
-        std::int64_t from = kNone;      // the generation that was read
-        DeliveryCallback on_delivered;  // without delivery: what write() calls
+        std::int64_t from = kNone;              // the generation that was read
+        std::vector<shard::TileRange> to_host;  // of the subgroup: parameters that leave the GPU
+        std::size_t in_tensors = 0;             // bytes of the others
+        DeliveryCallback on_delivered;          // without delivery: what write() calls
     };
 
     void use_gpu() const { memory::use_gpu(*settings_.gpu); }
@@ -229,8 +252,10 @@ private:
 
     void check_room(std::size_t state_bytes) const {
         const std::size_t bytes =
-            state_bytes + slots_.size() * layout_.most_tiles() *
-                              (payload_bytes_of_tile() + parameter_bytes_of_tile());
+            state_bytes + slots_.size() * (layout_.most_tiles() * payload_bytes_of_tile() +
+                                           (settings_.delivery == Delivery::none
+                                                ? 0
+                                                : parameter_bytes(layout_.most_tiles())));
         const std::size_t free = memory::room_of_gpu().free_bytes;
         if (bytes > free) {
             throw ConfigError(text(
@@ -243,22 +268,21 @@ private:
     std::size_t payload_bytes_of_tile() const {
         return static_cast<std::size_t>(settings_.sources) * payloads_.stride();
     }
-    std::size_t parameter_bytes_of_tile() const {
-        return kTileElems * size_bytes(settings_.parameter_dtype);
+    std::size_t parameter_bytes(std::size_t tiles) const {
+        return tiles * kTileElems * size_bytes(settings_.parameter_dtype);
     }
 
-    // The generation that a place of the subgroup holds.
-    std::atomic<std::int64_t>& place_of(std::size_t subgroup, std::int64_t generation) {
-        return held_.at(StateLayout::kPlaces * subgroup +
-                        static_cast<std::size_t>(generation % StateLayout::kPlaces));
+    // Neighbouring slots use two streams, so that the payloads of one arrive while the GPU updates
+    // the other.
+    const memory::Stream& stream_of(int slot) const {
+        return updates_.at(static_cast<std::size_t>(slot) % updates_.size());
     }
-    void check_held(std::size_t subgroup, std::int64_t generation) {
-        expects(place_of(subgroup, generation) == generation, "the GPU holds what is read");
-    }
+
     std::span<std::byte> state_of(std::size_t subgroup, std::int64_t generation) {
-        const std::size_t bytes = layout_.payload_bytes(subgroup);
-        const auto place = static_cast<std::size_t>(generation % StateLayout::kPlaces);
-        return state_.span().subspan(begins_.at(subgroup) + place * bytes, bytes);
+        const std::optional<std::size_t> place = places_.find(subgroup, generation);
+        expects(place.has_value(), "the GPU holds what is read");
+        return state_.span().subspan(*place * layout_.most_extent_bytes(),
+                                     layout_.payload_bytes(subgroup));
     }
 
     void copy_out(std::span<std::byte> to, std::span<const std::byte> from) const {
@@ -269,16 +293,17 @@ private:
     }
 
     // A tile of several groups, or of one that is skipped.
-    void update_on_host(const GpuTiles& tile, std::size_t local_tile, const StepScalars& scalars) {
+    void update_on_host(const GpuTiles& tile, std::size_t local_tile, const StepScalars& scalars,
+                        const memory::Stream& stream) {
         memory::Buffer state(state_bytes(settings_.state, 1));
-        memory::Buffer parameters(parameter_bytes_of_tile());
+        memory::Buffer parameters(parameter_bytes(1));
         const StatePointers here = state_of_tile(settings_.state, state.span(), 1, 0);
         const auto on_host = arrays_of(settings_.state, here, kTileElems);
         const auto old = arrays_of(settings_.state, tile.old, kTileElems);
         for (std::size_t array = 0; array < old.size(); ++array) {
-            memory::copy_to_host(on_host[array], old[array], updates_);
+            memory::copy_to_host(on_host[array], old[array], stream);
         }
-        updates_.wait();
+        stream.wait();
         std::vector<float> gradient(kTileElems);
         payloads_.sum(local_tile, 0, gradient);
         UpdateRun run;
@@ -292,10 +317,12 @@ private:
         csd::update(best_engine(), scalars, settings_.groups, tile.first_tile * kTileElems, run);
         const auto updated = arrays_of(settings_.state, tile.updated, kTileElems);
         for (std::size_t array = 0; array < updated.size(); ++array) {
-            memory::copy_to_gpu(updated[array], on_host[array], updates_);
+            memory::copy_to_gpu(updated[array], on_host[array], stream);
         }
-        memory::copy_to_gpu({tile.parameters, parameters.size()}, parameters.span(), updates_);
-        updates_.wait();
+        if (tile.parameters != nullptr) {
+            memory::copy_to_gpu({tile.parameters, parameters.size()}, parameters.span(), stream);
+        }
+        stream.wait();
     }
 
     DeviceSettings settings_;
@@ -304,12 +331,13 @@ private:
     PayloadMemory payloads_;
     memory::PinnedRange pinned_;
     std::vector<GpuSlot> slots_;
-    std::vector<std::atomic<std::int64_t>> held_;  // of each place of each subgroup
-    std::vector<std::size_t> begins_;              // of each subgroup's first place
+    StatePlaces places_;
+    unsigned thread_blocks_;
     memory::GpuBuffer state_;
-    memory::Stream updates_{memory::StreamPriority::high};
+    std::atomic<GpuTensors*> tensors_ = nullptr;
+    std::array<memory::Stream, 2> updates_{memory::Stream(memory::StreamPriority::high),
+                                           memory::Stream(memory::StreamPriority::high)};
     memory::Stream deliveries_;
-    memory::Stream outside_;
     Executor copies_{1};  // last, so that it ends before what it uses
 };
 
@@ -318,6 +346,7 @@ private:
 std::unique_ptr<Device> make_gpu_device(const DeviceSettings& settings, trace::Traffic& traffic) {
     expects(settings.gpu && settings.codec != nullptr && settings.sources >= 1,
             "a device in GPU memory has a GPU, a codec and a source of gradients");
+    expects(settings.spare > 0, "its subgroups share spare places");
     expects(settings.delivery != Delivery::deltas, "deltas leave the host's engine");
     return std::make_unique<GpuDevice>(settings, traffic);
 }

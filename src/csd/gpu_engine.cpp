@@ -126,9 +126,7 @@ void GpuEngine::use_tensors(GpuTensors& tensors, GpuTiles& run, GpuLane& lane,
     if (lane.in_tensors == 0) {  // the stream waits once for all runs of the subgroup
         stream.wait_for(tensors.unused());
     }
-    const std::span<const GpuTensor> on_gpu = tensors.of(run.first_tile, run.tiles);
-    run.tensors = on_gpu.data();
-    run.tensor_count = on_gpu.size();
+    tensors.take(run);
     lane.in_tensors += bytes_of_parameters(run);
     const bool are_masters =
         run.format == StateFormat::compact && run.parameter_dtype == Dtype::bf16;
@@ -136,7 +134,6 @@ void GpuEngine::use_tensors(GpuTensors& tensors, GpuTiles& run, GpuLane& lane,
         run.are_written = tensors.are_written();
         lane.masters_in_tensors += bytes_of_parameters(run);
     }
-    tensors.note(run.first_tile, run.tiles);
 }
 
 std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subgroup,

@@ -67,8 +67,11 @@ std::span<const GpuTensor> GpuTensors::of(std::size_t first_tile, std::size_t ti
             static_cast<std::size_t>(last - first)};
 }
 
-void GpuTensors::note(std::size_t first_tile, std::size_t tiles) {
-    for (std::size_t tile = first_tile; tile < first_tile + tiles; ++tile) {
+void GpuTensors::take(GpuTiles& tiles) {
+    const std::span<const GpuTensor> taking = of(tiles.first_tile, tiles.tiles);
+    tiles.tensors = taking.data();
+    tiles.tensor_count = taking.size();
+    for (std::size_t tile = tiles.first_tile; tile < tiles.first_tile + tiles.tiles; ++tile) {
         is_here_.at(tile) = true;
     }
 }

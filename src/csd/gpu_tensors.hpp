@@ -15,7 +15,7 @@ namespace nearstep::csd {
 
 // New parameters are either here or in the vector in host memory, which has older ones of the tiles
 // that are here. The calls that change this come from one thread and not during an update that
-// writes here, except note(). Throws CudaError.
+// writes here, except take(). Throws CudaError.
 class GpuTensors {
 public:
     // For a parameter vector of `elems` elements, and at most `most` tensors at once.
@@ -30,14 +30,12 @@ public:
 
     // Whether all elements of the tiles are here, or padding.
     bool cover(std::size_t first_tile, std::size_t tiles) const;
-    // Returns the tensors that have elements of these tiles. The list is in GPU memory, for kernels
-    // that follow unused() in their stream.
-    std::span<const GpuTensor> of(std::size_t first_tile, std::size_t tiles) const;
     CUevent_st* unused() const { return unused_; }
     const bool* are_written() const { return are_written_; }
 
-    // An update writes the tiles' parameters here. Any thread may call, for different tiles.
-    void note(std::size_t first_tile, std::size_t tiles);
+    // The update of these tiles, in a stream that waits for unused(), writes their parameters here.
+    // Any thread may call, for different tiles. Requires that the tensors cover() them.
+    void take(GpuTiles& tiles);
     // The vector has all newest parameters, or will get those of an update.
     void forget();
     // Whether the tile's newest parameters are here, once the update has delivered them.
@@ -46,6 +44,8 @@ public:
 
 private:
     void leave_out(std::size_t begin, std::size_t end);
+    // Returns the tensors that have elements of these tiles. The list is in GPU memory.
+    std::span<const GpuTensor> of(std::size_t first_tile, std::size_t tiles) const;
 
     int gpu_;
     std::size_t elems_;

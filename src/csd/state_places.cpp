@@ -84,6 +84,17 @@ std::size_t StatePlaces::take_any(std::size_t subgroup, std::int64_t generation)
     return place;
 }
 
+std::size_t StatePlaces::replace(std::size_t subgroup, std::int64_t generation) {
+    std::unique_lock lock(lock_);
+    std::vector<Version>& versions = of_subgroup_.at(subgroup);
+    const auto newest = std::ranges::max_element(versions, {}, &Version::generation);
+    if (newest != versions.end() && version(subgroup, generation) == nullptr) {
+        *newest = {generation, newest->place};
+    }
+    lock.unlock();
+    return take_any(subgroup, generation);
+}
+
 template <typename Goes>
 void StatePlaces::free_if(std::size_t subgroup, const Goes& goes) {
     const std::size_t gone = std::erase_if(of_subgroup_.at(subgroup), [&](const Version& one) {

@@ -37,6 +37,9 @@ public:
     std::size_t take(std::size_t subgroup, std::int64_t generation);
     // Does the same, and takes a place that is lent rather than wait.
     std::size_t take_any(std::size_t subgroup, std::int64_t generation);
+    // Returns the place of the subgroup's newest version, which this version replaces there, or a
+    // free one if there is none. For storage that nobody returns to.
+    std::size_t replace(std::size_t subgroup, std::int64_t generation);
     // The version is stored.
     void finish(std::size_t subgroup, std::int64_t generation);
     // Frees what the subgroup holds that is older than its newest stored version up to this

@@ -13,7 +13,7 @@ namespace nearstep::plan {
 
 namespace {
 
-constexpr double kPlaces = 2;  // of a subgroup, in tiers and on drives
+constexpr double kPlaces = 2;  // of a subgroup, in folders in memory and on drives
 
 // A tier that could hold `most` of the state. Held in full, its update takes `whole_s` and begins
 // `later_s` after that of the drives.
@@ -107,7 +107,7 @@ config::TierBytes tier_bytes(const Problem& problem, const Choice& choice) {
     const double places = problem.work.is_in_memory() ? 1 : kPlaces;
     return {.drive = kPlaces * of_holder * choice.shares.of_drives(),
             .memory = places * of_holder * choice.shares.memory,
-            .gpu = kPlaces * bytes / problem.ranks() * choice.shares.gpu};
+            .gpu = bytes / problem.ranks() * choice.shares.gpu};
 }
 
 Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& asked) {

@@ -17,7 +17,8 @@ using testing::DoubleNear;
 using testing::Gt;
 
 constexpr std::size_t kElems = 40 * kTileElems;
-constexpr double kStateGb = 2 * 12 * static_cast<double>(kElems) / 1e9;  // fp32, two generations
+constexpr double kOnceGb = 12 * static_cast<double>(kElems) / 1e9;  // fp32
+constexpr double kStateGb = 2 * kOnceGb;                            // two generations
 
 // Two drives per rank, as many folders.
 config::EngineSettings two_drives(const std::string& folder) {
@@ -213,7 +214,7 @@ TEST(SettleTiers, FillTheGpuFirstThenMemoryAndThenDrives) {
     const auto tiles = [](double gpu, double memory) {
         PlacedSettings settings{two_drives("/nowhere")};
         settings.csd.speed = {1.0};
-        settings.csd.tiers = {.gpu = gpu * kStateGb / 40, .memory = memory * kStateGb / 40};
+        settings.csd.tiers = {.gpu = gpu * kOnceGb / 40, .memory = memory * kStateGb / 40};
         resolve_tiers(settings, kElems, {0, 1}, 2);
         return tiles_of_rank_0(settings);
     };
@@ -227,12 +228,12 @@ TEST(SettleTiers, SayWhatEachTierSurvives) {
     PlacedSettings settings{two_drives("/nowhere")};
     settings.csd.speed = {1.0};
     settings.csd.durability = config::Durability::checkpoint;
-    settings.csd.tiers = {.gpu = kStateGb / 10, .memory = kStateGb / 4};
+    settings.csd.tiers = {.gpu = kOnceGb / 10, .memory = kStateGb / 4};
     resolve_tiers(settings, kElems, {0, 1}, 2);
     const shard::Ownership owners({make_copy(settings, kElems, {0, 1}, 2)});
     EXPECT_THAT(
         describe_tiers(settings, owners),
-        testing::ElementsAre(HasSubstr("in GPU memory: 6.3 MB of a rank; it survives nothing"),
+        testing::ElementsAre(HasSubstr("in GPU memory: 3.1 MB of a rank; it survives nothing"),
                              HasSubstr("survives a killed process, but after a reboot"),
                              HasSubstr("on drives: 9.4 MB of a rank")));
     std::vector<store::PlannedFile> planned = planned_files(settings, 0, 2, owners.copy(0));
@@ -245,10 +246,10 @@ TEST(SettleTiers, RefuseARankWithoutDrivesForTheRest) {
     PlacedSettings settings{two_drives("/nowhere")};
     settings.csd.speed = {1.0};
     settings.csd.per_rank = {2, 0};
-    settings.csd.tiers.gpu = kStateGb / 2;
+    settings.csd.tiers.gpu = kOnceGb / 2;
     EXPECT_THAT(message_of([&] { resolve_tiers(settings, kElems, {1}, 2); }),
-                HasSubstr("31 MB of 63 MB of state on rank 1"));
-    settings.csd.tiers.gpu = kStateGb;
+                HasSubstr("16 MB of 31 MB of state on rank 1"));
+    settings.csd.tiers.gpu = kOnceGb;
     resolve_tiers(settings, kElems, {1}, 2);
     EXPECT_THAT(settings.speeds, testing::ElementsAre(1, 1, 1, 1));
 }

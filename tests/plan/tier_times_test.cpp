@@ -11,7 +11,8 @@
 namespace nearstep::plan {
 namespace {
 
-constexpr double kStateOfRank = 2.0 * 12 * 7e9 / 8;
+constexpr double kOnceOfRank = 12 * 7e9 / 8;
+constexpr double kStateOfRank = 2 * kOnceOfRank;  // two generations
 const config::Tiers kAnyGpu{.gpu = std::nullopt};
 const config::Tiers kAnyMemory{.memory = std::nullopt};
 const config::Tiers kAnything{.gpu = std::nullopt, .memory = std::nullopt};
@@ -51,7 +52,7 @@ TEST(Tiers, TakeTheSecondsComputedByHand) {
     EXPECT_NEAR(cost_of(problem, choice).terms.memory, 0.5 * 7e9 / 8 / (550e6 + 25e9 / 12), 1e-9);
     EXPECT_NEAR(t.csd, 0.25 * 7e9 / 10 * 12 / 1.8e9, 1e-3);
     const config::TierBytes bytes = tier_bytes(problem, choice);
-    EXPECT_NEAR(bytes.gpu, 0.25 * kStateOfRank, 1);
+    EXPECT_NEAR(bytes.gpu, 0.25 * kOnceOfRank, 1);
     EXPECT_NEAR(bytes.memory, 0.5 * kStateOfRank, 1);
     EXPECT_NEAR(bytes.drive, 0.25 * kStateOfRank, 1);
     const Demand on_drives = cost_of(problem, of_one_node()).demand;
@@ -65,10 +66,10 @@ TEST(Shares, AreThoseAskedFor) {
     const Problem problem = problem_with(8);
     EXPECT_EQ(best_shares(problem, of_one_node(), {}), Shares{});
     const Shares shares = best_shares(problem, of_one_node(),
-                                      {.gpu = kStateOfRank / 10e9, .memory = kStateOfRank / 4e9});
+                                      {.gpu = kOnceOfRank / 10e9, .memory = kStateOfRank / 4e9});
     EXPECT_NEAR(shares.gpu, 0.1, 1e-12);
     EXPECT_NEAR(shares.memory, 0.25, 1e-12);
-    EXPECT_EQ(best_shares(problem, of_one_node(), {.gpu = kStateOfRank}).gpu, 1);
+    EXPECT_EQ(best_shares(problem, of_one_node(), {.gpu = kOnceOfRank}).gpu, 1);
 }
 
 TEST(Shares, LetTiersEndTogether) {
@@ -88,7 +89,7 @@ TEST(Shares, EndWhereHalfOfAMemoryIsTaken) {
     problem.site.gpu_memory = demand.gpu + 2e9;
     const Shares shares = best_shares(problem, of_one_node(), kAnything);
     EXPECT_NEAR(shares.memory * kStateOfRank, 2e9, 1);
-    EXPECT_NEAR(shares.gpu * kStateOfRank, 1e9, 1);
+    EXPECT_NEAR(shares.gpu * kOnceOfRank, 1e9, 1);
     problem.site.gpu_memory = demand.gpu;  // what the activations need
     EXPECT_EQ(best_shares(problem, of_one_node(), kAnyGpu).gpu, 0);
 }

@@ -55,10 +55,14 @@ double least_of_ranks(const mpi::Communicator& world, double mine) {
     return std::ranges::min(world.all_gather(std::array{mine}));
 }
 
+// The bytes of one generation of these tiles' state.
 double bytes_of(const PlacedSettings& settings, std::size_t tiles) {
-    return csd::StateLayout::kPlaces *
-           static_cast<double>(csd::state_bytes(settings.csd.state, tiles));
+    return static_cast<double>(csd::state_bytes(settings.csd.state, tiles));
 }
+
+// How many generations a tier keeps. In GPU memory, which nobody returns to, a few spare places
+// serve all subgroups.
+double generations_in(Tier tier) { return tier == Tier::gpu ? 1 : csd::StateLayout::kPlaces; }
 
 }  // namespace
 
@@ -138,7 +142,8 @@ void resolve_tiers(PlacedSettings& settings, std::size_t elems, const std::vecto
     for (Share& share : shares) {
         if (share.gb > 0 && !share.devices.empty()) {
             const auto count = static_cast<double>(share.devices.size());
-            share.of_each = std::min(share.gb * 1e9 / all_bytes, rest / count);
+            const double most = share.gb * 1e9 / generations_in(share.tier) / all_bytes;
+            share.of_each = std::min(most, rest / count);
             rest -= share.of_each * count;
         }
     }
@@ -253,7 +258,9 @@ StateBytes state_in_tiers(const PlacedSettings& settings, const shard::Ownership
 
 std::vector<std::string> describe_tiers(const PlacedSettings& settings,
                                         const shard::Ownership& owners) {
-    const config::TierBytes most = state_in_tiers(settings, owners).most;
+    config::TierBytes most = state_in_tiers(settings, owners).most;
+    most.memory *= generations_in(Tier::memory);
+    most.drive *= generations_in(Tier::drive);
     const bool begins_anew = settings.csd.durability == config::Durability::none;
     std::vector<std::string> lines;
     if (most.gpu > 0) {

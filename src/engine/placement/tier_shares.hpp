@@ -35,8 +35,8 @@ void resolve_tiers(PlacedSettings& settings, std::size_t elems, const std::vecto
 // Does resolve_tiers() for each copy of the state.
 void resolve_all_tiers(PlacedSettings& settings, std::size_t elems, const mpi::Topology& nodes);
 
-// Bytes of state in each tier: of the rank that has most there, and of all ranks. In mode base none
-// are counted.
+// Bytes of one generation of the state in each tier: of the rank that has most there, and of all
+// ranks. In mode base none are counted.
 struct StateBytes {
     config::TierBytes most;
     config::TierBytes all;
