@@ -236,27 +236,26 @@ def several(name):
     )
 
 
-# One commit's rows by size, all with state in /dev/shm or in the GPU.
+# One commit's rows by size, all with state in /dev/shm.
 SIZES = {
     "memory-7b": "6.7e9, PyTorch's fused AdamW in memory, bf16 moments",
     "nearstep-7b-24gb": "6.7e9, layers streamed through at most 24 GB",
     "nearstep-7b-16gb": "6.7e9, layers streamed through at most 16 GB",
-    "nearstep-7b-tier": "6.7e9, 0.37 of the state in the GPU's memory, not durable",
-    "nearstep-7b-in-gpu": "6.7e9, all state in the GPU's memory, not durable",
     "nearstep-13b-80gb": "13e9, at most 78 GB",
 }
 # Rows of one commit with less host memory, beside that of the same limit above.
 HOST = {
     "nearstep-7b-16gb-bf16-sums": "6.7e9, sums of gradients in bf16",
     "nearstep-7b-16gb-host": "6.7e9, the same, and no parameters beside the state",
-    "nearstep-7b-16gb-least-host": "6.7e9, the same, and inputs of layers on the GPU",
 }
 
 
-# Rows on a host of 128 GB.
-ON_128_GB = {
+# Rows of one H200 and 16 cores.
+ON_ONE_H200 = {
     "memory-7b": "6.7e9, PyTorch's fused AdamW in memory, bf16 moments",
     "nearstep-7b": "6.7e9, at most 60 GB",
+    "nearstep-7b-in-gpu": "6.7e9, all state in the GPU's memory, not durable, sums in bf16",
+    "nearstep-7b-16gb-least-host": "6.7e9, streamed through at most 16 GB, at most 48 GB of the host, sums in bf16",
     "fsdp2-offload-7b": "6.7e9, FSDP2, `CPUOffloadPolicy`, PyTorch's fused AdamW on the CPU in bf16",
     "torchao-7b-unclipped": "6.7e9, torchao's `CPUOffloadOptimizer`, PyTorch's AdamW on the CPU in bf16, not clipped",
     "nearstep-13b-80gb-bf16-sums": "13e9, at most 78 GB, sums of gradients in bf16",
@@ -277,11 +276,11 @@ def less_host(name):
     return size_rows(found, {row: HOST[row] for row in found})
 
 
-def on_128_gb(name, in_memory):
-    """Rows on a host of 128 GB. ``in_memory``: the row beside which those of its size have a share."""
+def on_one_h200(name, in_memory="memory-7b"):
+    """Rows of one H200. ``in_memory``: the row beside which those of its size have a share."""
     found = lines_of(name)
     size, share = in_memory.split("-")[1], share_of(found[in_memory]["tokens_per_s"])
-    names = {row: words for row, words in ON_128_GB.items() if row in found}
+    names = {row: words for row, words in ON_ONE_H200.items() if row in found}
     return size_rows(found, names, lambda line: share(line) if size in line["row"] else "-")
 
 
