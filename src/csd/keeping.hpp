@@ -6,9 +6,10 @@
 
 namespace nearstep::csd {
 
-// twice: each subgroup has two places of its own, and a step writes the older one. once: all state
-// lies in a folder in memory, where the subgroups share a few spare places. logged: all state is in
-// memory, and a drive has logs of gradients and the state that each step writes a part of.
+// twice: each subgroup has two places of its own, and a step writes the older one. once: the
+// subgroups share a few spare places, as in folders in memory, and on drives where no step is
+// durable. logged: all state is in memory, and a drive has logs of gradients and the state that
+// each step writes a part of.
 enum class Keeping { twice, once, logged };
 
 // Logs of a device with Keeping::logged, which has as many as a restart may repeat steps.

@@ -91,7 +91,8 @@ std::vector<store::PlannedFile> StateVolume::planned_files(const StateVolumeSett
         const std::size_t bytes = store::Volume::file_bytes(volume);
         planned.push_back({file, bytes,
                            settings.logs.size() > 1 ? logged.state_bytes_of_step()
-                                                    : bytes / StateLayout::kPlaces});
+                           : layout.has_spare() ? layout.subgroups() * layout.most_extent_bytes()
+                                                : bytes / StateLayout::kPlaces});
     }
     for (const std::string& log : settings.logs) {
         if (settings.log_bytes > 0) {

@@ -179,7 +179,7 @@ config::RunSettings calibrated(config::RunSettings run, const Calibration& calib
         return is_shaped ? slower(of_site, measured) : measured;
     };
     if (const DeviceRate* device = calibration.device(run.csd)) {
-        const bool is_on_drive = keeping_by_folders(run) == csd::Keeping::twice;
+        const bool is_on_drive = !is_in_memory(run);
         const double bytes_per_s = state_bytes_of(run.csd.state) * device->parameters_per_s;
         if (is_on_drive) {
             link.device_read_gb_s = rate(link.device_read_gb_s, bytes_per_s);

@@ -49,13 +49,13 @@ double drives_rate(const Site& site, double of_drive) {
 
 // Bytes of the masters that one pass reads from drives.
 double masters_on_drives(const Workload& work, const Numbers& n) {
-    return work.is_in_memory() ? 0 : work.master_bytes * n.parameters;
+    return work.is_in_memory ? 0 : work.master_bytes * n.parameters;
 }
 
 // One pass over all masters, on drives or in memory.
 double seconds_of_masters(const Site& site, const Workload& work, const Numbers& n) {
-    return work.is_in_memory() ? seconds(work.master_bytes * n.parameters, site.host_memory_rate)
-                               : masters_on_drives(work, n) / drives_rate(site, site.device_read);
+    return work.is_in_memory ? seconds(work.master_bytes * n.parameters, site.host_memory_rate)
+                             : masters_on_drives(work, n) / drives_rate(site, site.device_read);
 }
 
 // One pass of all parameters from storage, while inputs of blocks leave for host and drives.

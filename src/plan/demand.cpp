@@ -129,7 +129,7 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     const double received = n.lists * n.payload * 2 * block * n.owned;
     const double sent = n.payload * 2 * block * encoded;
     demand.host = received + sent + problem.most_csds() * staged * n.new_bytes +
-                  (work.is_in_memory() ? kept.memory : state.memory * problem.holders_of_node());
+                  (work.is_in_memory ? kept.memory : state.memory * problem.holders_of_node());
     if (choice.home == Home::host) {
         demand.host +=
             n.element * n.parameters * (n.gpus / choice.parameters.gpus) / choice.parameters.nodes;

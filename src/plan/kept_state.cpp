@@ -17,24 +17,40 @@
 
 namespace nearstep::plan {
 
-csd::Keeping keeping_of(const config::EngineSettings& settings, bool is_in_memory) {
+namespace {
+
+// Whether devices read the state of before from a place of its own.
+bool needs_older(const config::EngineSettings& settings) {
+    return settings.mode == config::Mode::base ||
+           settings.csd.device != config::DeviceKind::emulated ||
+           rates_of(settings.link).are_shaped();
+}
+
+bool has_folders_in_memory(const config::EngineSettings& settings) {
+    return std::ranges::all_of(settings.csd.path, [](const auto& folder) {
+        return store::lies_in_memory(store::nearest_present(folder));
+    });
+}
+
+}  // namespace
+
+csd::Keeping keeping_of(const config::EngineSettings& settings, bool lies_in_memory) {
     if (!settings.csd.log.empty()) {
         return csd::Keeping::logged;
     }
-    const bool needs_older = settings.mode == config::Mode::base ||
-                             settings.csd.device != config::DeviceKind::emulated ||
-                             rates_of(settings.link).are_shaped();
-    return is_in_memory && !needs_older ? csd::Keeping::once : csd::Keeping::twice;
+    const bool is_power_cut_survived =
+        settings.csd.durability == config::Durability::step && !lies_in_memory;
+    return is_power_cut_survived || needs_older(settings) ? csd::Keeping::twice
+                                                          : csd::Keeping::once;
 }
 
-csd::Keeping keeping_by_folders(const config::EngineSettings& settings) {
-    return keeping_of(settings, std::ranges::all_of(settings.csd.path, [](const auto& folder) {
-                          return store::lies_in_memory(store::nearest_present(folder));
-                      }));
+bool is_in_memory(const config::EngineSettings& settings) {
+    return !settings.csd.log.empty() || (has_folders_in_memory(settings) && !needs_older(settings));
 }
 
 void set_keeping(const config::EngineSettings& settings, Workload& work) {
-    work.keeping = keeping_by_folders(settings);
+    work.keeping = keeping_of(settings, has_folders_in_memory(settings));
+    work.is_in_memory = is_in_memory(settings);
     work.log_room = settings.csd.log_gb * kGiga;
 }
 
@@ -55,9 +71,9 @@ std::size_t log_bytes(const Choice& choice, const Numbers& n, double tiles) {
 
 KeptState kept_state(const Problem& problem, const Choice& choice, const Numbers& n) {
     const Workload& work = problem.work;
-    if (!work.is_in_memory()) {
+    if (!work.is_in_memory) {
         const double once = work.state_bytes * n.share();
-        return {.drive = 2 * once, .written = once};
+        return {.drive = work.places() * once, .written = once};
     }
     const double tiles = std::ceil(n.all_tiles * choice.shares.memory);
     const double once = work.state_bytes * tiles * static_cast<double>(shard::kTileElems);

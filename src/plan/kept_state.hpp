@@ -11,12 +11,13 @@
 
 namespace nearstep::plan {
 
-// A run keeps state as csd.log says, or else once if all state lies in memory and every part of the
-// run can do without what was before.
-csd::Keeping keeping_of(const config::EngineSettings& settings, bool is_in_memory);
+// A run keeps state as csd.log says, or else once if every part of the run can do without what was
+// before, and no power cut has to leave it. Those of state in memory leave nothing.
+csd::Keeping keeping_of(const config::EngineSettings& settings, bool lies_in_memory);
 
-// Does the same for a plan, which looks at the folders of csd.path alone.
-csd::Keeping keeping_by_folders(const config::EngineSettings& settings);
+// Whether all state by csd.path lies in host memory.
+bool is_in_memory(const config::EngineSettings& settings);
+// Sets what a plan has of that. It looks at the folders of csd.path alone.
 void set_keeping(const config::EngineSettings& settings, Workload& work);
 
 // Bytes of the state by csd.path.

@@ -19,7 +19,7 @@ double waiting_inputs(const Problem& problem, const Choice& choice) {
 
 // Half of the host's memory, without the state there. Where the drives are memory, all.
 double room_of_inputs(const Problem& problem) {
-    return problem.work.keeping == csd::Keeping::once
+    return problem.work.is_in_memory && problem.work.keeping == csd::Keeping::once
                ? std::numeric_limits<double>::infinity()
                : std::max(0.0, problem.site.host_memory - problem.work.bytes_in_memory()) / 2;
 }

@@ -22,7 +22,7 @@ bool is_searched(const Problem& problem, const Space& space, const Choice& choic
 // part of it, none.
 Shares shares_of_bound(const Problem& problem, const Space& space) {
     const bool has_tiers =
-        space.tiers != std::vector<config::Tiers>{{}} || problem.work.is_in_memory();
+        space.tiers != std::vector<config::Tiers>{{}} || problem.work.is_in_memory;
     return has_tiers ? Shares{.gpu = 1} : Shares{};
 }
 

@@ -44,7 +44,7 @@ nlohmann::ordered_json config_of(const Choice& choice, const Problem& problem) {
     if (bytes.gpu > 0) {
         config["csd.tiers.gpu"] = bytes.gpu / kGiga;
     }
-    if (bytes.memory > 0 && !problem.work.is_in_memory()) {
+    if (bytes.memory > 0 && !problem.work.is_in_memory) {
         config["csd.tiers.memory"] = bytes.memory / kGiga;
     }
     return config;

@@ -41,13 +41,14 @@ struct Workload {
     int slots = config::kLeastSlots;      // of a device
     double kept = 0;                      // share of the state on drives that slots keep
     csd::Keeping keeping = csd::Keeping::twice;  // of the state by csd.path
+    bool is_in_memory = false;                   // this state lies in host memory
     double log_room = 0;                         // bytes of a rank's logs; 0: as many as is usual
 
-    // Whether the state by csd.path lies in host memory.
-    bool is_in_memory() const { return keeping != csd::Keeping::twice; }
+    // The places of a subgroup, without the few spare ones that all share.
+    int places() const { return keeping == csd::Keeping::twice ? 2 : 1; }
     // The bytes of host memory that this state takes.
     double bytes_in_memory() const {
-        return is_in_memory() ? state_bytes * static_cast<double>(model.parameters) : 0;
+        return is_in_memory ? state_bytes * static_cast<double>(model.parameters) : 0;
     }
 };
 

@@ -53,6 +53,7 @@ Workload work_of(const Machine& machine, const Task& task, const Way& way) {
         work.state_bytes *= task.adapters;
     }
     work.keeping = way.keeping;
+    work.is_in_memory = way.keeping != Keeping::twice;
     work.log_room = way.log_gb * kGiga;
     if (way.keeping == Keeping::twice && way.home != Home::storage) {
         work.kept =

@@ -13,8 +13,6 @@ namespace nearstep::plan {
 
 namespace {
 
-constexpr double kPlaces = 2;  // of a subgroup, in folders in memory and on drives
-
 // A tier that could hold `most` of the state. Held in full, its update takes `whole_s` and begins
 // `later_s` after that of the drives.
 struct TierUpdate {
@@ -104,8 +102,8 @@ config::TierBytes tier_bytes(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
     const double bytes = problem.work.state_bytes * n.parameters * n.copies;
     const double of_holder = bytes / problem.holders();
-    const double places = problem.work.is_in_memory() ? 1 : kPlaces;
-    return {.drive = kPlaces * of_holder * choice.shares.of_drives(),
+    const double places = problem.work.places();
+    return {.drive = places * of_holder * choice.shares.of_drives(),
             .memory = places * of_holder * choice.shares.memory,
             .gpu = bytes / problem.ranks() * choice.shares.gpu};
 }
@@ -113,7 +111,7 @@ config::TierBytes tier_bytes(const Problem& problem, const Choice& choice) {
 Shares best_shares(const Problem& problem, Choice choice, const config::Tiers& asked) {
     choice.shares = {};
     const bool has_gpu = config::is_used(asked.gpu) && uses_gpus(choice);
-    const bool is_in_memory = problem.work.is_in_memory();
+    const bool is_in_memory = problem.work.is_in_memory;
     if ((!has_gpu && (is_in_memory || !config::is_used(asked.memory))) ||
         choice.home == Home::storage) {
         return {.memory = is_in_memory ? 1.0 : 0.0};

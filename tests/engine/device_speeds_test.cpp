@@ -228,14 +228,14 @@ TEST(SettleTiers, SayWhatEachTierSurvives) {
     PlacedSettings settings{two_drives("/nowhere")};
     settings.csd.speed = {1.0};
     settings.csd.durability = config::Durability::checkpoint;
-    settings.csd.tiers = {.gpu = kOnceGb / 10, .memory = kStateGb / 4};
+    settings.csd.tiers = {.gpu = kOnceGb / 10, .memory = kOnceGb / 4};
     resolve_tiers(settings, kElems, {0, 1}, 2);
     const shard::Ownership owners({make_copy(settings, kElems, {0, 1}, 2)});
     EXPECT_THAT(
         describe_tiers(settings, owners),
         testing::ElementsAre(HasSubstr("in GPU memory: 3.1 MB of a rank; it survives nothing"),
                              HasSubstr("survives a killed process, but after a reboot"),
-                             HasSubstr("on drives: 9.4 MB of a rank")));
+                             HasSubstr("on drives: 4.7 MB of a rank")));
     std::vector<store::PlannedFile> planned = planned_files(settings, 0, 2, owners.copy(0));
     EXPECT_THAT(planned, SizeIs(3)) << "GPU memory has no file";
     settings.csd.durability = config::Durability::step;

@@ -318,6 +318,7 @@ TEST(Storage, ReadsParametersFromStateInMemory) {
     problem.work.master_bytes = 2;
     problem.work.sequences = 32;
     problem.work.keeping = csd::Keeping::logged;
+    problem.work.is_in_memory = true;
     const double inputs = 32 * 2048 * 4096 * 2.0 * 33;
     const double on_drives = inputs - (100e9 - 12 * 7e9) / 2;
     Choice choice = usual(problem);

@@ -22,6 +22,7 @@ Problem one_device(csd::Keeping keeping) {
     problem.work.state = arith::StateFormat::compact;
     problem.work.state_bytes = state_bytes_of(problem.work.state);
     problem.work.keeping = keeping;
+    problem.work.is_in_memory = keeping != csd::Keeping::twice;
     return problem;
 }
 
@@ -71,6 +72,22 @@ TEST(Keeping, StateInMemoryIsThereOnceAndWearsNoDrive) {
     choice.shares = {};
     const Problem twice = one_device(csd::Keeping::twice);
     EXPECT_DOUBLE_EQ(kept_state(twice, choice, Numbers(twice, choice)).drive, 2 * state);
+}
+
+TEST(Keeping, StateOnADriveIsThereTwiceOnlyIfItSurvivesAPowerCut) {
+    config::EngineSettings settings;
+    settings.mode = config::Mode::su_o;
+    EXPECT_EQ(keeping_of(settings, false), csd::Keeping::twice);
+    EXPECT_EQ(keeping_of(settings, true), csd::Keeping::once);
+    settings.csd.durability = config::Durability::checkpoint;
+    EXPECT_EQ(keeping_of(settings, false), csd::Keeping::once);
+    settings.mode = config::Mode::base;
+    EXPECT_EQ(keeping_of(settings, false), csd::Keeping::twice);
+    Problem problem = one_device(csd::Keeping::twice);
+    const Choice choice;
+    const double drive = kept_state(problem, choice, Numbers(problem, choice)).drive;
+    problem.work.keeping = csd::Keeping::once;
+    EXPECT_DOUBLE_EQ(kept_state(problem, choice, Numbers(problem, choice)).drive, drive / 2);
 }
 
 TEST(Keeping, TheRoomDecidesHowManyLogsThereAre) {

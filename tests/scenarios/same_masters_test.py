@@ -17,6 +17,7 @@ FREE = {
     "csd__slots": None,
     "csd__speed": None,
     "csd__path": None,
+    "csd__durability": None,
     "csd__tiers__memory": None,
     "csd__storage_ranks": None,
     "gather__codec": None,
@@ -68,6 +69,16 @@ CASES = [
         for way in ({}, {"gather__codec": "delta"}, {"placement__parameters": "node"}, GLOBAL)
     ),
     {**UNCLIPPED, "mode": "su+o"},
+    # State on a drive that no power cut has to leave shares spare places.
+    *(
+        {**keys, "mode": "su+o", "csd__durability": durability, "csd__per_rank": 2}
+        for durability, keys in (
+            ("none", FEW),
+            ("checkpoint", {}),
+            ("none", {**UNCLIPPED, "gather__codec": "delta"}),
+            ("none", {"csd__storage_ranks": 1, "csd__state": "compact"}),
+        )
+    ),
     # Decay of one of two parameter groups.
     {**MATRICES, "mode": "su+o", "csd__per_rank": 3},
     {**MATRICES, "mode": "su", "csd__subgroup_tiles": 4},

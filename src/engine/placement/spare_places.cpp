@@ -114,7 +114,9 @@ RankKeeping keeping_of_rank(const PlacedSettings& settings, const Layout& layout
     const auto ranks = static_cast<int>(nodes.group_of.size());
     const csd::Keeping keeping = plan::keeping_of(settings, lies_in_memory(settings, rank, ranks));
     if (keeping != csd::Keeping::logged) {
-        return {.keeping = options.may_go_back ? csd::Keeping::twice : keeping};
+        const bool may_go_back =
+            options.may_go_back && settings.csd.durability == config::Durability::step;
+        return {.keeping = may_go_back ? csd::Keeping::twice : keeping};
     }
     expect_drives(settings);
     const shard::Ownership owners = make_ownership(settings, layout.elems, nodes);

@@ -17,10 +17,9 @@ struct RankKeeping {
     std::size_t logs = csd::kUsualLogs;
 };
 
-// State is logged with csd.log, and is kept once where all of it lies in memory, unless somebody
-// needs what was before: cards, mode base and shaped links have two places, and so has a client
-// that may go back a step. `ranks_of_host` share the memory of
-// the rank's host. Throws ConfigError if csd.log does not fit.
+// State is logged with csd.log, and kept as plan::keeping_of() says without. A client that may go
+// back a durable step has two places. `ranks_of_host` share the memory of the rank's host. Throws
+// ConfigError if csd.log does not fit.
 RankKeeping keeping_of_rank(const PlacedSettings& settings, const Layout& layout,
                             const EngineOptions& options, const mpi::Topology& nodes, int rank,
                             std::size_t ranks_of_host);

@@ -10,6 +10,7 @@
 #include "csd/state_layout.hpp"
 #include "engine/placement/devices.hpp"
 #include "memory/gpu.hpp"
+#include "plan/kept_state.hpp"
 #include "shard/partition.hpp"
 #include "store/storage_folder.hpp"
 
@@ -60,9 +61,13 @@ double bytes_of(const PlacedSettings& settings, std::size_t tiles) {
     return static_cast<double>(csd::state_bytes(settings.csd.state, tiles));
 }
 
-// How many generations a tier keeps. In GPU memory, which nobody returns to, a few spare places
-// serve all subgroups.
-double generations_in(Tier tier) { return tier == Tier::gpu ? 1 : csd::StateLayout::kPlaces; }
+// How many generations a tier keeps. A few spare places serve all subgroups where nobody returns to
+// the older one, as in GPU memory.
+double generations_in(const PlacedSettings& settings, Tier tier) {
+    const bool is_once =
+        tier == Tier::gpu || plan::keeping_of(settings, false) == csd::Keeping::once;
+    return is_once ? 1 : csd::StateLayout::kPlaces;
+}
 
 }  // namespace
 
@@ -142,7 +147,7 @@ void resolve_tiers(PlacedSettings& settings, std::size_t elems, const std::vecto
     for (Share& share : shares) {
         if (share.gb > 0 && !share.devices.empty()) {
             const auto count = static_cast<double>(share.devices.size());
-            const double most = share.gb * 1e9 / generations_in(share.tier) / all_bytes;
+            const double most = share.gb * 1e9 / generations_in(settings, share.tier) / all_bytes;
             share.of_each = std::min(most, rest / count);
             rest -= share.of_each * count;
         }
@@ -259,8 +264,8 @@ StateBytes state_in_tiers(const PlacedSettings& settings, const shard::Ownership
 std::vector<std::string> describe_tiers(const PlacedSettings& settings,
                                         const shard::Ownership& owners) {
     config::TierBytes most = state_in_tiers(settings, owners).most;
-    most.memory *= generations_in(Tier::memory);
-    most.drive *= generations_in(Tier::drive);
+    most.memory *= generations_in(settings, Tier::memory);
+    most.drive *= generations_in(settings, Tier::drive);
     const bool begins_anew = settings.csd.durability == config::Durability::none;
     std::vector<std::string> lines;
     if (most.gpu > 0) {

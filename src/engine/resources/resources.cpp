@@ -14,6 +14,7 @@
 #include "engine/placement/tier_shares.hpp"
 #include "engine/route/scalar_sets.hpp"
 #include "mpi/gathered_text.hpp"
+#include "plan/kept_state.hpp"
 #include "plan/link_rates.hpp"
 #include "store/manifest.hpp"
 #include "store/storage_folder.hpp"
@@ -231,10 +232,12 @@ struct OwnStateBytes {
 OwnStateBytes bytes_of_state(const offload::StepPipeline& pipeline,
                              const PlacedSettings& settings) {
     OwnStateBytes found;
+    const bool is_in_memory = settings.spare_places > 0 && plan::is_in_memory(settings);
     for (const auto& device : pipeline.devices()) {
         const csd::StateLayout places(device->subgroups(), settings.csd.state, false,
                                       settings.logs == 1 ? settings.spare_places : 0);
-        found.memory += static_cast<double>(places.spare() * places.most_extent_bytes());
+        found.memory +=
+            is_in_memory ? static_cast<double>(places.spare() * places.most_extent_bytes()) : 0;
     }
     for (const offload::OwnedSubgroup& of : pipeline.subgroups()) {
         const std::size_t bytes = csd::state_bytes(settings.csd.state, of.tiles.size());
@@ -242,7 +245,7 @@ OwnStateBytes bytes_of_state(const offload::StepPipeline& pipeline,
         if (of.index < static_cast<std::size_t>(of.device->kept_slots()) || settings.logs > 1) {
             found.kept.front() += bytes;
         }
-        if (settings.spare_places > 0) {
+        if (is_in_memory) {
             found.memory += static_cast<double>(bytes + log_bytes);
         }
         if (settings.logs > 1) {
