@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <exception>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -165,8 +166,13 @@ public:
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override {
         GpuSlot& s = slots_.at(static_cast<std::size_t>(slot));
         return copies_.submit([this, &s, subgroup, generation] {
-            use_gpu();
-            s.updated.wait();
+            try {
+                use_gpu();
+                s.updated.wait();
+            } catch (...) {  // others may wait for a place
+                places_.fail(std::current_exception());
+                throw;
+            }
             places_.finish(subgroup, generation);
             traffic_->add(Counter::internal_write, layout_.payload_bytes(subgroup));
             if (const DeliveryCallback on_delivered = std::exchange(s.on_delivered, nullptr)) {
