@@ -197,8 +197,7 @@ std::vector<Key> device_keys(CsdSettings& csd) {
         {"csd.tiers.gpu", &csd.tiers.gpu,
          "part of the state of each rank that computes which lies in the memory of its GPU; it "
          "survives nothing, so csd.durability is not \"step\"; not in mode base; auto: half of "
-         "what "
-         "the network leaves free, or less if the planner takes less",
+         "what the network leaves free, or less if the planner takes less",
          "GB", or_auto(not_negative()), KeyPlace::config_or_site},
         {"csd.tiers.memory", &csd.tiers.memory,
          "part of the state files of each rank with drives that lies in /dev/shm; it survives a "

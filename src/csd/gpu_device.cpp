@@ -74,8 +74,7 @@ public:
         use_gpu();
         GpuSlot& made = slots_.at(static_cast<std::size_t>(slot));
         made.payloads = memory::GpuBuffer(layout_.most_tiles() * payload_bytes_of_tile());
-        made.parameters = memory::GpuBuffer(
-            settings_.delivery == Delivery::none ? 0 : parameter_bytes(layout_.most_tiles()));
+        made.parameters = memory::GpuBuffer(parameter_bytes_of_slot());
     }
     void release_slot(int slot) override {
         use_gpu();
@@ -259,9 +258,7 @@ private:
     void check_room(std::size_t state_bytes) const {
         const std::size_t bytes =
             state_bytes + slots_.size() * (layout_.most_tiles() * payload_bytes_of_tile() +
-                                           (settings_.delivery == Delivery::none
-                                                ? 0
-                                                : parameter_bytes(layout_.most_tiles())));
+                                           parameter_bytes_of_slot());
         const std::size_t free = memory::room_of_gpu().free_bytes;
         if (bytes > free) {
             throw ConfigError(text(
@@ -276,6 +273,9 @@ private:
     }
     std::size_t parameter_bytes(std::size_t tiles) const {
         return tiles * kTileElems * size_bytes(settings_.parameter_dtype);
+    }
+    std::size_t parameter_bytes_of_slot() const {
+        return settings_.delivery == Delivery::none ? 0 : parameter_bytes(layout_.most_tiles());
     }
 
     // Neighbouring slots use two streams, so that the payloads of one arrive while the GPU updates

@@ -38,10 +38,9 @@ csd::Keeping keeping_of(const config::EngineSettings& settings, bool lies_in_mem
     if (!settings.csd.log.empty()) {
         return csd::Keeping::logged;
     }
-    const bool is_power_cut_survived =
+    const bool survives_power_cut =
         settings.csd.durability == config::Durability::step && !lies_in_memory;
-    return is_power_cut_survived || needs_older(settings) ? csd::Keeping::twice
-                                                          : csd::Keeping::once;
+    return survives_power_cut || needs_older(settings) ? csd::Keeping::twice : csd::Keeping::once;
 }
 
 bool is_in_memory(const config::EngineSettings& settings) {

@@ -11,8 +11,8 @@
 
 namespace nearstep::plan {
 
-// A run keeps state as csd.log says, or else once if every part of the run can do without what was
-// before, and no power cut has to leave it. Those of state in memory leave nothing.
+// A run keeps state as csd.log says, or else once, unless a part of the run reads the state of
+// before, or a step has to survive a power cut, which empties memory.
 csd::Keeping keeping_of(const config::EngineSettings& settings, bool lies_in_memory);
 
 // Whether all state by csd.path lies in host memory.
