@@ -86,13 +86,14 @@ std::vector<store::PlannedFile> StateVolume::planned_files(const StateVolumeSett
     const StateLayout layout = layout_of(settings);
     const store::VolumeSettings volume = volume_of(settings, layout);
     const LoggedState logged = logged_state(layout, settings.log_bytes, settings.logs.size());
+    const std::size_t places = layout.has_spare() ? layout.places() : layout.places_with_lent();
     std::vector<store::PlannedFile> planned;
     for (const std::string& file : volume.files) {
         const std::size_t bytes = store::Volume::file_bytes(volume);
         planned.push_back({file, bytes,
-                           settings.logs.size() > 1 ? logged.state_bytes_of_step()
-                           : layout.has_spare() ? layout.subgroups() * layout.most_extent_bytes()
-                                                : bytes / StateLayout::kPlaces});
+                           settings.logs.size() > 1
+                               ? logged.state_bytes_of_step()
+                               : bytes * layout.subgroups() / std::max<std::size_t>(places, 1)});
     }
     for (const std::string& log : settings.logs) {
         if (settings.log_bytes > 0) {
