@@ -16,7 +16,7 @@ std::size_t logs_within(double room_bytes, double log_bytes) {
         std::min(room_bytes / log_bytes, static_cast<double>(kMostLogs)));
 }
 
-std::size_t spare_places_in_memory(int devices) {
+std::size_t spare_places_of_device(int devices) {
     // A rank has this many subgroups in work at once. With compact state and 16 tiles each, the
     // default of csd.subgroup_tiles, 64 places take 270 MB.
     constexpr int kOfRank = 64;

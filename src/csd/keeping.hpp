@@ -22,7 +22,7 @@ constexpr std::size_t kMostLogs = 64;
 std::size_t logs_within(double room_bytes, double log_bytes);
 
 // Spare places of a device with Keeping::once, of a rank with so many devices.
-std::size_t spare_places_in_memory(int devices);
+std::size_t spare_places_of_device(int devices);
 
 // A device with Keeping::logged, whose subgroups have places of one size.
 struct LoggedState {

@@ -1,4 +1,4 @@
-// Lends places to versions of subgroups. Used by StateVolume.
+// Lends places to versions of subgroups. Used by StateVolume and GpuDevice.
 #include "csd/state_places.hpp"
 
 #include "base/error.hpp"

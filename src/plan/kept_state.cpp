@@ -83,7 +83,7 @@ KeptState kept_state(const Problem& problem, const Choice& choice, const Numbers
         static_cast<double>(store::kHeaderBytes + round_up(payload, store::kPageBytes));
     const double devices = problem.most_csds();
     if (work.keeping == csd::Keeping::once) {
-        const auto spare = static_cast<double>(csd::spare_places_in_memory(
+        const auto spare = static_cast<double>(csd::spare_places_of_device(
             static_cast<int>(std::ceil(devices / problem.holders_of_node()))));
         return {.memory =
                     devices * (once + std::min(spare, static_cast<double>(subgroups)) * place +

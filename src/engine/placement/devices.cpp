@@ -420,7 +420,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.most_payload_bytes = route.most_handover_bytes();
         device.sources = route.sources();
         device.spare = tiers[static_cast<std::size_t>(local)] == config::Tier::gpu
-                           ? csd::spare_places_in_memory(count)
+                           ? csd::spare_places_of_device(count)
                            : settings.spare_places;
         device.logs = log_files(settings, device.files.front(), local);
         device.keeps_log = settings.log_tile_bytes > 0;

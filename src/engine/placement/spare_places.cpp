@@ -154,7 +154,7 @@ void set_keeping(PlacedSettings& settings, const Layout& layout, const mpi::Topo
     }
     const auto ranks = static_cast<int>(nodes.group_of.size());
     settings.spare_places =
-        csd::spare_places_in_memory(std::ranges::max(config::devices_per_rank(settings, ranks)));
+        csd::spare_places_of_device(std::ranges::max(config::devices_per_rank(settings, ranks)));
 }
 
 void resolve_places(const mpi::Communicator& world, PlacedSettings& settings, const Layout& layout,
